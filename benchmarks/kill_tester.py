@@ -118,7 +118,7 @@ class Place:
         (self.folder / "bars.csv").write_text(STAND_IN_BARS, encoding="utf-8")
         write_stand_in(self.folder / "python")
         node = self.root / "sys/class/kfd/kfd/topology/nodes/0"
-        for place in (node, self.root / "run/lock"):
+        for place in (node, self.root / "proc", self.root / "dev", self.root / "run/lock"):
             place.mkdir(parents=True)
         (self.root / "run/lock").chmod(0o1777)
         (node / "properties").write_text(GPU, encoding="ascii")

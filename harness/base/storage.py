@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
 from secrets import token_hex
@@ -154,11 +154,15 @@ def write_json(file: Path, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Be the only process in here: the others wait at the lock file, which stays."""
+def locked(file: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Be the only process in here: the others wait at the lock file, which stays; `say` gets a line before that."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(file, adding=True) as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process, or a builder that a killed one left, to unlock {file}")
+            fcntl.flock(stream, fcntl.LOCK_EX)
         with held(stream.fileno()):
             yield
 

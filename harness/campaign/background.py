@@ -1,6 +1,7 @@
 """Makes a stack while runs go on: in a process of its own, at the lowest priority."""
 
 import os
+import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -48,6 +49,9 @@ class Background:
         self.begun.add(cell.stack.name)
         self._stack = cell.stack.name
         self._helper = Helper.begin(StackToMake(PortableBench.of(self.bench), cell))
+        # Its status is taken at once: while a child is there that has ended, whoever watches a run looks ten times a
+        # second at all processes, for what the run may have left.
+        threading.Thread(target=self._helper.process.wait, daemon=True).start()
 
     def wait_for(self, stack: str) -> bool:
         """Return whether a stack was made in the background; wait for it, and say what failed of it."""

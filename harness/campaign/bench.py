@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
-from harness.campaign.gpu_locks import GpuClaim, lock_gpus
+from harness.campaign.gpu_locks import GpuClaim, is_free, lock_gpus
 from harness.campaign.plan import PlannedRun
 from harness.environments.build import NoBaseImageError, ensure_cell_image
 from harness.environments.capabilities import choose_engine
@@ -23,7 +23,7 @@ from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.in_use import keep_in_place
-from harness.environments.packages import ensure_packages
+from harness.environments.packages import ensure_packages, refuse_contradiction
 from harness.environments.programs import take_program
 from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
 from harness.evidence.app_files import InputFile
@@ -43,11 +43,12 @@ from harness.run.workload_data import check_data, read_data, require_table, synt
 
 
 class StackUnavailableError(UserError):
-    """The environment of a stack's cells cannot be made."""
+    """The environment of a stack's cells cannot be made. `left_out` says so of a campaign."""
 
     def __init__(self, stack: Stack, why: str) -> None:
         super().__init__(why)
         self.stack = stack
+        self.left_out = f"stack {stack.name} is left out: {why.removeprefix(f'stack {stack.name}: ')}"
 
 
 @dataclass(frozen=True)
@@ -167,13 +168,15 @@ class Bench:
         if self.data and (verifying := self.verifier(display.step).environment):
             self.data_of(workload, verifying)
         try:
+            if workload.program:
+                refuse_contradiction(workload.program, cell.stack)
             environment = self.environment(cell, display.step)
+            self._packages_of(cell, workload, environment, display.step)
         except UserError as error:
             if isinstance(error, NoBaseImageError) and "process" in cell.stack.executors:
                 self.lacks_base = error.why
             raise StackUnavailableError(cell.stack, str(error)) from error
         self.verifier(display.step)
-        self._packages_of(cell, workload, environment, display.step)
         self.data_of(workload, environment)
         self._ready.add((self._name(cell), workload))
 
@@ -215,12 +218,16 @@ class Bench:
 
         They are held until the processes of the run are gone, whatever becomes of this one.
         """
-        claims = [
-            GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
-            for planned, run_id in runs
-        ]
+        claims = [self._claim(planned, run_id) for planned, run_id in runs]
         with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
             yield chosen
+
+    def has_free_gpus_for(self, planned: PlannedRun, run_id: str) -> bool:
+        """Return whether a planned run could have its GPUs now."""
+        return is_free(self._claim(planned, run_id), self._container_runs, self.root)
+
+    def _claim(self, planned: PlannedRun, run_id: str) -> GpuClaim:
+        return GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
 
     def _packages_of(
         self, cell: Cell, workload: Workload, environment: Environment, notify: Notify = lambda _: None

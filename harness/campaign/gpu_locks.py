@@ -94,6 +94,21 @@ def lock_gpus(
             reached("gpus-released")
 
 
+def is_free(claim: GpuClaim, container_runs: ContainerRuns = lambda _: False, root: Path = Path("/")) -> bool:
+    """Return whether a claim could have its GPUs now; it does not get them.
+
+    Raises:
+        UserError: when there is no place for lock files.
+    """
+    with ExitStack() as taken:
+        try:
+            for gpu in claim.gpus:
+                _take(gpu, taken, container_runs, root)
+        except _InUse:
+            return False
+        return True
+
+
 def gpu_lock_file(gpu: GpuFacts, root: Path = Path("/")) -> Path:
     """The lock file of a GPU.
 

@@ -1,7 +1,8 @@
 """Plans the runs of a campaign on this host, and the room and time that they take. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from statistics import median
 
 from harness.base.errors import UserError
@@ -52,6 +53,7 @@ class Plan:
     With a goal, which run comes next is decided when the one before is known: `runs` are then what can be chosen from,
     and the seconds are those of a single run. `pids`: the most processes and threads of any run; None where nothing
     limits them. `controls`: at most so many further runs, where failures appear that a GPU or the host can cause.
+    `side_by_side`: runs of one GPU each, of the same cell and repeat, share the time.
     """
 
     workload: Workload
@@ -67,6 +69,7 @@ class Plan:
     pythons_to_fetch: tuple[str, ...] = ()
     pids: int | None = None
     controls: int = 0
+    side_by_side: bool = False
 
     @property
     def indexes(self) -> dict[str, str]:
@@ -100,6 +103,11 @@ class Plan:
             raise UserError(f"{self.place}: the plan {need}; free some or choose fewer stacks")
 
 
+def rounds_of(runs: Sequence[PlannedRun], *, side_by_side: bool) -> int:
+    """Return how many of these runs are made one after the other; side by side are those of a cell and a repeat."""
+    return len({(one.cell.id, one.repeat) for one in runs}) if side_by_side else len(runs)
+
+
 def make_plan(
     cells: Iterable[Cell],
     workload: Workload,
@@ -110,10 +118,12 @@ def make_plan(
     named: bool = False,
     goal: Goal | None = None,
     controls: bool = False,
+    side_by_side: bool = False,
 ) -> Plan:
     """Plan a campaign. `named`: the user named these very cells, so only what cannot run is left out.
 
     `controls`: where cells fail repeatedly in ways that a GPU or the host can cause, runs are added to tell them apart.
+    `side_by_side`: the host allows runs of one GPU each to share the time.
 
     `past_seconds` holds the durations of earlier completed runs of the same workload on this kind of host, by cell;
     the time is expected only where there are such runs, everything else would be a guess.
@@ -126,17 +136,14 @@ def make_plan(
     ]
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
-    rounds = (
-        run
-        for repeat in range(1, repeats + 1)
-        for step in range(max(1, len(host.gpus)))
-        for cell in kept
-        for run in placements(cell, workload, repeat, host.gpus)[step : step + 1]
-    )
+    by_cell = ([placements(cell, workload, repeat, host.gpus) for cell in kept] for repeat in range(1, repeats + 1))
+    # Otherwise every cell has a run on the first GPU before one has its run on another.
+    in_turn = (run for placed in by_cell for runs in (placed if side_by_side else zip_longest(*placed)) for run in runs)
     # What uses several GPUs at once hangs hosts most often: by then the rest has its records.
-    runs = tuple(sorted(rounds, key=lambda run: len(run.gpus) > 1))
+    runs = tuple(sorted(filter(None, in_turn), key=lambda run: len(run.gpus) > 1))
     download, disk = room_needed((cell.stack for cell in kept), host)
-    counted = 1 if goal else len(runs)
+    rounds = rounds_of(runs, side_by_side=side_by_side)
+    counted = 1 if goal else rounds
     known = [median(past_seconds[cell.id]) for cell in kept if past_seconds.get(cell.id)]
     return Plan(
         workload=workload,
@@ -152,6 +159,7 @@ def make_plan(
         pythons_to_fetch=pythons_to_fetch((cell.stack for cell in kept), host),
         pids=_pids(runs, workload, host),
         controls=MOST_RUNS if controls and repeats > 1 and not goal and any(map(_on_gpu, runs)) else 0,
+        side_by_side=rounds < len(runs),
     )
 
 

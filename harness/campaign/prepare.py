@@ -64,7 +64,23 @@ def prepare_campaign(
     capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
     capabilities = with_kfd(capabilities, there=_has_kfd(bench))
     past = _past_seconds(bench, workload)
-    plan = make_plan(cells, workload, repeats, capabilities, past, named=named, goal=goal, controls=controls)
+    # Where there is no choice the host is not asked, and of other hosts nothing is known here.
+    side_by_side = (
+        bench.dispatcher is None
+        and len(bench.gpus) > 1
+        and why_not_side_by_side(read_machine(matrix, bench.root), bench.gpus) is None
+    )
+    plan = make_plan(
+        cells,
+        workload,
+        repeats,
+        capabilities,
+        past,
+        named=named,
+        goal=goal,
+        controls=controls,
+        side_by_side=side_by_side,
+    )
     return PreparedCampaign(plan, capabilities, bench, matrix)
 
 
@@ -92,7 +108,7 @@ def prepare_stages(
         screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
         bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
     capabilities = capabilities_of(bench.host, bench.engine, chosen, bench.interpreter)
-    capabilities = with_kfd(replace(capabilities, gpus=bench.gpus), there=_has_kfd(bench))
+    capabilities = with_kfd(replace(capabilities, gpus=bench.gpus, unused=len(screened)), there=_has_kfd(bench))
     thresholds = matrix.verdicts
     goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)
     plan = make_plan(chosen, matrix.workloads[stages[0].workload or ""], 1, capabilities, {}, goal=goal)

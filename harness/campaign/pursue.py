@@ -1,6 +1,7 @@
 """Carries out a campaign with a goal: the runs that its search asks for, on a bench."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -9,8 +10,10 @@ from harness.campaign.campaign import Campaign
 from harness.campaign.plan import PendingRun, Plan, PlannedRun
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
+from harness.campaign.together import run_together, seconds_spent, that_may_share
 from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy
 from harness.campaign.unproven import UnprovenGpus, host_cause
+from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import REFUSED
 from harness.search.goal import Goal
 from harness.search.pursue import Pursuit, pursue
@@ -25,7 +28,7 @@ def pursue_goal(plan: Plan, goal: Goal, campaign: Campaign, runner: Runner, tall
         KeyboardInterrupt: after the current run was recorded as interrupted.
     """
     before = campaign.finished_runs()
-    spent = sum(row.finished - row.started for row in before)
+    spent = seconds_spent(before)
     until = None if goal.budget is None else time.monotonic() + goal.budget - spent
     left = list(plan.runs)
     recheck_unhealthy(campaign.next_repeats(left), plan.workload, runner.bench, runner.display)
@@ -72,8 +75,11 @@ class _PlanRunner:
         """Return what the records say."""
         return self.tallies.read()
 
-    def run(self, candidate: Candidate, seconds_left: float | None) -> bool:
-        """Run a candidate on the first of its GPUs that is free; the first time, only make it ready."""
+    def run(self, candidate: Candidate, seconds_left: float | None, most: int) -> bool:
+        """Run a candidate on the first of its GPUs that is free, or on several side by side where the host allows it.
+
+        The first time it is only made ready.
+        """
         bench, display = self.runner.bench, self.runner.display
         of_candidate = [planned for planned in self.left if self.tallies.candidate(planned) == candidate]
         cell = of_candidate[0].cell
@@ -81,18 +87,28 @@ class _PlanRunner:
             try:
                 bench.make_ready(cell, self.plan.workload, display)
             except StackUnavailableError as error:
-                display.problem(f"stack {error.stack.name} is left out: {error}")
+                display.problem(error.left_out)
                 self.left = [planned for planned in self.left if planned.cell.stack != error.stack]
             # With its environment more may be known of the cell: it is decided again.
             return False
-        self.made += 1
-        repeats = self._unproven.runs(self.campaign.next_repeats(of_candidate))
-        pending = [PendingRun(one.planned, one.run_id, self.made) for one in repeats]
-        done, record = self.runner.run(pending, seconds_left)
-        self._unproven.saw(done, record)
-        if record.diagnosis == REFUSED:
-            self.leave_out(candidate, f"the app refuses what is asked of it: {record.detail}")
+        pending = self._unproven.runs(self.campaign.next_repeats(of_candidate))
+        made = self._make(pending, seconds_left, most)
+        for done, record in made:
+            self._unproven.saw(done, record)
+        if refused := next((record for _, record in made if record.diagnosis == REFUSED), None):
+            self.leave_out(candidate, f"the app refuses what is asked of it: {refused.detail}")
         return True
+
+    def _make(
+        self, pending: Sequence[PendingRun], seconds_left: float | None, most: int
+    ) -> list[tuple[PendingRun, Record]]:
+        together = that_may_share(pending, self.runner.bench)[:most] if self.plan.side_by_side else []
+        if len(together) > 1:
+            numbered = [replace(one, position=self.made + number) for number, one in enumerate(together, start=1)]
+            self.made += len(numbered)
+            return run_together(self.runner, numbered, seconds_left and seconds_left / len(numbered))
+        self.made += 1
+        return [self.runner.run([replace(one, position=self.made) for one in pending], seconds_left)]
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
         """Run a candidate no more, and say so."""

@@ -18,13 +18,15 @@ def reach_of(prepared: PreparedCampaign) -> str | None:
     known, seconds = tallies.read()
     hours = [tally.hours_of_a_run for tally in known.values() if tally.hours_of_a_run]
     goal = with_candidates_counted(plan.goal, plan, tallies)
+    thresholds = prepared.matrix.verdicts
+    lanes = len({run.gpus for run in plan.runs if len(run.gpus) == 1}) if plan.side_by_side else 1
     if seconds and hours:
-        return reach_in_words(goal, prepared.matrix.verdicts, median(seconds.values()), median(hours))
+        return reach_in_words(goal, thresholds, median(seconds.values()), median(hours), lanes=lanes)
     minutes = _assumed_minutes(prepared)
     if minutes is None:
-        return reach_in_words(goal, prepared.matrix.verdicts, None, None)
+        return reach_in_words(goal, thresholds, None, None)
     trained = SHARE_TRAINING * minutes / 60
-    return reach_in_words(goal, prepared.matrix.verdicts, minutes * 60, trained, assumed=True)
+    return reach_in_words(goal, thresholds, minutes * 60, trained, lanes=lanes, assumed=True)
 
 
 def _assumed_minutes(prepared: PreparedCampaign) -> float | None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.base.command_words import agreed
 from harness.base.errors import UserError
 from harness.base.storage import json_hash, read_regular, write_durably, write_json
 from harness.evidence.health_log import FOLDER
@@ -50,8 +51,7 @@ WantedBy=default.target
 
 def this_command() -> tuple[str, ...]:
     """Return the command line of this process, to be run again; what it asked for was agreed to."""
-    words = (str(Path(sys.argv[0]).absolute()), *sys.argv[1:])
-    return words if "--yes" in words else (*words, "--yes")
+    return (str(Path(sys.argv[0]).absolute()), *agreed(sys.argv[1:]))
 
 
 def check_reboot(root: Path = Path("/")) -> None:

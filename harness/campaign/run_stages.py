@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,12 +16,11 @@ from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.runner import Runner
 from harness.campaign.stage_evidence import StageEvidence
-from harness.campaign.together import run_together
+from harness.campaign.together import run_together, seconds_spent
 from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy
 from harness.campaign.unproven import UnprovenGpus, host_cause
 from harness.environments.capabilities import GB, room_needed
 from harness.evidence.health_log import unhealthy_gpus
-from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.cells import Cell, Stack
 from harness.search.conclusion import Conclusion
@@ -113,13 +112,13 @@ class _Stages:
             if self.background.wait_for(cell.stack.name):
                 self.stacks_made.add(cell.stack.name)
             if cell.stack.name not in self.stacks_made and (why := self._no_room(cell.stack)):
-                self._leave_out(cell.stack, why)
+                self._leave_out(cell.stack, f"stack {cell.stack.name} is left out: {why}")
                 return
             try:
                 bench.make_ready(cell, wanted.workload, display)
                 self.stacks_made.add(cell.stack.name)
             except StackUnavailableError as error:
-                self._leave_out(error.stack, str(error))
+                self._leave_out(error.stack, error.left_out)
             # With its environment more may be known of it: it is decided again.
             return
         if wanted.why != self._stage:
@@ -157,18 +156,9 @@ class _Stages:
         free = shutil.disk_usage(able.place).free / GB
         return None if needed <= free else f"{able.place}: it needs {needed:.0f} GB, {free:.0f} GB are free"
 
-    def _leave_out(self, stack: Stack, why: str) -> None:
+    def _leave_out(self, stack: Stack, words: str) -> None:
         self.left_out.add(stack.name)
-        self.runner.display.problem(f"stack {stack.name} is left out: {why}")
-
-
-def seconds_spent(rows: Iterable[Row]) -> float:
-    """Return the seconds in which at least one of these runs was under way: those side by side share the time."""
-    spent = until = 0.0
-    for started, finished in sorted((row.started, row.finished) for row in rows):
-        spent += max(0.0, finished - max(started, until))
-        until = max(until, finished)
-    return spent
+        self.runner.display.problem(words)
 
 
 def placement_of(wanted: StageRun) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from harness.base.errors import UserError
 from harness.base.storage import file_hash, json_hash
-from harness.campaign.bench import Bench, StackUnavailableError
+from harness.campaign.bench import Bench
 from harness.campaign.comparisons import alone
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun
@@ -26,6 +26,7 @@ from harness.evidence.verdicts.counting import NOT_BEGUN, counts_of
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import workload_hash
 from harness.run.data_parts import DataChunks
+from harness.run.workload_data import DataRefusedError
 from harness.search.least_failing import BudgetSpentError
 
 Over = Literal["data", "steps", "shape"]
@@ -78,6 +79,11 @@ def require_failed(record: Record) -> None:
     run_id = record.intent.run_id
     if record.outcome in ("completed", "interrupted"):
         raise UserError(f"{run_id}: {record.outcome}: there is no failure to look for; `matrix status` lists the runs")
+    if record.intent.program:
+        raise UserError(
+            f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here; --over "
+            "variables says which variables of its cell matter"
+        )
     if record.injected_fault:
         raise UserError(f"{run_id}: a fault was injected into it on purpose: what fails is known")
 
@@ -227,9 +233,7 @@ class ShrinkingRuns:
         try:
             try:
                 bench.make_ready(self.failed.cell, attempt.workload, self.display)
-            except StackUnavailableError:
-                raise
-            except UserError as error:
+            except DataRefusedError as error:
                 if attempt.chunks is None:
                     raise
                 self.display.problem(f"{self.words(attempt)}: {error}")

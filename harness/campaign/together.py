@@ -1,18 +1,20 @@
 """Runs side by side, each on GPUs of its own and in a process of its own, which watches it and leaves its record."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from harness.base.errors import UserError
 from harness.base.interrupts import open_to_interruption, shielded
+from harness.campaign.bench import Bench, gpus_needed
 from harness.campaign.display import Display
 from harness.campaign.helper import Helper, Message, Tell, listen
 from harness.campaign.plan import PendingRun
 from harness.campaign.portable_bench import PortableBench
 from harness.campaign.runner import CONTINUES, InterruptedRunError, Runner
+from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.matrix.cells import Workload
 
@@ -35,6 +37,19 @@ class SideRun:
         """Make the run, and enter its record in the index."""
         runner = Runner(self.bench.open(), self.workload, cast("Display", _Telling(tell)), self.campaign, self.total)
         runner.run([self.pending], change=lambda run: replace(run, beside=self.beside))
+
+
+def that_may_share(pending: Iterable[PendingRun], bench: Bench) -> list[PendingRun]:
+    """Return those of these runs of one cell that can begin now, one on each GPU.
+
+    None where fewer than two can. What uses several GPUs, or none, has the host to itself.
+    """
+    chosen: dict[int, PendingRun] = {}
+    for one in pending:
+        match gpus_needed(one.planned):
+            case [gpu] if gpu not in chosen and bench.has_free_gpus_for(one.planned, one.run_id):
+                chosen[gpu] = one
+    return list(chosen.values()) if len(chosen) > 1 else []
 
 
 def run_together(
@@ -110,6 +125,15 @@ def _record(helper: Helper, runner: Runner, pending: PendingRun) -> Record:
     if record.outcome == "interrupted":
         raise InterruptedRunError(record)
     return record
+
+
+def seconds_spent(rows: Iterable[Row]) -> float:
+    """Return the seconds in which at least one of these runs was under way: those side by side share the time."""
+    spent = until = 0.0
+    for started, finished in sorted((row.started, row.finished) for row in rows):
+        spent += max(0.0, finished - max(started, until))
+        until = max(until, finished)
+    return spent
 
 
 class _Telling:

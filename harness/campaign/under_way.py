@@ -17,11 +17,17 @@ FOLDER = "campaigns"
 def noted_under_way(results: Results, machine: str, command: str, training: str | None = None) -> Iterator[None]:
     """Note that a command is under way; the note stays where the process is killed or the host goes down.
 
-    `training`: the name of the training that it is, in place of a campaign; there can be several of them at once.
+    `training`: the name of the training that it is, in place of a campaign. There can be several of both at once. A
+    campaign that begins takes away the notes of those that were left.
     """
-    file = results.folder / FOLDER / f"{machine}{f'.{training}' if training else ''}.under-way"
+    me = ProcessId.mine()
+    file = results.folder / FOLDER / f"{machine}.{training or f'{me.pid}-{me.started}'}.under-way"
     what = "training" if training else "campaign"
-    write_json(file, {"schema": 2, "command": command, "process": asdict(ProcessId.mine()), "what": what})
+    write_json(file, {"schema": 2, "command": command, "process": asdict(me), "what": what})
+    if not training:
+        for other, left in _all_left(results, machine):
+            if left.what == what:
+                other.unlink(missing_ok=True)
     try:
         yield
     finally:
@@ -45,8 +51,12 @@ class LeftOver:
 
 def left_under_way(results: Results, machine: str) -> list[LeftOver]:
     """Return what was under way on this machine and is not any more, though it did not end in order."""
+    return [left for _, left in _all_left(results, machine)]
+
+
+def _all_left(results: Results, machine: str) -> list[tuple[Path, LeftOver]]:
     files = sorted((results.folder / FOLDER).glob(f"{machine}*.under-way"))
-    return [left for file in files if (left := _left(file))]
+    return [(file, left) for file in files if (left := _left(file))]
 
 
 def _left(file: Path) -> LeftOver | None:

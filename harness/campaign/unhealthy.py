@@ -40,7 +40,7 @@ def recheck_unhealthy(runs: Sequence[PendingRun], workload: Workload, bench: Ben
         try:
             bench.make_ready(pending.cell, workload, display)
         except StackUnavailableError as error:
-            display.problem(f"stack {error.stack.name} is left out: {error}")
+            display.problem(error.left_out)
             continue
         display.step(f"probing GPU {index} again: {why}")
         run = bench.run(pending.planned, pending.run_id, workload)

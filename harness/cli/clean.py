@@ -1,4 +1,4 @@
-"""`matrix clean`: lists what stacks take on the disk, asks, and removes it."""
+"""`matrix clean`: lists what stacks and programs take on the disk, asks, and removes it."""
 
 import sys
 from dataclasses import asdict
@@ -7,7 +7,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.shared import Settings, as_json, pass_settings, print_json
-from harness.environments.clean import Made, bytes_to_go, made_by_stacks, remove
+from harness.environments.clean import OF_ANOTHER, Made, bytes_to_go, made_by_stacks, remove
 from harness.host.engine import find_engine
 from harness.screen.terminal import echo
 
@@ -19,22 +19,27 @@ GB = 10**9
 @as_json
 @pass_settings
 def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
-    """Remove environments of stacks, and images without a known-good tag; lists them and asks first.
+    """Remove this checkout's environments, copies of your programs, and images without a known-good tag; asks first.
 
     Wheels, records, locks, and images that are tagged or in a registry stay: what is removed is made again from the
-    wheels that are here. While a command runs cells nothing is removed. With --json nothing is removed without --yes.
+    wheels that are here. Images that another checkout has made on the same engine stay, too. While a command makes or
+    uses them nothing is removed. With --json nothing is removed without --yes.
 
     Exit status: 0 when it is done, or nothing is to be removed, 1 where something could not be, or the answer was no.
     """
     if settings.simulated:
         raise UserError("a simulated host has neither disk nor engine of its own; leave --root out")
     engine = find_engine()
-    found = made_by_stacks(engine)
+    all_found = made_by_stacks(engine)
+    found = [one for one in all_found if one.kept != OF_ANOTHER]
+    others = len(all_found) - len(found)
     chosen = [one for one in found if one.kept is None]
     if not as_json:
         for one in found:
             echo(_line(one))
-        free = bytes_to_go(found) / GB
+        if others:
+            echo(f"{others} more images of stacks are on this engine, which this checkout has not made; they stay")
+        free = bytes_to_go(all_found) / GB
         echo(f"wheels, records, and images that are tagged or in a registry stay; about {free:.1f} GB can go")
         if chosen and not yes:
             click.confirm(f"Remove {len(chosen)} of {len(found)}?", abort=True, err=True)
@@ -42,7 +47,7 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
     failed = {one: why for one, why in done.items() if why}
     if as_json:
         told = [{**asdict(one), "removed": one in done and one not in failed, "why": failed.get(one)} for one in found]
-        print_json({"made": told})
+        print_json({"made": told, "images_of_others": others})
     for one, why in failed.items():
         echo(f"matrix: {one.kind} {one.name} is still there: {why}", err=True)
     sys.exit(1 if failed else 0)

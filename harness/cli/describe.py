@@ -48,6 +48,7 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
         "seconds_expected": plan.seconds_expected,
         "limits": {"pids": plan.pids, "disk_bytes": MOST_BYTES, "files": MOST_ENTRIES},
         "controls": plan.controls,
+        "side_by_side": plan.side_by_side,
         "goal": asdict(plan.goal) if plan.goal else None,
         "pythons_to_fetch": plan.pythons_to_fetch,
     }

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from harness import __version__
+from harness.base.command_words import own_words
 from harness.base.errors import UserError
 from harness.base.interrupts import exit_on_interrupt
 from harness.base.urls import without_credentials
@@ -331,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
     """Say what to fix in a line, as an object too where JSON was asked for, and exit with status 2."""
-    if "--json" in words:
+    if "--json" in own_words(words)[0]:
         print_error(code, text.removeprefix("matrix: "))
     echo(text, err=True)
     sys.exit(2)

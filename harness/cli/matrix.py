@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from harness.base.errors import UserError
 from harness.cli.completion import complete_presets, complete_selections
 from harness.cli.describe import describe_cell, describe_workload
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
@@ -19,28 +20,46 @@ from harness.screen.terminal import echo
 
 
 @click.command()
-@click.option(
-    "--selection", shell_complete=complete_selections, help="Only the cells of a selection (default: every cell)."
-)
+@click.option("--selection", shell_complete=complete_selections, help="The cells of a selection, one by one.")
+@click.option("--all", "every", is_flag=True, help="Every cell, one by one.")
 @wide_option
 @as_json
 @pass_settings
-def show(settings: Settings, selection: str | None, wide: bool, as_json: bool) -> None:
-    """Print the cells the matrix file resolves to, why some are excluded, and the workloads."""
+def show(settings: Settings, selection: str | None, every: bool, wide: bool, as_json: bool) -> None:
+    """Print what the matrix file resolves to: selections, stacks, presets and workloads.
+
+    With --selection or --all cell by cell, and why some are excluded. --json has every cell and workload.
+    """
     matrix = settings.matrix
+    if selection and every:
+        raise UserError("--all prints the cells of every selection; leave one of them out")
     cells = (
         matrix.select(known(selection, matrix.selections, "selection")) if selection else list(matrix.cells.values())
     )
     if as_json:
-        workloads = [describe_workload(workload) for workload in matrix.workloads.values()]
-        print_json({"cells": [describe_cell(cell) for cell in cells], "workloads": workloads})
+        described = [describe_workload(workload) for workload in matrix.workloads.values()]
+        print_json({"cells": [describe_cell(cell) for cell in cells], "workloads": described})
         return
-    print_table(out, tables.cells_table(cells), tables.OF_CELLS, "excluded because", wide=wide)
-    for stack, reason in matrix.selections[selection].reasons.items() if selection else ():
-        echo(f"{stack}: {reason}")
-    if not selection:
-        echo()
-        print_table(out, tables.workloads_table(matrix.workloads.values()), tables.OF_WORKLOADS, "what", wide=wide)
+    if selection or every:
+        print_table(out, tables.cells_table(cells), tables.OF_CELLS, "excluded because", wide=wide)
+        for stack, reason in matrix.selections[selection].reasons.items() if selection else ():
+            echo(f"{stack}: {reason}")
+        return
+    print_table(out, tables.selections_table(matrix), (), "what", wide=wide)
+    echo()
+    print_table(out, tables.stacks_table(matrix.stacks.values()), (), "stacks", wide=wide)
+    echo()
+    print_folded(out, f"presets: {', '.join(matrix.presets)}")
+    echo()
+    workloads = tables.workloads_table(matrix.workloads.values(), wide=wide)
+    print_table(out, workloads, tables.OF_WORKLOADS, "what", wide=wide)
+    echo()
+    excluded = sum(bool(cell.excluded) for cell in cells)
+    print_folded(
+        out,
+        f"{len(cells)} cells, of which {excluded} are excluded. `matrix show --selection NAME` or --all prints them "
+        "one by one.",
+    )
 
 
 @click.command()

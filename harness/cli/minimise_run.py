@@ -37,6 +37,11 @@ def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
         return known(what, cells, "cell")
     intent = record.intent
     workload = intent.workload if intent.workload in settings.matrix.workloads else None
+    if intent.program and not (workload or options["workload"]):
+        raise UserError(
+            f"{intent.run_id}: ran a program of your own that the matrix file does not have; put it under `workloads:` "
+            f"there, then give {intent.cell.partition(VARIANT)[0]} --workload NAME"
+        )
     options["workload"] = options["workload"] or workload
     if has_own_data(intent):
         options["data"] = options["data"] or Path(intent.data.path)

@@ -37,7 +37,10 @@ def program_options(command: Any) -> Any:
     """Add them; the command is a `WithProgram`."""
     for option in (
         click.option(
-            "--time-limit", type=Duration(), default=None, help="With --app: of each run, e.g. 2h (default: 24h)."
+            "--time-limit",
+            type=Duration(),
+            default=None,
+            help="With --app: of each run, e.g. 2h (default: 24h; of `train`: none).",
         ),
         click.option(
             "--produces",
@@ -66,8 +69,10 @@ def command_given() -> tuple[str, ...]:
     return words
 
 
-def own_program(options: Mapping[str, Any], **more: Any) -> Workload | None:
+def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: Any) -> Workload | None:
     """Return the workload that these options describe, `more` of it as in the matrix file; None without an --app.
+
+    `usual_limit`: seconds that it may take where no --time-limit is given.
 
     Raises:
         UserError: when it cannot be run.
@@ -95,7 +100,7 @@ def own_program(options: Mapping[str, Any], **more: Any) -> Workload | None:
     }
     try:
         of_workload = {"name": f"{OF_APP}{app.absolute().name}", "description": shlex.join(command)}
-        seconds = int(options.get("time_limit") or DAY)
+        seconds = int(options.get("time_limit") or usual_limit)
         return Workload.model_validate({**of_workload, "program": values, "time_limit": seconds})
     except ValidationError as error:
         first = error.errors()[0]

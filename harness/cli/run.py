@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import click
 
+from harness.base.command_words import with_option
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
 from harness.campaign.bench import Bench, BenchOptions
@@ -128,9 +129,10 @@ def campaign_options(command: Any) -> Any:
 
 @click.command(cls=WithProgram)
 @campaign_options
+@click.option("--wide", is_flag=True, help="Name every cell.")
 @as_json
 @pass_settings
-def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
+def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> None:
     """Print what `matrix run` would do here: cells, runs, disk, time."""
     settings = of_cluster(settings, options["cluster"])
     prepared = _prepare(settings, **options)
@@ -139,7 +141,7 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
     else:
         echo(prepared.capabilities.sentence)
-        for line in _plan_lines(prepared):
+        for line in _plan_lines(prepared, wide=wide):
             print_folded(out, line)
 
 
@@ -307,35 +309,27 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
     """
     words = typed_words()
     if bench.lacks_base and not ended.interrupted and not ended.succeeded:
-        again = settings.invocation.command(*_with(words, "--executor", "process"))
+        again = settings.invocation.command(*with_option(words, "--executor", "process"))
         return Command(command=again, why=f"runs cells as processes: {bench.lacks_base}")
     if not ended.interrupted and not (ended.conclusion and ended.conclusion.continues):
         return None
     if ended.conclusion and (least := ended.conclusion.least_budget):
-        again = settings.invocation.command(*_with(words, "--budget", budget_in_words(least)))
+        again = settings.invocation.command(*with_option(words, "--budget", budget_in_words(least)))
         return Command(command=again, why="has the least budget that lets something run")
     again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
-    why = "after a reboot, continues from these records" if reboot else "continues this campaign"
+    why = "continues from these records, after a reboot" if reboot else "continues this campaign"
+    if ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done:
+        why += ", once a stack can be made: what each lacks is said above"
     return Command(command=again, why=why)
 
 
-def _with(words: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
-    """Return a command with an option, in place of the one that it has."""
-    kept, skip = [], False
-    for word in words:
-        if not skip and word != option and not word.startswith(f"{option}="):
-            kept.append(word)
-        skip = word == option
-    return (*kept, option, value)
-
-
-def _plan_lines(prepared: PreparedCampaign) -> list[str]:
+def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
     if prepared.stages and prepared.plan.why_empty:
         return [f"Plan: {prepared.plan.why_empty}"]
     if prepared.stages:
         return forecast_lines(forecast(prepared))
-    first, *others = tables.plan_lines(prepared.plan)
+    first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
     return [first, *([f"  goal: {reach}"] if reach else []), *others]
 
@@ -390,13 +384,15 @@ def _may_use_screens(
 
 
 def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
-    """Return the matrix with the lookback that was given in the workloads of its stages."""
+    """Return the matrix with what its stages run: the lookback that was given, and programs of the user's own taken."""
     lookback, used = options["lookback"], {stage.workload for stage in matrix.stages.values()}
-    if lookback is None:
-        return matrix
-    workloads = {
-        name: _with_lookback(one, lookback, options) if name in used else one for name, one in matrix.workloads.items()
-    }
+
+    def of_stage(workload: Workload) -> Workload:
+        if workload.program or lookback is None:
+            return taken(workload)
+        return _with_lookback(workload, lookback, options)
+
+    workloads = {name: of_stage(one) if name in used else one for name, one in matrix.workloads.items()}
     return matrix.model_copy(update={"workloads": workloads})
 
 

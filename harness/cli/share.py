@@ -26,7 +26,8 @@ Item = TypeVar("Item")
 def export_(settings: Settings, file: Path, hide: tuple[str, ...], as_json: bool) -> None:
     """Write the records into FILE (.tar.gz), for `matrix import` on another host.
 
-    Names of hosts and users, addresses, and paths are taken out. Models stay here; what explains a run goes along.
+    Names of hosts and users, addresses, and paths are taken out. Models stay here, and runs of programs of your own;
+    what explains a run goes along.
     """
     exported = export_records(settings.results, file, read_host(settings.root), hide, _shown("exporting"))
     for told in exported.left_out:

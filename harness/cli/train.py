@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from harness.base.interrupts import interruptible
 from harness.campaign.plan import BEST
 from harness.campaign.runner import CONTINUES
 from harness.campaign.under_way import noted_under_way
-from harness.cli.completion import complete_cells
+from harness.cli.completion import complete_cells, complete_workloads
 from harness.cli.in_background import start_in_background
+from harness.cli.program_options import WithProgram, own_program, program_options, taken
 from harness.cli.shared import (
     INTERRUPTED,
     Settings,
@@ -26,20 +28,23 @@ from harness.cli.shared import (
     typed_words,
 )
 from harness.evidence.host_changes import host_of
-from harness.matrix.cells import ExecutorName
+from harness.matrix.cells import ExecutorName, Workload
+from harness.matrix.workload_options import REPEATED, TRAIN_OPTIONS
+from harness.run.launch import NOT_CHECKED
 from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.choose_cell import CellRequest
 from harness.training.expect import USUAL_HOURS
-from harness.training.options import own_workload, training_options
+from harness.training.options import YEARS, own_workload, training_options
+from harness.training.own_program import PROGRAM_NAME, RESUMES, STARTS_OVER
 from harness.training.prepare import TrainingRequest, prepare_training
 from harness.training.state import open_state_file
 from harness.training.train import TrainingResult
 
 
-@click.command("train")
-@click.option("--data", type=click.Path(path_type=Path), required=True, help="Merged CSV to train on.")
+@click.command("train", cls=WithProgram)
+@click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on; with --app: what it can read.")
 @click.option(
     "--output", type=click.Path(path_type=Path), required=True, help="Folder for the model and what belongs to it."
 )
@@ -83,6 +88,12 @@ from harness.training.train import TrainingResult
     "--detach", "in_background", is_flag=True, help="Train on when this terminal closes; `matrix watch` attaches."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
+@program_options
+@click.option(
+    "--workload", shell_complete=complete_workloads, help="Program of the matrix file to train, in place of --app."
+)
+@click.option("--resume-with", metavar="WORDS", help="With --app: words to add when it is started again.")
+@click.option("--checkpoint", metavar="PATTERN", help="With --app: what it resumes from, such as 'out/step-*.pt'.")
 @training_options
 @as_json
 @pass_settings
@@ -90,7 +101,7 @@ def train_command(
     settings: Settings,
     /,
     *,
-    data: Path,
+    data: Path | None,
     output: Path,
     name: str | None,
     cell: str | None,
@@ -117,22 +128,28 @@ def train_command(
     matrix train --data merged.csv --output TRAINING
     matrix train --data merged.csv --output TRAINING --epochs 5 --batch-size 128
     matrix train --data merged.csv --output TRAINING --cell rocm6.3-torch2.9.1-plain
+    matrix train --app DIR --output TRAINING --resume-with=--resume -- python train.py
+
+    With --app a program of your own is trained to its end in the same way, its numbers not checked; OUTPUT gets what
+    it wrote. Started again, it finds what it wrote before.
 
     Exit status: 0 there is a model, 1 nothing is left to be tried, 2 something to fix, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
     if cell and cell != BEST:
         known(cell, settings.matrix.cells, "cell")
-    name = name or data.stem
-    if Path(name).name != name:
-        raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
     if injected_fault is not None:
         _check_fault(injected_fault)
-    workload = own_workload(options)
+    given = {"data": data, "name": name, "resume": resume, "inject_fault": injected_fault, **options}
+    name, workload, data = _what(settings, given)
     of_cell = CellRequest(cell, registry, force, workload.strategy, allow_cpu)
     request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         err.print(prepared.summary, soft_wrap=True, markup=False)
+        if workload.program:
+            then = RESUMES if workload.program.resumes else STARTS_OVER
+            walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
+            err.print(f"{NOT_CHECKED}; {then}{walls}", soft_wrap=True, markup=False)
         if expect_hours is not None or prepared.state.evidence:
             expected = prepared.expectation(expect_hours or USUAL_HOURS)
             err.print(f"Expect: {expected}", soft_wrap=True, markup=False)
@@ -158,8 +175,58 @@ def train_command(
         model = str(ended.model) if ended.model else None
         print_json({"model": model, "replaced": [str(file) for file in ended.replaced], "attempts": ended.attempts})
     else:
-        echo(_sentence(ended, output))
+        echo(_sentence(ended, output, own=workload.program is not None))
     sys.exit(0 if ended.model else 1)
+
+
+def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, Path | None]:
+    """Return what is trained: its name, a workload, and the data where our app reads them.
+
+    Raises:
+        UserError: when it cannot be trained.
+    """
+    if given["app"] or given["workload"]:
+        others = ("name", "resume", "inject_fault", *TRAIN_OPTIONS)
+        _check_of_program({name: given[name] for name in others if name in given})
+    if own := _program(settings, given):
+        return PROGRAM_NAME, own, None
+    if given["data"] is None:
+        raise UserError("--data FILE is what to train on; or give --app DIR, the folder of a program of your own")
+    name = given["name"] or given["data"].stem
+    if Path(name).name != name:
+        raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
+    return name, own_workload({one: given[one] for one in TRAIN_OPTIONS if one in given}), given["data"]
+
+
+def _program(settings: Settings, options: Mapping[str, Any]) -> Workload | None:
+    """Return the program of the user's own that is asked for; None where it is our app.
+
+    Raises:
+        UserError: when it cannot be run, or options of our app are given with it.
+    """
+    of_program = {name: options[name] for name in ("resume_with", "checkpoint") if options[name] is not None}
+    if of_program and not options["app"]:
+        raise UserError(f"--{next(iter(of_program)).replace('_', '-')} goes with --app DIR, the folder of your program")
+    if options["workload"] and not options["app"]:
+        name = known(options["workload"], settings.matrix.workloads, "workload")
+        chosen = settings.matrix.workloads[name]
+        if chosen.program is None:
+            raise UserError(f"--workload {name} is our app's: leave it out, and give --data and the options of the app")
+        if options["data"]:
+            raise UserError(f"--data: workload {name} names its own; leave it out")
+        return taken(chosen)
+    more = {name.removesuffix("_with"): value for name, value in of_program.items()}
+    own = own_program(options, usual_limit=YEARS, **more)
+    return taken(own) if own else None
+
+
+def _check_of_program(given: Mapping[str, Any]) -> None:
+    """Refuse options of our app with a program of the user's own, which would not know of them."""
+    for name, value in given.items():
+        if value not in (None, (), False):
+            word = REPEATED.get(name, f"--{name.replace('_', '-')}")
+            more = "; --resume-with gives its own words" if name == "resume" else ""
+            raise UserError(f"{word} is for our app, which your program takes the place of; leave it out{more}")
 
 
 def _check_fault(given: str) -> None:
@@ -178,10 +245,13 @@ def _check_fault(given: str) -> None:
         )
 
 
-def _sentence(ended: TrainingResult, output: Path) -> str:
+def _sentence(ended: TrainingResult, output: Path, *, own: bool) -> str:
     count = len(ended.attempts)
     tries = "one attempt" if count == 1 else f"{count} attempts, listed in {output / ATTEMPTS_FILE}"
     if ended.model:
         replaced = " and ".join(map(str, ended.replaced))
+        if own:
+            tries += "; numbers not checked"
         return f"wrote {ended.model} in {tries}{f'; what it replaced is kept as {replaced}' if replaced else ''}"
-    return f"no model: {ended.exhausted}; {output / ATTEMPTS_FILE} lists each; the same command tries once more"
+    lacks = "not trained to its end" if own else "no model"
+    return f"{lacks}: {ended.exhausted}; {output / ATTEMPTS_FILE} lists each; the same command tries once more"

@@ -40,6 +40,7 @@ from harness.environments.images import (
     open_labels,
     stack_tag,
 )
+from harness.environments.in_use import keep_in_place
 from harness.environments.own_images import find_own_stack_image, find_runtime_image, remember
 from harness.environments.pins import ensure_lock
 from harness.environments.wheelhouse import fetch, read_lock, requirement
@@ -73,7 +74,8 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
     Raises:
         UserError: when it cannot be built; nothing that looks finished is left.
     """
-    with locked(_lock_file(cell.id)):
+    keep_in_place()
+    with locked(_lock_file(cell.id), notify):
         image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
         if image is None:
             stack_image = ensure_stack_image(engine, cell.stack, notify)
@@ -89,7 +91,8 @@ def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: 
     Raises:
         UserError: when it cannot be built; nothing that looks finished is left.
     """
-    with locked(_lock_file(stack.name)):
+    keep_in_place()
+    with locked(_lock_file(stack.name), notify):
         image = find_stack_image(engine, inputs_of(engine, stack))
         if image is None:
             image = _build_stack(engine, stack, notify)
@@ -106,7 +109,8 @@ def ensure_own_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda
     Raises:
         UserError: when it cannot be built; nothing that looks finished is left.
     """
-    with locked(_lock_file(stack.name)):
+    keep_in_place()
+    with locked(_lock_file(stack.name), notify):
         image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(engine, stack, notify, own=True)
         # Another may have taken its tag, and an engine deletes an image with the last one.
         _tag(engine, image, stack_tag(image.labels))
@@ -253,7 +257,9 @@ def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, s
     }
     words = ("--target", "cell", "--build-arg", f"STACK={stack_tag(stack.labels)}", "--tag", cell_tag(cell), "-")
     _build(engine, cell.id, render(cell), told, words)
-    return _built(engine, cell_tag(cell))
+    image = _built(engine, cell_tag(cell))
+    remember(image)
+    return image
 
 
 def _fill(stack: Stack, lock: Path, notify: Notify, context: Path) -> None:

@@ -30,7 +30,8 @@ class Capabilities:
     `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
     `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
     `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use. `lacks`: why no run
-    can use the GPUs; None where nothing is missing.
+    can use the GPUs; None where nothing is missing. `unused`: the number of further GPUs, with a
+    screen, that runs may not use.
     """
 
     gpus: tuple[int, ...]
@@ -45,12 +46,15 @@ class Capabilities:
     simulated: bool = False
     cores: int = 1
     lacks: str | None = None
+    unused: int = 0
 
     @property
     def sentence(self) -> str:
         """The findings, and what is done about them."""
         found = "On a simulated host, found" if self.simulated else "Found"
         gpus = f"{len(self.gpus)} AMD GPU{'s' * (len(self.gpus) > 1)}" if self.gpus else "no AMD GPU"
+        if self.unused:
+            gpus = f"{len(self.gpus) + self.unused} AMD GPUs ({self.unused} with a screen, which no run uses)"
         stacks = "the ROCm stacks run" if self.gpus else "the cpu stack runs"
         if self.lacks:
             return f"{found} {gpus}, but no ROCm stack can run: {self.lacks}."

@@ -1,4 +1,4 @@
-"""Things of stacks that can be made again: their environments, and images that no known-good tag is on.
+"""Things of this checkout that can be made again: environments, copies of programs, images without a known-good tag.
 
 Never wheels, records, or images that are tagged or came from a registry: those cost a download, or cannot be made
 again.
@@ -19,16 +19,20 @@ from harness.base.tree_removal import remove_below
 from harness.environments.environment import STAMP
 from harness.environments.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS
 from harness.environments.in_use import alone_with
+from harness.environments.own_images import own_ids
+from harness.environments.programs import PROGRAMS, remove_copy
 from harness.host.engine import ENGINE_ERRORS, Engine, engine_errors, explain
 
 # Repositories of this host alone. Some engines give the images in them a digest, too.
 LOCAL = (CELLS, STACKS, RUNTIMES)
-OF_A_COMMAND = "a command that runs cells is under way"
+OF_A_COMMAND = "a command that makes environments or images, or runs cells, is under way"
+# Other checkouts may use the same engine; what was pulled nobody here has made.
+OF_ANOTHER = "this checkout has not made it"
 
 
 @dataclass(frozen=True)
 class Made:
-    """An environment (by its folder) or an image (by its id). `kept`: why it is not removed; None where it may be.
+    """An environment or what a program takes (by its folder), or an image (by its id). `kept`: why it is not removed.
 
     `bytes` are those that nothing else holds; of an image all of it, though images of the same `runtime` (what is below
     the app and the preset) share nearly all.
@@ -42,13 +46,15 @@ class Made:
     runtime: str | None = None
 
 
-def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS) -> list[Made]:
-    """Return the environments and images on this host.
+def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS, programs: Path = PROGRAMS) -> list[Made]:
+    """Return the environments, copies of programs with their packages, and all images of stacks on this host.
+
+    Images of other checkouts are kept as OF_ANOTHER.
 
     Raises:
         UserError: when the engine does not answer.
     """
-    found = [*_environments(environments), *(_images(engine) if engine else ())]
+    found = [*_environments(environments), *_programs(programs), *(_images(engine) if engine else ())]
     with alone_with(environments) as alone:
         return found if alone else [replace(one, kept=one.kept or OF_A_COMMAND) for one in found]
 
@@ -77,6 +83,9 @@ def remove(
 
 
 def _remove(one: Made, engine: Engine | None) -> str | None:
+    if one.kind == "program":
+        remove_copy(Path(one.place))
+        return "it cannot be removed" if Path(one.place).exists() else None
     return _remove_image(one, engine) if one.kind == "image" else _remove_environment(Path(one.place))
 
 
@@ -86,15 +95,23 @@ def _environments(place: Path) -> Iterator[Made]:
         yield Made("environment", folder.name, str(folder), _bytes_of(folder), kept)
 
 
+def _programs(place: Path) -> Iterator[Made]:
+    for folder in sorted(place.glob("*/")):
+        kept = f"process {pid} runs in it" if (pid := _process_in(folder)) else None
+        yield Made("program", folder.name, str(folder), _bytes_of(folder), kept)
+
+
 def _images(engine: Engine) -> Iterator[Made]:
     with engine_errors("listing images"):
         found = engine.client.api.images(filters={"label": f"{PREFIX}.stack"})
+    own = own_ids()
     # The newest first: some engines remove none that another was made from.
     for image in sorted(found, key=lambda image: int(image.get("Created", 0)), reverse=True):
         tags = [tag for tag in image.get("RepoTags") or () if tag != "<none>:<none>"]
         others = [tag for tag in tags if not _is_of_a_build(tag)]
         remote = [one for one in image.get("RepoDigests") or () if one.partition("@")[0] not in (*LOCAL, "<none>")]
         kept = f"it is tagged {others[0]}" if others else f"it is {remote[0]} of a registry" if remote else None
+        kept = kept if image["Id"] in own else OF_ANOTHER
         yield Made(
             "image", tags[0] if tags else image["Id"][:19], image["Id"], int(image["Size"]), kept, _runtime(image)
         )
@@ -151,6 +168,10 @@ def _bytes_of(folder: Path) -> int:
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
-            found = (Path(place) / name).lstat()
+            try:
+                found = (Path(place) / name).lstat()
+            except FileNotFoundError:
+                # Another command of this kind removes it now.
+                continue
             total += found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
     return total

@@ -56,7 +56,7 @@ def ensure_kernel(notify: Callable[[str], None] = lambda _: None) -> Path | None
     if with_what is None:
         return None
     library = KERNELS / f"{json_hash(with_what)[:16]}-{_name()}"
-    with locked(KERNELS / "lock"):
+    with locked(KERNELS / "lock", notify):
         if not library.is_file():
             notify("compiling the app's kernel, with a compiler of 100 MB that is fetched for it")
             try:
@@ -98,7 +98,7 @@ def fetched_compiler() -> Iterator[Path]:
     """
     KERNELS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".compiler-", dir=KERNELS) as place:
-        command = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
+        command = [sys.executable, "-P", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
         command += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--retries", "2"]
         command += ["--target", f"{place}/compiler", "--requirement", str(LOCK)]
         # pip unpacks there first, and /tmp may be small.

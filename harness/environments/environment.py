@@ -18,6 +18,7 @@ from harness.base.paths import APP, APPS, ENVIRONMENTS
 from harness.base.storage import file_hash, json_hash, locked, tree_hash, write_json
 from harness.environments import pins
 from harness.environments.compiled_kernel import compiler, ensure_kernel, place_kernel
+from harness.environments.in_use import keep_in_place
 from harness.environments.interpreters import choose_python, ensure_python
 from harness.environments.pins import Build, UnreachableError
 from harness.environments.wheelhouse import installable
@@ -116,15 +117,17 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
     """Return the environment of a stack, made or brought up to date where needed.
 
     It has the host's own Python, where the stack's torch has wheels for it. The cpu stack takes PyPI's build of torch
-    where PyTorch's index cannot be reached. `notify` is called before what takes long.
+    where PyTorch's index cannot be reached. `notify` is called before what takes long. While this process lives nothing
+    removes it.
 
     Raises:
         UserError: when the interpreter or a wheel is missing, or there is no room.
     """
+    keep_in_place()
     version, base = ensure_python(stack, notify)
     folder = ENVIRONMENTS / stack.name
     python = folder / "bin" / "python"
-    with locked(folder.with_name(f"{folder.name}.lock")):
+    with locked(folder.with_name(f"{folder.name}.lock"), notify):
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The environments and images of this checkout are removed only while no command runs cells in them.
+"""The environments and images of this checkout are removed only while no command makes them, or runs cells in them.
 
-Between two runs of a command no process and no container shows that it needs them.
+Between two runs of a command no process and no container shows that it needs them, and none before the first.
 """
 
 import fcntl
@@ -20,8 +20,8 @@ def keep_in_place(environments: Path = ENVIRONMENTS) -> None:
     """Keep them from being removed for as long as this process lives; waits for a removal that is under way."""
     if not _held:
         with _opened(environments) as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH)
             _held.append(os.dup(stream.fileno()))
-        fcntl.flock(_held[0], fcntl.LOCK_SH)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import ssl
+import time
 from collections.abc import Iterator
 from html import unescape
 from http.client import HTTPException
@@ -21,6 +22,8 @@ from harness.base.urls import without_credentials
 from harness.matrix.cells import Stack
 
 SECONDS = 60
+# Bytes a second on average, below which a download is ended: each of its pieces may come in time.
+LEAST_SPEED = 1000
 WEB = ("http", "https")
 BLOCK = 1 << 20
 LARGEST_PAGE = 50_000_000
@@ -71,10 +74,12 @@ def _blocks(url: str) -> Iterator[bytes]:
     try:
         # Only https, http and file: the matrix takes no other.
         with urlopen(Request(url), timeout=SECONDS, context=context) as answer:  # noqa: S310
-            size = 0
-            while block := answer.read(BLOCK):
+            size, began = 0, time.monotonic()
+            while block := answer.read1(BLOCK):
                 size += len(block)
                 yield block
+                if size < LEAST_SPEED * (time.monotonic() - began - SECONDS):
+                    raise OSError(f"it is slower than {LEAST_SPEED} bytes a second")
             # Python reads on to the end of a connection that breaks off, and says nothing.
             if size < int(answer.headers["Content-Length"] or 0):
                 raise OSError(f"it broke off after {size} bytes")

@@ -30,6 +30,11 @@ def find_runtime_image(engine: Engine, inputs: Inputs) -> Image | None:
     return next(_own(all_of_inputs(engine, inputs, "runtime")), None)
 
 
+def own_ids() -> frozenset[str]:
+    """Return the ids of the images that this checkout has built, also of those that are gone."""
+    return frozenset(OWN_IMAGES.read_text(encoding="ascii").split() if OWN_IMAGES.is_file() else ())
+
+
 def _own(images: Iterable[Image]) -> Iterator[Image]:
-    own = set(OWN_IMAGES.read_text(encoding="ascii").split()) if OWN_IMAGES.is_file() else set[str]()
+    own = own_ids()
     return (image for image in images if image.id in own)

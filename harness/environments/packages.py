@@ -12,11 +12,26 @@ from harness.environments import pins
 from harness.environments.programs import PROGRAMS
 from harness.matrix.cells import Stack
 from harness.matrix.programs import PACKAGES, Program
+from harness.matrix.requirements import contradiction
 
 PLATFORM = "x86_64-manylinux_2_28"
 LOCK = "requirements.txt"
+# Built against one build of torch: PyPI's do not load beside another, and an index of torch has those of its own.
+BESIDE_TORCH = re.compile(r"^\s*(torchvision|torchaudio)\b", re.IGNORECASE)
 ENTRY = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+)")
 VIA = re.compile(r"#\s+(?:via )?(-r \S+|[a-z0-9][a-z0-9.-]*)")
+
+
+def refuse_contradiction(program: Program, stack: Stack) -> None:
+    """Refuse requirements that ask for another version of what a stack has, by its lock, where that is here.
+
+    Raises:
+        UserError: naming the line.
+    """
+    lock = pins.lock_file(stack)
+    pinned = dict(_pinned(lock.read_text(encoding="utf-8"))) if lock.is_file() else {}
+    if told := contradiction(program, stack, pinned):
+        raise UserError(told)
 
 
 def ensure_packages(
@@ -33,39 +48,52 @@ def ensure_packages(
         return None
     version = ".".join((python or stack.python).split(".")[:2])
     own = pins.ensure_lock(stack, python=version)
-    key = json_hash([program.taken.requirements, file_hash(own), version])[:16]
+    source = _source(program, stack)
+    key = json_hash([program.taken.requirements, file_hash(own), version, source])[:16]
     folder = PROGRAMS / f"packages-{key}"
     PROGRAMS.mkdir(parents=True, exist_ok=True)
-    with locked(PROGRAMS / f".packages-{key}.lock"):
+    with locked(PROGRAMS / f".packages-{key}.lock", notify):
         if not (folder / PACKAGES).is_dir():
             notify(f"packages of {program.requirements} for Python {version}")
             with tempfile.TemporaryDirectory(prefix=".packages-", suffix=".tmp", dir=PROGRAMS) as place:
                 made = Path(place) / "made"
                 made.mkdir()
-                _make(program, stack, version, own, made)
+                _make(program, stack, version, own, made, source)
                 shutil.rmtree(folder, ignore_errors=True)
                 made.rename(folder)
     return folder / PACKAGES
 
 
-def _make(program: Program, stack: Stack, version: str, own: Path, made: Path) -> None:
+def _beside_torch(program: Program) -> bool:
+    """Return whether it asks for packages that are built against one build of torch."""
+    return any(map(BESIDE_TORCH.match, program.taken.requirements if program.taken else ()))
+
+
+def _source(program: Program, stack: Stack) -> list[str]:
+    """Return where the packages come from, as options of uv: PyPI, and where it takes that the stack's index."""
+    if _beside_torch(program):
+        return pins.sources(stack)[-1]
+    return ["--default-index", stack.pypi] if stack.pypi else []
+
+
+def _make(program: Program, stack: Stack, version: str, own: Path, made: Path, source: list[str]) -> None:
     target = ("--python-version", version, "--python-platform", PLATFORM, "--only-binary", ":all:", "--quiet")
     wanted, versions, lock = made / "wanted.in", made / "versions.txt", made / LOCK
     lines = program.taken.requirements if program.taken else ()
     wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    # Of torch PyPI has another build; neither is installed.
+    # Of torch PyPI has another build; neither is installed, and what is built against one needs the stack's.
     has = dict(_pinned(own.read_text(encoding="utf-8")))
-    text = "".join(f"{name}=={number.partition('+')[0]}\n" for name, number in has.items())
+    exact = _beside_torch(program)
+    text = "".join(f"{name}=={number if exact else number.partition('+')[0]}\n" for name, number in has.items())
     versions.write_text(text, encoding="utf-8")
     try:
-        pypi = ("--default-index", stack.pypi) if stack.pypi else ()
         options = ("--generate-hashes", "--no-header", "--constraint", versions, "-o", lock)
-        pins.uv("pip", "compile", *target, *options, wanted, *pypi)
+        pins.uv("pip", "compile", *target, *options, wanted, *source)
         lock.write_text(_without(lock.read_text(encoding="utf-8"), has.keys()), encoding="utf-8")
         (made / PACKAGES).mkdir()
         if ENTRY.search(lock.read_text(encoding="utf-8")):
             into = ("--target", made / PACKAGES, "--require-hashes", "--no-deps")
-            pins.uv("pip", "install", *target, *into, "-r", lock, *pypi)
+            pins.uv("pip", "install", *target, *into, "-r", lock, *source)
     except UserError as error:
         raise UserError(f"{program.requirements}: cannot be had beside stack {stack.name}: {error}") from None
 

@@ -257,7 +257,7 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
     """Run uv with each source of wheels until one will do.
 
     Raises:
-        UnreachableError: what each of them said, where the last one does not answer.
+        UnreachableError: naming the last one, where it does not answer.
         UserError: what each of them said.
     """
     said = []
@@ -268,5 +268,8 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
             said.append(str(error))
         else:
             return
-    kind = UnreachableError if UNREACHABLE in said[-1] else UserError
-    raise kind(f"stack {stack.name}: {'; then, with the PyTorch index: '.join(said)}")
+    if UNREACHABLE in said[-1]:
+        # What PyPI alone lacks is no news: the rest was to come from there.
+        place, *causes = said[-1].partition(UNREACHABLE)[2].removeprefix(": ").split(" cause: ")
+        raise UnreachableError(f"stack {stack.name}: {place} does not answer{f': {causes[-1]}' if causes else ''}")
+    raise UserError(f"stack {stack.name}: {'; then, with the PyTorch index: '.join(said)}")

@@ -50,7 +50,8 @@ def pip_process(variables: Mapping[str, str]) -> Iterator[Pip]:
 
 
 def _start(variables: Mapping[str, str]) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", __name__]
+    # Nothing of the folder that the user is in.
+    command = [sys.executable, "-P", "-m", __name__]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=dict(variables))
 

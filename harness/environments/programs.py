@@ -17,6 +17,7 @@ PROGRAMS = CACHE / "programs"
 TOOLS = {".git", ".venv", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 NOT_SOURCE = frozenset({*TOOLS, "__pycache__", "node_modules"})
 MOST_BYTES, MOST_FILES = 512 << 20, 20_000
+EXECUTABLE = 0o111
 
 
 def take_program(program: Program, where: str) -> Program:
@@ -30,7 +31,7 @@ def take_program(program: Program, where: str) -> Program:
         raise UserError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")
     try:
         files = dict(_source_files(source, where))
-        hashes = {name: file_hash(file) for name, file in files.items()}
+        hashes = {name: _source_hash(file) for name, file in files.items()}
         version = [hashes, {Path(place).name: _data_hash(Path(place), where) for place in program.data}]
         lines: tuple[str, ...] = ()
         if program.requirements is not None:
@@ -38,6 +39,8 @@ def take_program(program: Program, where: str) -> Program:
         folder = PROGRAMS / json_hash(hashes)[:16] / SOURCE
         if _content(folder) != hashes:
             _copy(files, folder)
+            if _content(folder) != hashes:
+                raise UserError(f"{where}: {source}: was changed while it was copied; run the same command again")
     except (OSError, UnicodeDecodeError) as error:
         name = getattr(error, "filename", None) or source
         raise UserError(f"{where}: {name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
@@ -54,7 +57,7 @@ def changed_source(program: Program) -> tuple[str, ...]:
     if json_hash(found)[:16] == folder.parent.name:
         return ()
     try:
-        own = {name: file_hash(file) for name, file in _source_files(Path(program.source), "")}
+        own = {name: _source_hash(file) for name, file in _source_files(Path(program.source), "")}
     except (OSError, UserError):
         own = {}
     names = sorted(name for name in {*own, *found} if own.get(name) != found.get(name))
@@ -92,14 +95,35 @@ def _data_hash(place: Path, where: str) -> str:
         return file_hash(place)
     if not place.is_dir():
         raise UserError(f"{where}: data: {place}: no such file or folder")
-    files = (Path(folder, name) for folder, _, names in os.walk(place) for name in names)
-    return json_hash(sorted([file.relative_to(place).as_posix(), file_hash(file)] for file in files if file.is_file()))
+    return json_hash(
+        sorted([file.relative_to(place).as_posix(), file_hash(file)] for file in _data_files(place) if file.is_file())
+    )
+
+
+def _data_files(place: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Yield what is in a folder with data, through links to folders, too: a program reads through them."""
+    here = os.path.realpath(place)
+    try:
+        inside = [] if here in above else list(place.iterdir())
+    except PermissionError:
+        # Whoever runs the program is as little let in.
+        return
+    for one in inside:
+        if one.is_dir():
+            yield from _data_files(one, above | {here})
+        else:
+            yield one
+
+
+def _source_hash(file: Path) -> str:
+    """Return the hash of a file, with a mark where it can be executed."""
+    return f"{file_hash(file)}{' x' if file.stat().st_mode & EXECUTABLE else ''}"
 
 
 def _content(folder: Path) -> dict[str, str]:
     """Return the hash of each file in a copy; nothing where there is none."""
     files = (Path(place, name) for place, _, names in os.walk(folder) for name in sorted(names))
-    return {file.relative_to(folder).as_posix(): file_hash(file) for file in sorted(files)}
+    return {file.relative_to(folder).as_posix(): _source_hash(file) for file in sorted(files)}
 
 
 def _copy(files: dict[str, Path], folder: Path) -> None:
@@ -114,7 +138,7 @@ def _copy(files: dict[str, Path], folder: Path) -> None:
             shutil.copy2(file, copy / name)
         for place, _, names in os.walk(copy, topdown=False):
             for name in names:
-                Path(place, name).chmod(0o555 if os.access(Path(place, name), os.X_OK) else 0o444)
+                Path(place, name).chmod(0o555 if Path(place, name).stat().st_mode & EXECUTABLE else 0o444)
             Path(place).chmod(0o555)
         temporary.chmod(0o755)
         if folder.exists():

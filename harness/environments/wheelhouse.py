@@ -67,7 +67,7 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
         UserError: when a wheel is nowhere to be had with a hash of the lock.
     """
     wheels = {}
-    with locked(WHEELS / ".lock"):
+    with locked(WHEELS / ".lock", notify):
         # What a fetch that was killed left half-done.
         for left in WHEELS.glob(f"{PARTIAL}*"):
             shutil.rmtree(left)

@@ -3,14 +3,17 @@
 import math
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from harness.base.json_bounds import load_json
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Memory, Phase, Progress
 from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE
-from harness.matrix.programs import LINES, STDOUT
+from harness.evidence.run_folder import RunFolder
+from harness.matrix.programs import LINES, STDOUT, Program
 
 # Progress bars go back to the beginning of their line.
 ENDS = re.compile(rb"[\r\n]")
@@ -43,14 +46,38 @@ class ProgramProgress:
     def new(self) -> Iterator[Progress]:
         """Yield the advances since the last call; of very many some, and then it is `behind`."""
         for line in self._new_lines():
-            found = self._read(line.decode(errors="replace").strip())
-            if found is None:
+            if not self._take_in(line):
                 continue
-            self.step, self.total, self.loss = found
-            self.advances += 1
             if self.advances == 1:
                 yield self._line("first-step", max(0, self.step - 1))
             yield self._line("step", self.step)
+
+    @property
+    def changed(self) -> float | None:
+        """When it was last written to, seconds since 1970; None where it is not there."""
+        try:
+            return self._tree.look(self._file).changed
+        except (FileNotFoundError, NotAFileError):
+            return None
+
+    def end(self) -> None:
+        """Take in a last line that nothing ends, once there is nobody any more to go on with it."""
+        with suppress(FileNotFoundError, NotAFileError), self._tree.open(self._file, ANY_SIZE) as file:
+            rest = file.read(self._offset, LONGEST_LINE + 1)
+            if 0 < len(rest) <= LONGEST_LINE and not self._skipping:
+                self._offset += len(rest)
+                self._take_in(rest)
+
+    def _take_in(self, line: bytes) -> bool:
+        """Return whether a line tells an advance, which is then the last one."""
+        found = self._read(line.decode(errors="replace").strip())
+        if found is None:
+            return False
+        self.step, self.total, loss = found
+        # Many tell it now and then only.
+        self.loss = self.loss if loss is None else loss
+        self.advances += 1
+        return True
 
     def _new_lines(self) -> list[bytes]:
         try:
@@ -96,6 +123,24 @@ class ProgramProgress:
             gradient_norm=None,
             memory=NO_MEMORY,
         )
+
+
+def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
+    """Return what reads the progress of a program's run, from its beginning."""
+    work = folder.work
+    if program.progress == LINES:
+        return ProgramProgress(work.tree, work.PROGRAM_PROGRESS, LINES)
+    return ProgramProgress(UntrustedTree(folder.path), RunFolder.LOG, program.progress)
+
+
+def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
+    """Return the whole progress of a run which has ended."""
+    told = progress_of(folder, program)
+    while True:
+        deque(told.new(), maxlen=0)
+        if not told.behind:
+            told.end()
+            return told
 
 
 def _object(line: str) -> Mapping[str, Any]:

@@ -352,6 +352,9 @@ class RunFolder:
             for name, target in links.items():
                 place = Path(self.new_work.path) / name
                 place.parent.mkdir(exist_ok=True)
+                if place.is_symlink():
+                    # Of an attempt before: its source may have been edited since.
+                    place.unlink()
                 with contextlib.suppress(FileExistsError):
                     place.symlink_to(target)
         except OSError as error:

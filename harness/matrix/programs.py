@@ -11,8 +11,8 @@ from pydantic.json_schema import SkipJsonSchema
 from harness.matrix.variable_names import Variables
 
 STDOUT, LINES = "stdout", "lines"
-# In its words: the folder with its data.
-DATA = "{data}"
+# In its words: the folder with its data; in those by which it resumes: what it resumes from.
+DATA, CHECKPOINT = "{data}", "{checkpoint}"
 # Names in the folder of what it may read that the harness gives itself.
 SOURCE, PACKAGES = "source", "packages"
 
@@ -104,8 +104,18 @@ class Program(_Strict):
     progress: Annotated[str, AfterValidator(_pattern)] = Field(
         STDOUT, description="stdout: any line; lines: JSON in $MATRIX_PROGRESS; else a regular expression with `step`"
     )
+    resume: Words = Field((), description="words to add when it is started again; {checkpoint}: the newest one")
+    checkpoint: Within | None = Field(
+        None, description="file or folder that it resumes from, such as out/step-*.pt; without, whatever it wrote"
+    )
     stall_limit: int = Field(600, ge=2, description="seconds without progress after which it hangs")
     taken: SkipJsonSchema[Taken | None] = None
+
+    @model_validator(mode="after")
+    def _names_a_checkpoint(self) -> Self:
+        if any(CHECKPOINT in word for word in self.resume) and self.checkpoint is None:
+            raise ValueError(f"{CHECKPOINT} in `resume:` is what `checkpoint:` matches; give that, too")
+        return self
 
     def __hash__(self) -> int:
         """By its values, which a mapping among them does not give."""
@@ -114,10 +124,16 @@ class Program(_Strict):
     @property
     def options(self) -> dict[str, Any]:
         """The values that decide the behaviour of the program; its files by their hash."""
-        others = {"source", "data", "requirements", "stall_limit", "taken"}
+        others = {"source", "data", "requirements", "resume", "checkpoint", "stall_limit", "taken"}
         version = {"version": self.taken.version} if self.taken else {}
         return {**self.model_dump(mode="json", exclude=others, exclude_defaults=True), **version}
 
-    def words(self, data: str) -> tuple[str, ...]:
-        """Return its command line, where it finds its data in the folder `data`."""
-        return tuple(word.replace(DATA, data) for word in self.command)
+    @property
+    def resumes(self) -> bool:
+        """Return whether it says how it resumes."""
+        return bool(self.resume or self.checkpoint)
+
+    def words(self, data: str, checkpoint: str | None = None) -> tuple[str, ...]:
+        """Return its command line, where it finds its data in the folder `data`, and resumes from `checkpoint`."""
+        more = () if checkpoint is None else tuple(word.replace(CHECKPOINT, checkpoint) for word in self.resume)
+        return (*(word.replace(DATA, data) for word in self.command), *more)

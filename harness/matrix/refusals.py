@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from harness.matrix.cells import Cell, Workload
 
-BAR_TARGETS = ("up_30", "prior_vpoc_touched")
+TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
 # The first torch with a loss scaler for a CPU, and with `fully_shard`.
 SCALER_ON_CPU, FULLY_SHARD = Version("2.3"), Version("2.6")
 
@@ -38,8 +38,8 @@ def why_refused(cell: Cell, workload: Workload) -> str | None:
 def _whatever_the_device(cell: Cell, workload: Workload) -> Iterator[str]:
     if workload.as_of == "open" and workload.rows != "session":
         yield "as_of open is for rows: session"
-    if workload.target and (workload.target in BAR_TARGETS) != (workload.rows == "bar"):
-        yield f"target {workload.target} is not for rows: {workload.rows}"
+    if workload.target and workload.target not in TARGETS[workload.rows]:
+        yield f"target {workload.target} is not for rows: {workload.rows}; choose {' or '.join(TARGETS[workload.rows])}"
     if (
         workload.chunk_rows
         and workload.rows == "bar"

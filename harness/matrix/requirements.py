@@ -1,5 +1,7 @@
 """Requirements of a program of the user's own, against what a stack has. Pure."""
 
+from collections.abc import Mapping
+
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -10,8 +12,11 @@ from harness.matrix.programs import Program
 OWN = ("torch", "jax", "jaxlib")
 
 
-def contradiction(program: Program, stack: Stack) -> str | None:
-    """Return the first line of its requirements that cannot be had beside a stack's torch, with why; else None."""
+def contradiction(program: Program, stack: Stack, pinned: Mapping[str, str] | None = None) -> str | None:
+    """Return the first line of its requirements that cannot be had beside a stack's torch, with why; else None.
+
+    `pinned`: the versions of all packages that the stack has, where they are known.
+    """
     for number, line in enumerate(program.taken.requirements if program.taken else (), 1):
         text = line.partition(" #")[0].strip()
         if not text or text.startswith("#"):
@@ -24,7 +29,10 @@ def contradiction(program: Program, stack: Stack) -> str | None:
         if wanted.url:
             return f"{at}: comes from a place of its own; name a version"
         name = canonicalize_name(wanted.name)
-        has = {"torch": stack.torch, "jax": stack.jax, "jaxlib": stack.jax}.get(name)
-        if name in OWN and has and not wanted.specifier.contains(has, prereleases=True):
+        if wanted.marker and not wanted.marker.evaluate({"python_version": stack.python}):
+            continue
+        of_stack = dict(zip(OWN, (stack.torch, stack.jax, stack.jax), strict=True))
+        has = of_stack.get(name) or (pinned or {}).get(name)
+        if has and not wanted.specifier.contains(has, prereleases=True):
             return f"{at}: stack {stack.name} has {name} {has}; leave the line out, or run it in another stack"
     return None

@@ -97,7 +97,7 @@ def build_report(
     valid = [one for one in promoted if made < one.expires_at and host_kind in (None, one.host_kind)]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
     presets = {row.preset for row in rows}
-    steps = what_next(best, found_here, explained_here, tags, cells, intents, matrix, invocation)
+    steps = what_next(best, found_here, explained_here, tags, cells, intents, matrix, invocation, own)
     steps = (unfinished, *steps) if unfinished else steps
     criteria = which_criteria_are_met(matrix, rows, counts, read)
     shown = _shown_in_full(rows, [one.newest for one in found])
@@ -122,7 +122,7 @@ def build_report(
             named,
         ),
         answers=Answers(
-            use=(*which_cell(trained_in, matrix, tags), *_elsewhere(usable, here)),
+            use=(*which_cell(trained_in, matrix, tags, own), *_elsewhere(usable, here)),
             notes=what_the_notes_changed(judge_now(rows, pooled=False)),
             failures=what_fails(verdicts, found, explanations),
             criteria=tuple(one.sentence for one in criteria),

@@ -1,7 +1,9 @@
 """Choose the cell to recommend from the verdicts. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from harness.evidence.verdicts.best_of import confidence_of_best, tried
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.missing import Shortfall, missing_to
 from harness.evidence.verdicts.recommend import NOT_TO_BE_USED, best_by_scope
@@ -9,8 +11,8 @@ from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import claim_in_words, in_words
-from harness.matrix.cells import Matrix
-from harness.matrix.workload_options import STANDARD_WORKLOAD
+from harness.matrix.cells import Matrix, Workload
+from harness.matrix.workload_options import STANDARD_WORKLOAD, family_of, train_options
 from harness.report.words import many, names, share
 from harness.training.expect import USUAL_HOURS
 
@@ -18,15 +20,36 @@ from harness.training.expect import USUAL_HOURS
 Tags = Mapping[tuple[str, str, str], str]
 
 
-def which_cell(verdicts: Sequence[Verdict], matrix: Matrix, tags: Tags) -> tuple[str, ...]:
-    """Return the recommended cell in words, a paragraph for each scope."""
+@dataclass(frozen=True)
+class Towards:
+    """The runs that are missing until a cell can be promoted, `of_best` as the best of so many that were tried.
+
+    `workload` is the one to go on with, where the verdict's own does not qualify.
+    """
+
+    workload: str | None
+    missing: Shortfall
+    of_best: int
+
+    @property
+    def why_more(self) -> str:
+        """Return why it is more than a cell takes that alone was tried; nothing where it is not."""
+        return f" (the best of {self.of_best} that were tried is held to more)" if self.of_best > 1 else ""
+
+
+def which_cell(
+    verdicts: Sequence[Verdict], matrix: Matrix, tags: Tags, made_here: Sequence[Verdict]
+) -> tuple[str, ...]:
+    """Return the recommended cell in words, a paragraph for each scope; `made_here` as in `towards_known_good`."""
     best = best_by_scope(verdicts)
     if not best:
         return ("Nothing was run yet.",) if not verdicts else ("None of the runs counts.",)
-    return tuple(_in_words(one, verdicts, matrix, tags) for one in best)
+    return tuple(_in_words(one, verdicts, matrix, tags, made_here) for one in best)
 
 
-def _in_words(best: Verdict, verdicts: Sequence[Verdict], matrix: Matrix, tags: Tags) -> str:
+def _in_words(
+    best: Verdict, verdicts: Sequence[Verdict], matrix: Matrix, tags: Tags, made_here: Sequence[Verdict]
+) -> str:
     thresholds = matrix.verdicts
     cell, scope = f"`{best.cell}`", f"`{best.scope}`"
     runs = f"{best.passes} of {many(best.runs, 'run')} of workload `{best.workload}` passed"
@@ -40,20 +63,30 @@ def _in_words(best: Verdict, verdicts: Sequence[Verdict], matrix: Matrix, tags: 
         said.append(f"{_sentence(expectation_of_totals(best.totals, USUAL_HOURS, thresholds.confidence).in_words)}.")
     else:
         said = [f"On {scope}: no cell is known good yet. The best so far is {cell} ({best.tier}): {shown}: {claim}."]
-        workload, more = towards_known_good(best, matrix)
-        of_workload = f" of workload `{workload}`" if workload else ""
-        said.append(f"Without a failure, {more.in_words}{of_workload} would make it known good.")
+        more = towards_known_good(best, matrix, made_here)
+        of_workload = f" of workload `{more.workload}`" if more.workload else ""
+        said.append(f"Without a failure, {more.missing.in_words}{of_workload} would make it known good{more.why_more}.")
     if tag := tags.get((best.cell, best.environment_hash, best.scope)):
         said.append(f"Its image has the tag `{tag}`.")
     return " ".join([*said, *_besides(best, verdicts)])
 
 
-def towards_known_good(best: Verdict, matrix: Matrix) -> tuple[str | None, Shortfall]:
-    """Return what is missing to known-good, and the workload to go on with where the verdict's own does not qualify."""
+def towards_known_good(best: Verdict, matrix: Matrix, made_here: Sequence[Verdict]) -> Towards:
+    """Return what is missing until a verdict's cell can be promoted; `made_here` are verdicts without imported runs."""
     workload = _that_qualifies(best, matrix)
     # Runs of another workload are counted for themselves.
-    totals = best.totals if workload in (None, best.workload) else Totals()
-    return workload, missing_to(totals, "known_good", matrix.verdicts, matrix.verdicts.confidence)
+    same = workload in (None, best.workload)
+    of_host = [one for one in made_here if one.host_kind == best.host_kind]
+    family = best.family if same or workload is None else _family(matrix.workloads[workload])
+    among = len(tried(of_host, family, best.executor) | {(best.cell, best.scope)})
+    confidence = confidence_of_best(matrix.verdicts.confidence, among)
+    totals = best.totals if same else Totals()
+    return Towards(workload, missing_to(totals, "known_good", matrix.verdicts, confidence), among)
+
+
+def _family(workload: Workload) -> str:
+    """Return the family of a workload on one device."""
+    return family_of(train_options(workload, 1), workload.max_device_memory, smoke_test=workload.smoke_test)
 
 
 def _that_qualifies(best: Verdict, matrix: Matrix) -> str | None:

@@ -119,10 +119,14 @@ def _counts(found: dict[str, int]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text on one line, without HTML markup."""
-    return " ".join(text.split()).replace("<", "&lt;")
+    """Return the text on one line, without HTML markup, links and images: a cause may quote another machine."""
+    return _line(text).replace("](", "]\\(").replace("![", "!\\[")
 
 
 def _quoted(text: str) -> str:
     """Return the text of another machine, without any markup: no link, image or code."""
-    return re.sub(r"([\\`*_\[\]])", r"\\\1", _plain(text))
+    return re.sub(r"([\\`*_\[\]])", r"\\\1", _line(text))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;")

@@ -27,16 +27,17 @@ def what_next(
     intents: Mapping[str, Intent],
     matrix: Matrix,
     invocation: Invocation,
+    made_here: Sequence[Verdict],
 ) -> tuple[Command, ...]:
     """Return commands, the most useful first: each carries the data, workload and place of the runs it follows.
 
     `best` is the verdict that the answer is about, `cells` are those that may be run, `intents` by id those of its
-    newest run and of the newest failure.
+    newest run and of the newest failure. `made_here` as in `towards_known_good`.
     """
     if best is None:
         return (Command(command=invocation.command("run"), why="runs the matrix on this host"),)
     intent = intents.get(best.last)
-    steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intent, tags, matrix, invocation)
+    steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intent, tags, matrix, invocation, made_here)
     for one in found[:1]:
         why = f"shows the evidence of the newest `{one.diagnosis}`"
         explain = Command(command=invocation.command("explain", one.newest), why=why)
@@ -58,7 +59,12 @@ def what_next(
 
 
 def _towards_training(
-    best: Verdict, intent: Intent | None, tags: Tags, matrix: Matrix, invocation: Invocation
+    best: Verdict,
+    intent: Intent | None,
+    tags: Tags,
+    matrix: Matrix,
+    invocation: Invocation,
+    made_here: Sequence[Verdict],
 ) -> list[Command]:
     changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
     if changed and best.tier == "seen":
@@ -66,17 +72,20 @@ def _towards_training(
         work = work_words(intent, workload="") if intent else ()
         return [Command(command=invocation.command("run", *work), why="goes on with it, in stages")]
     train = _training(best, intent, tags, changed, invocation)
-    if best.tier != "known-good" and not changed:
-        workload, more = towards_known_good(best, matrix)
-        work = work_words(intent, workload) if intent else ()
-        why = f"runs it until it is known-good, which takes {more.in_words} without a failure"
+    tagged = (best.cell, best.environment_hash, best.scope) in tags
+    may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged
+    more = towards_known_good(best, matrix, made_here)
+    # The best of many is not promoted as soon as it is known-good.
+    if (best.tier != "known-good" or (may_be_promoted and not more.missing.nothing)) and not changed:
+        work = work_words(intent, more.workload) if intent else ()
+        takes = f"{more.missing.in_words} without a failure{more.why_more}"
+        why = f"runs it until it is known-good, which takes {takes}"
         on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
-        return [train, on] if best.tier == "good" and best.device != "cpu" else [on]
+        return [train, on] if best.tier in ("good", "known-good") and best.device != "cpu" else [on]
     # What is good, or nearly so, in a way that stages found is trained in that way: no tag tells of it.
     if changed and best.tier != "known-good":
         return [train]
-    tagged = (best.cell, best.environment_hash, best.scope) in tags
-    if best.executor == "docker" and best.qualifies_for_promotion and not tagged:
+    if may_be_promoted:
         promote = invocation.command("promote", best.cell)
         return [Command(command=promote, why="gives its image the tag that training uses"), train]
     return [train]

@@ -11,12 +11,14 @@ from harness import __version__
 from harness.base.errors import UserError
 from harness.base.storage import write_durably
 from harness.base.text import printable
+from harness.campaign.answered import last_answer
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_changes import host_of
 from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import hours_in_words
@@ -96,7 +98,8 @@ def write_shared(
     verdicts = judge(rows, current, matrix.verdicts, counts, settings=settings_of(host))
     hosts = _hosts(results, rows)
     public = Public(read_scrubber(results.folder, hide))
-    text = to_page(verdicts, hosts, matrix, host, archive, public, time.time())
+    named = last_answer(results, host.machine)
+    text = to_page(verdicts, hosts, matrix, host, archive, public, time.time(), named)
     try:
         write_durably(page, printable(text).encode())
     except OSError as error:
@@ -112,11 +115,15 @@ def to_page(
     archive: Exported,
     public: Public,
     made: float,
+    named: NamedCell | None,
 ) -> str:
-    """Return the page on verdicts as HTML that loads nothing; `hosts` are by kind, `made` since 1970."""
+    """Return the page on verdicts as HTML that loads nothing; `hosts` are by kind, `made` since 1970.
+
+    `named`: the cell that the last campaign on this machine named.
+    """
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     here = [one for one in verdicts if one.host_kind == host.kind and one.cell in cells]
-    answer = answer_of(here, [], {}, {}, matrix, len(host.gpus), Command(command="", why=""))
+    answer = answer_of(here, [], {}, {}, matrix, len(host.gpus), Command(command="", why=""), named=named)
     numbers = {kind: number for number, kind in enumerate(hosts, 1)}
     environment = Environment(
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True

@@ -8,6 +8,7 @@ from harness.environments.environment import Environment
 from harness.environments.executors.container import Container, DeviceNode
 from harness.environments.verifier import NO_VERIFIER, Verifier
 from harness.evidence.app_files import InputFile, Phase
+from harness.evidence.program_files import TakenOver
 from harness.evidence.run_files import Scheduled
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Workload
@@ -23,7 +24,7 @@ class Run:
     where the app injects it, a bare name where it comes from outside. It is no part of the identity of what is run, and
     such a run is no evidence. `verifier`: what this host verifies runs in. `beside`: the runs that are begun together
     with it on other GPUs, and share the memory of the host with it. `packages`: the folder with those of a program of
-    the user's own. `scheduled`: the job of a scheduler that it is made in.
+    the user's own, and `taken_over` what it works on from. `scheduled`: the job of a scheduler that it is made in.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class Run:
     verifier: Verifier = NO_VERIFIER
     beside: tuple[str, ...] = ()
     packages: Path | None = None
+    taken_over: TakenOver | None = None
     scheduled: Scheduled | None = None
 
     @property
@@ -54,7 +56,8 @@ class Run:
     @property
     def workload_hash(self) -> str:
         """Identity of what is run."""
-        return workload_hash(self.workload, self.data.sha256, resumed=bool(self.resume_from))
+        resumed = bool(self.resume_from or (self.taken_over and self.taken_over.checkpoint))
+        return workload_hash(self.workload, self.data.sha256, resumed=resumed)
 
     @property
     def device_count(self) -> int:

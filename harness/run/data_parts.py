@@ -61,8 +61,10 @@ def read_chunks(file: Path) -> DataChunks:
             header = stream.readline()
             place, lines, hours = len(header), [], []
             for line in stream:
-                lines.append(place)
-                hours.append(line[:20])
+                # An empty line, as at the end of many files, is no row.
+                if line.strip():
+                    lines.append(place)
+                    hours.append(line[:20])
                 place += len(line)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None

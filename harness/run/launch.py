@@ -104,7 +104,7 @@ def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
         paths.insert(0, f"{found[run.packages]}/bin")
         own = {"PYTHONPATH": found[run.packages]}
     data_folder = str(DATA if contained else seen.data)
-    command = program.words(data_folder)
+    command = program.words(data_folder, run.taken_over.checkpoint if run.taken_over else None)
     # A program that tells no stacks hangs after twice its limit.
     limits: dict[Phase, float] = dict.fromkeys(LIMITS, program.stall_limit / 2)
     return Launch(

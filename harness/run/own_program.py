@@ -3,14 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from harness.base.untrusted_tree import UntrustedTree
 from harness.environments.executors.job import Executor
 from harness.environments.programs import changed_source
 from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
-from harness.evidence.program_progress import ProgramProgress
-from harness.evidence.run_folder import RunFolder
-from harness.matrix.programs import LINES
+from harness.evidence.program_files import take_over
+from harness.evidence.program_progress import ProgramProgress, progress_of
 from harness.run.products import check_products, loader_of, stamps
 from harness.run.spec import RunSpec
 from harness.run.watch.watch import Watch
@@ -27,18 +25,18 @@ class OwnProgram:
         self._program = program = spec.request.program
         self._before: dict[str, tuple[object, ...]] = {}
         self.progress: ProgramProgress | None = None
-        if program and program.progress == LINES:
-            self.progress = ProgramProgress(spec.work.tree, spec.work.PROGRAM_PROGRESS, LINES)
-        elif program:
-            self.progress = ProgramProgress(UntrustedTree(spec.folder.path), RunFolder.LOG, program.progress)
+        if program:
+            self.progress = progress_of(spec.folder, program)
 
     def prepare(self) -> None:
-        """Make the place where it works, with a link to each thing in its source.
+        """Make the place where it works, or take it over, with a link to each thing in its source.
 
         Raises:
             UserError: when it cannot be made.
         """
         if self._program:
+            if self._spec.taken_over:
+                take_over(self._spec.taken_over, self._spec.work)
             self._spec.folder.make_links(self._spec.links)
             self._before = stamps(self._spec.folder, self._program)
 
@@ -52,6 +50,7 @@ class OwnProgram:
         spec, program, progress = self._spec, self._program, self.progress
         if program is None or progress is None or watch.stopped_by:
             return evidence
+        progress.end()
         log = spec.folder.log
         seen = ProgramEvidence(
             advances=progress.advances,

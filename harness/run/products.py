@@ -3,7 +3,7 @@
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,8 @@ def _json_problem(copy: Path, product: Product) -> tuple[Diagnosis, str]:
             number = number.get(part) if isinstance(number, dict) else None
         if isinstance(number, bool) or not isinstance(number, int | float):
             return "no-result", f"has no number {key}"
-        if not math.isfinite(number):
+        # An integer of any size is.
+        if isinstance(number, float) and not math.isfinite(number):
             return "not-finite", f"says that {key} is {number}"
     return "no-result", ""
 
@@ -137,8 +138,8 @@ def safetensors_problem(file: Path) -> str:
         try:
             header = load_json(stream.read(length))
             tensors = [header[name] for name in header if name != "__metadata__"]
-            places = sorted((*map(int, one["data_offsets"]), _bytes(one)) for one in tensors)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            places = sorted((*map(int, _pair(one["data_offsets"])), _bytes(one)) for one in tensors)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             return "is no safetensors file: its header cannot be read"
     end = 0
     for begins, ends, needed in places:
@@ -148,6 +149,11 @@ def safetensors_problem(file: Path) -> str:
     if end != size - PREFIX.size - length:
         return "is damaged: it is not as long as its header says"
     return "" if places else "holds no tensor"
+
+
+def _pair(values: Sequence[Any]) -> tuple[Any, Any]:
+    begins, ends = values
+    return begins, ends
 
 
 def _bytes(tensor: Mapping[str, Any]) -> int:

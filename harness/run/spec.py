@@ -17,6 +17,7 @@ from harness.environments.executors.pids import pids_limit
 from harness.evidence.app_files import Phase
 from harness.evidence.outcome.request import Request
 from harness.evidence.outcome.tolerances import COMPARED_STEPS
+from harness.evidence.program_files import TakenOver
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder, resumed_steps
@@ -75,6 +76,7 @@ class RunSpec:
     workload_hashes: frozenset[str]
     limits: Mapping[Phase, float] | None
     resume_from: tuple[PurePath, ...] | None
+    taken_over: TakenOver | None
 
     @property
     def kfd_ids(self) -> frozenset[str] | None:
@@ -193,6 +195,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         ),
         limits=run.limits or launch.limits,
         resume_from=run.resume_from,
+        taken_over=run.taken_over,
     )
 
 

@@ -13,9 +13,10 @@ from harness.base.storage import file_hash
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
-from harness.environments.executors.job import Executor, Job, JobLost
+from harness.environments.executors.job import Executor, Exit, Job, JobLost
 from harness.evidence.app_files import InputFile
 from harness.evidence.last_line import last_line
+from harness.evidence.outcome.decide import SHELL_SIGNALS
 from harness.matrix.cells import Workload
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
 
@@ -28,6 +29,10 @@ DELIMITERS = (b",", b";", b"\t")
 PARQUET = b"PAR1"
 HEAD_BYTES = 1 << 16
 ACCEPT = re.compile(r"say --accept (\w+)$")
+
+
+class DataRefusedError(UserError):
+    """The app looked at the user's data, and something in them would stop training."""
 
 
 def read_data(file: Path) -> InputFile:
@@ -84,8 +89,8 @@ def synthetic_file(workload: Workload, environment: Environment, executor: Execu
         DATA.mkdir(parents=True, exist_ok=True)
         options = ("--sessions", str(made.sessions), "--seed", str(made.seed), "--output", file.name)
         with tempfile.TemporaryDirectory(prefix=".synth-", suffix=".tmp", dir=DATA) as place:
-            ok, said = _app(Path(place), environment, executor, ("synth", *options))
-            if not ok:
+            ended, said = _app(Path(place), environment, executor, ("synth", *options))
+            if not ended.ok:
                 raise UserError(f"synthetic data could not be made: {said}")
             made_there = Path(place) / file.name
             try:
@@ -100,26 +105,29 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     """Have the app look at the user's data before anything is run, so that its faults are not taken for a cell's.
 
     Raises:
-        UserError: with the app's line when something in it would stop training.
+        DataRefusedError: with the app's line when something in it would stop training.
+        UserError: when the app could not look at it to the end.
     """
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".check-", suffix=".tmp", dir=DATA) as place:
         seen = inside(file.absolute()) if environment.image else file.absolute()
         options = arguments(options_of(workload, ("rows", "lookback", "accepted")))
         words = ("check", str(seen), "--merged", *options)
-        ok, said = _app(Path(place), environment, executor, words, file)
-    if not ok:
+        ended, said = _app(Path(place), environment, executor, words, file)
+    if not 0 <= ended.code < SHELL_SIGNALS or ended.out_of_memory:
+        raise UserError(f"--data {file}: could not be checked: vpoc check ended with {ended}: {said}")
+    if not ended.ok:
         said = said.removeprefix("vpoc: ").replace(str(seen), str(file))
         if workload.name != OWN_DATA:
             # The app names its own option.
             said = ACCEPT.sub(rf"put `accepted: [\1]` under `{workload.name}:` in the matrix file", said)
-        raise UserError(f"--data: {said}")
+        raise DataRefusedError(f"--data: {said}")
 
 
 def _app(
     folder: Path, environment: Environment, executor: Executor, words: tuple[str, ...], *data: Path
-) -> tuple[bool, str]:
-    """Run a command of the app, which may write to a folder in this one; whether it succeeded, and its last line.
+) -> tuple[Exit, str]:
+    """Run a command of the app, which may write to a folder in this one; return how it ended, and its last line.
 
     Raises:
         UserError: when it cannot be started.
@@ -139,4 +147,4 @@ def _app(
             raise
     except (OSError, JobLost) as error:
         raise UserError(f"vpoc {words[0]} could not be run: {error}") from None
-    return exit_.ok, last_line(job.log)
+    return exit_, last_line(job.log)

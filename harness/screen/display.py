@@ -177,7 +177,7 @@ class CampaignDisplay:
         """Count a run that begins."""
         done = self._view.scene.done if self._lanes_in_use() else position - 1
         self._change(done=done, total=total or None)
-        if total and self._seconds:
+        if total and self._seconds and self._view.scene.ends is None:
             self._change(ends=expected_end(self._seconds, total - position + 1, time.time()))
 
     def ended(self, seconds: float) -> None:
@@ -283,9 +283,10 @@ def finished_lines(record: Record, label: str) -> list[str]:
     """Return the outcome of a run with rich's markup: a line, and a second one if there is an explanation."""
     diagnosis = f" ({record.diagnosis})" if record.diagnosis else ""
     colour = OUTCOME_COLOURS[record.outcome]
+    on = "" if record.ran_on == "unknown" else f", {escape(record.ran_on)}"
     lines = [
-        f"{escape(label)}: [{colour}]{record.outcome}[/{colour}]{diagnosis} in {record.seconds:.1f} s, "
-        f"{escape(record.ran_on)}: {escape(record.detail)}"
+        f"{escape(label)}: [{colour}]{record.outcome}[/{colour}]{diagnosis} in {record.seconds:.1f} s"
+        f"{on}: {escape(record.detail)}"
     ]
     if record.explanation and record.outcome not in ("completed", "interrupted"):
         lines.append(escape(f"  {record.explanation.class_}; `matrix explain {record.intent.run_id}` says more"))

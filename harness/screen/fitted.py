@@ -49,7 +49,9 @@ def print_folded(console: Console, line: str) -> None:
     """Print a line; on a terminal it is folded at words, and what follows keeps its indentation."""
     indent = " " * (len(line) - len(line.lstrip()))
     width = console.width if console.is_terminal else max(len(line), 1)
-    console.print(fill(line, width, subsequent_indent=indent), soft_wrap=True, markup=False, highlight=False)
+    # A name with hyphens stays whole, so that it can be copied.
+    folded = fill(line, width, subsequent_indent=indent, break_on_hyphens=False)
+    console.print(folded, soft_wrap=True, markup=False, highlight=False)
 
 
 def _cells(column: Column) -> list[list[Text]]:

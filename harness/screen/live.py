@@ -186,7 +186,9 @@ def _numbers(current: Current) -> Iterator[str]:
     memories = [line.memory for line in current.lines.values()]
     device = sum(memory.device_reserved_bytes or 0 for memory in memories)
     beside = f" + {device / GB:.1f} GB on devices" if device else ""
-    yield f"{sum(memory.rss_bytes for memory in memories) / GB:.1f} GB{beside}"
+    if resident := sum(memory.rss_bytes for memory in memories):
+        # A program of the user's own does not tell it.
+        yield f"{resident / GB:.1f} GB{beside}"
 
 
 def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height: int) -> RenderableType:

@@ -1,6 +1,6 @@
 """The tables that commands print."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import floor
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words
 from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell, Matrix, Stack, Workload
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood
 from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 # Longer lists of names are cut to the first and a count.
 LISTED = 3
+# A plan names so many cells; of more it tells how many there are.
+NAMED = 6
 # The columns that a narrow terminal does without, the first of them first.
 OF_CELLS = ("Python", "preset sets", "torch", "ROCm")
-OF_WORKLOADS = ("models", "strategy", "qualifies for promotion")
+OF_WORKLOADS = ("qualifies for promotion",)
 OF_VERDICTS = ("ran on", "not counted", "workload", "hours", "starts above", "MTBF above", "note", "why", "scope")
 OF_RUNS = ("samples/s", "ran on", "detail", "seconds", "counts as", "why")
 
@@ -59,12 +61,32 @@ def cells_table(cells: Sequence[Cell]) -> Table:
     return table
 
 
-def workloads_table(workloads: Iterable[Workload]) -> Table:
-    """Return a table of workloads, and whether their runs qualify for promotion."""
-    table = _table("workload", "qualifies for promotion", "models", "strategy", "what")
+def selections_table(matrix: Matrix) -> Table:
+    """Return a table of selections: how many cells they have, and what they are for."""
+    table = _table("selection", "cells", "what")
+    for name, one in matrix.selections.items():
+        table.add_row(escape(name), str(len(matrix.select(name))), escape(one.description))
+    return table
+
+
+def stacks_table(stacks: Iterable[Stack]) -> Table:
+    """Return a table of stacks by the source of their torch; a base image or an interpreter may have it already."""
+    by_source: dict[str, list[str]] = {}
+    for one in stacks:
+        by_source.setdefault(one.source if one.shown_index else "-", []).append(one.name)
+    table = _table("wheels from", "stacks")
+    for source, listed in by_source.items():
+        table.add_row(escape(source), escape(", ".join(listed)))
+    return table
+
+
+def workloads_table(workloads: Iterable[Workload], *, wide: bool) -> Table:
+    """Return a table of workloads, and whether their runs qualify for promotion; `wide`: with models and strategy."""
+    table = _table("workload", "qualifies for promotion", *(("models", "strategy") if wide else ()), "what")
     for one in workloads:
         qualifies = "yes" if one.qualifies_for_promotion else "no"
-        table.add_row(*map(escape, (one.name, qualifies, ", ".join(one.model), one.strategy, one.description)))
+        how = (", ".join(one.model), one.strategy) if wide else ()
+        table.add_row(*map(escape, (one.name, qualifies, *how, one.description)))
     return table
 
 
@@ -91,9 +113,9 @@ def finding_details(findings: "Iterable[LintFinding]") -> list[str]:
     return lines
 
 
-def plan_lines(plan: "Plan") -> list[str]:
-    """Return the plan of a campaign in a few lines."""
-    cells = list(dict.fromkeys(planned.cell.id for planned in plan.runs))
+def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
+    """Return the plan of a campaign in a few lines; `wide`: with the cells of every stack."""
+    cells = {planned.cell.id: planned.cell for planned in plan.runs}
     workload = plan.workload
     free = _free(plan.free_gb, plan.disk_gb)
     gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
@@ -101,12 +123,17 @@ def plan_lines(plan: "Plan") -> list[str]:
     runs = f"{_until(plan.goal)}: runs" if plan.goal else _many(len(plan.runs), "run")
     lines = [
         f"Plan: {_many(len(cells), 'cell')}, {runs} of workload {workload.name} ({workload.description}){each}",
-        f"  cells: {', '.join(cells) or 'none'}",
+        *_cells(cells.values(), wide=wide),
         f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
         f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values())) or 'none'}",
         f"  time: {_time(plan)}",
         f"  each run: at most {_limits(plan)}",
     ]
+    if plan.side_by_side:
+        lines.append("  runs of one GPU each are made side by side, one on each GPU")
+    if workload.program:
+        walls = "; as a process it can write wherever you can" if plan.pids is None else ""
+        lines.append(f"  your program: its numbers are not checked{walls}")
     if plan.controls:
         lines.append(
             f"  controls: at most {plan.controls} more runs, where a cell fails twice as a bad GPU or host can do"
@@ -115,6 +142,18 @@ def plan_lines(plan: "Plan") -> list[str]:
         versions = " and ".join(plan.pythons_to_fetch)
         lines.append(f"  Python {versions}: not installed, to be fetched from {python_source()}")
     return lines + _left_out(plan.skipped)
+
+
+def _cells(cells: Collection[Cell], *, wide: bool) -> list[str]:
+    """Return the cells of a plan: a few by name, of more their number, or `wide` the presets of each stack."""
+    if len(cells) <= NAMED:
+        return [f"  cells: {', '.join(cell.id for cell in cells) or 'none'}"]
+    presets: dict[str, list[str]] = {}
+    for cell in cells:
+        presets.setdefault(cell.stack.name, []).append(cell.preset.name)
+    if wide:
+        return ["  cells:", *(f"    {stack}: {', '.join(names)}" for stack, names in presets.items())]
+    return [f"  cells: {len(cells)} of {_many(len(presets), 'stack')} (`matrix plan --wide` lists them)"]
 
 
 def _limits(plan: "Plan") -> str:

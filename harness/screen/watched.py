@@ -3,7 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Set
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any, TypeVar
 
 from harness.base.errors import UserError
 from harness.base.storage import read_regular
+from harness.evidence.app_files import Progress
 from harness.evidence.index import Index, Row, family_of_intent
+from harness.evidence.program_progress import ProgramProgress, progress_of
 from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
 from harness.evidence.run_files import Intent, Record
@@ -65,6 +68,7 @@ class Watched:
     matrix: Matrix
     _finished: frozenset[str] | None = None
     _currents: dict[str, Current] = field(default_factory=dict)
+    _programs: dict[str, ProgramProgress] = field(default_factory=dict)
     _rows: list[Row] = field(default_factory=list)
     _indexed: frozenset[str] | None = None
 
@@ -92,7 +96,7 @@ class Watched:
     def scene(self, look: Snapshot, now: float) -> Scene:
         """Return the scene that shows a snapshot."""
         self._currents = {
-            intent.run_id: current_of(self._currents.get(intent.run_id), intent, self.results, now)
+            intent.run_id: current_of(self._currents.get(intent.run_id), intent, self.results, now, self._lines(intent))
             for intent in look.running
         }
         self._read_index()
@@ -111,6 +115,16 @@ class Watched:
             total=total,
             ends=None if total is None else expected_end(seconds, total - len(made), latest),
         )
+
+    def _lines(self, intent: Intent) -> Iterable[Progress]:
+        """Return the last line of progress of each rank of a run; a program of the user's own has one rank."""
+        folder = self.results.folder_of(intent.run_id)
+        if intent.program is None:
+            return last_lines(folder.work).values()
+        reader = self._programs.setdefault(intent.run_id, progress_of(folder, intent.program))
+        last = deque(reader.new(), maxlen=1)
+        # It was written before it was read here.
+        return [line.model_copy(update={"wall": reader.changed or line.wall}) for line in last]
 
     def _read_index(self) -> None:
         if self._finished != self._indexed:
@@ -146,7 +160,9 @@ def _readable(read: Callable[[str], T | None], run_id: str) -> T | None:
     return None
 
 
-def current_of(before: Current | None, intent: Intent, results: Results, now: float) -> Current:
+def current_of(
+    before: Current | None, intent: Intent, results: Results, now: float, lines: Iterable[Progress]
+) -> Current:
     """Return the state of a current run by the last lines that its ranks wrote."""
     again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
@@ -154,7 +170,7 @@ def current_of(before: Current | None, intent: Intent, results: Results, now: fl
     on += f" on {intent.scheduled.node}" if intent.scheduled and not on else ""
     current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
     work = results.folder_of(intent.run_id).work
-    for line in last_lines(work).values():
+    for line in lines:
         if current.lines.get(line.rank) != line:
             current = current.advanced(line)
     if work.has_result():

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from harness.evidence.verdicts.best_of import confidence_of_best
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -28,4 +30,4 @@ class Goal:
 
         The best of many cells looks better than it is: a search divides what it may err by their number (Bonferroni).
         """
-        return self.confidence if self.every else 1 - (1 - self.confidence) / self.among
+        return self.confidence if self.every else confidence_of_best(self.confidence, self.among)

@@ -27,8 +27,8 @@ class CandidateRunner(Protocol):
     def known(self) -> tuple[Mapping[Candidate, Tally], Mapping[str, float]]:
         """Return the tallies of those that were run, and the seconds that a run of each cell takes."""
 
-    def run(self, candidate: Candidate, seconds_left: float | None) -> bool:
-        """Run a candidate once; False where it was only made ready, or had to be left out."""
+    def run(self, candidate: Candidate, seconds_left: float | None, most: int) -> bool:
+        """Run a candidate, so many times at most; False where it was only made ready, or had to be left out."""
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
         """Run a candidate no more."""
@@ -71,5 +71,5 @@ def pursue(goal: Goal, seed: int, runner: CandidateRunner, time_left: Callable[[
             reason = "exhausted" if left_out and goal.every and decision.why == "reached" else decision.why
             return Pursuit(reason, tallies, seconds, left_out)
         chosen = decision.candidate
-        if runner.run(chosen, decision.seconds_left):
+        if runner.run(chosen, decision.seconds_left, decision.runs_of_it):
             last = chosen, known.get(chosen, Tally()).runs

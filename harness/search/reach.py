@@ -13,24 +13,34 @@ HOUR = 3600.0
 TIERS: tuple[Threshold, ...] = ("known_good", "good", "candidate")
 
 
-def seconds_to(threshold: Threshold, goal: Goal, thresholds: Verdicts, run_seconds: float, run_hours: float) -> float:
+def seconds_to(
+    threshold: Threshold, goal: Goal, thresholds: Verdicts, run_seconds: float, run_hours: float, lanes: int = 1
+) -> float:
     """Return the seconds of runs that show a threshold of one cell of which none fails; infinite without hours.
 
-    `run_seconds` is what a run takes, `run_hours` how many of it are hours of training.
+    `run_seconds` is what a run takes, `run_hours` how many of it are hours of training. `lanes`: so many go side by
+    side.
     """
     missing = missing_to(Totals(), threshold, thresholds, goal.of_each)
     if missing.hours and not run_hours:
         return float("inf")
     runs = max(missing.starts, ceil(missing.hours / run_hours) if missing.hours else 0)
-    return runs * run_seconds
+    return ceil(runs / lanes) * run_seconds
 
 
 def reach_in_words(
-    goal: Goal, thresholds: Verdicts, run_seconds: float | None, run_hours: float | None, *, assumed: bool = False
+    goal: Goal,
+    thresholds: Verdicts,
+    run_seconds: float | None,
+    run_hours: float | None,
+    *,
+    lanes: int = 1,
+    assumed: bool = False,
 ) -> str:
     """Return what known-good takes at least, and which tier a budget can reach of one cell that never fails.
 
-    `run_seconds` and `run_hours` as in `seconds_to`; None where nothing is known of them. They may be `assumed`.
+    `run_seconds`, `run_hours` and `lanes` as in `seconds_to`; None where nothing is known of them. They may be
+    `assumed`.
     """
     needed = missing_to(Totals(), "known_good", thresholds, goal.of_each)
     best = f" (held to {goal.of_each:.4g}, as the best of {goal.among})" if goal.among > 1 and not goal.every else ""
@@ -39,7 +49,7 @@ def reach_in_words(
     said = f"known-good takes {needed.starts} starts{hours} without a failure{boots}{best}"
     if run_seconds is None or run_hours is None:
         return f"{said}; how long that is, the first runs tell"
-    takes = {tier: seconds_to(tier, goal, thresholds, run_seconds, run_hours) for tier in TIERS}
+    takes = {tier: seconds_to(tier, goal, thresholds, run_seconds, run_hours, lanes) for tier in TIERS}
     longest = takes["known_good"]
     by = f" of runs (assumed: {span(run_seconds)} each)" if assumed else ""
     said += (

@@ -88,11 +88,15 @@ _NOTHING: Final = _Lent()
 
 @dataclass(frozen=True)
 class Next:
-    """Run this candidate next; `runs_left` and `seconds_left` are to the goal, if nothing unexpected happens."""
+    """Run this candidate next; `runs_left` and `seconds_left` are to the goal, if nothing unexpected happens.
+
+    `runs_of_it` of those are of this candidate.
+    """
 
     candidate: Candidate
     runs_left: int
     seconds_left: float | None
+    runs_of_it: int
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def next_run(
         chosen = max(least, key=lambda one: _promise(known[one], borrowed[one], goal))
         runs = {chosen: straight_passes(known[chosen], goal)}
     lasting = None if usual is None else sum(n * seconds.get(one.cell, usual) for one, n in runs.items())
-    return Next(chosen, sum(runs.values()), lasting)
+    return Next(chosen, sum(runs.values()), lasting, runs[chosen])
 
 
 def status_of(tally: Tally, goal: Goal) -> CandidateStatus:

@@ -1,7 +1,6 @@
 """How a campaign in stages ended, in a sentence. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from math import ceil
 
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.words import hours_in_words, in_words
@@ -104,7 +103,7 @@ def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:
         return f"No cell is shown to be good{several}{over}: {said}.{_lasted_longest(end)}"
     if nearest is None:
         return f"The time is over and no cell is shown to be good{several}: {said}."
-    lacking = f"{ceil(nearest.hours_missing * 10) / 10:.1f} h and {nearest.starts_missing} starts without a failure"
+    lacking = f"{nearest.missing.in_words} without a failure"
     return (
         f"The time is over and no cell is shown to be good{several} yet: nearest is {_named(nearest)} "
         f"({in_words(nearest.totals)}), which lacks {lacking}; {said}.{_lasted_longest(end)}"

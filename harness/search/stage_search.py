@@ -45,8 +45,7 @@ class Contender:
     totals: Totals
     confidence: float
     is_good: bool
-    hours_missing: float
-    starts_missing: int
+    missing: Shortfall
     long_runs: int
     seconds_needed: float
     seconds_of_another: float
@@ -246,8 +245,7 @@ class _Look:
             totals=totals,
             confidence=confidence,
             is_good=is_good,
-            hours_missing=missing.hours,
-            starts_missing=missing.starts,
+            missing=missing,
             long_runs=many,
             seconds_needed=seconds,
             seconds_of_another=seconds_fresh,
@@ -305,10 +303,10 @@ class _Look:
             return None
         short = one.setting.workload(self.matrix.workloads[one.stage.workload or ""])
         devices = len(one.gpus)
-        missing = f"{one.hours_missing:.1f} h and {one.starts_missing} starts are missing to `{self.endurance.until}`"
+        missing = f"{one.missing.in_words} to `{self.endurance.until}`"
         for workload, minutes, wanted in (
             (long, self.endurance.minutes, one.long_runs),
-            (short, one.stage.minutes, max(1, one.starts_missing)),
+            (short, one.stage.minutes, max(1, one.missing.starts)),
         ):
             made = (run for gpus in one.lanes for run in self.seen.of_run(one.setting, workload, gpus))
             if any(run.was_refused for run in made):

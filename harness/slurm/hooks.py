@@ -1,4 +1,4 @@
-"""The hooks that Slurm runs on a node before and after each job; one that fails drains the node."""
+"""Prolog and Epilog, which Slurm runs on a node before and after each job. Either drains the node where it fails."""
 
 import shlex
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
@@ -13,7 +13,7 @@ from harness.base.storage import make_folder_durably, write_durably
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
-from harness.training.fallbacks import Attempt
+from harness.training.fallbacks import Attempt, Begin
 from harness.training.state import TRAININGS_FOLDER, TrainingState
 
 ATTEMPTS_FILE = "attempts.jsonl"
@@ -36,7 +36,7 @@ WRONG = frozenset(
 # Then also what they resumed from is not trusted any more, and the training begins again.
 WRONG_IN_A_ROW = 2
 
-BEGIN_WORDS = {
+BEGIN_WORDS: Mapping[Begin, str] = {
     "first": "from the beginning",
     "resumed": "resumed from the last checkpoint",
     "planned-restart": "a fresh process resumes from the last checkpoint",
@@ -128,9 +128,9 @@ def verified_since(attempts: Sequence[Attempt]) -> int:
 
 
 def attempts_as_dicts(
-    training: TrainingState, records: Sequence[Record], attempts: Sequence[Attempt]
+    training: TrainingState, records: Sequence[Record], attempts: Sequence[Attempt], words: Mapping[Begin, str]
 ) -> list[dict[str, Any]]:
-    """Return each attempt as plain values."""
+    """Return each attempt as plain values; `words` say how each begins."""
     return [
         {
             "schema": 2,
@@ -139,7 +139,7 @@ def attempts_as_dicts(
             "run": record.intent.run_id,
             "cell": record.intent.cell,
             "begin": attempt.begin,
-            "why": BEGIN_WORDS[attempt.begin],
+            "why": words[attempt.begin],
             "micro_batch_size": record.intent.options.get("micro_batch_size"),
             "outcome": record.outcome,
             "diagnosis": record.diagnosis,

@@ -36,6 +36,9 @@ AT_MOST: Mapping[Fallback, int] = {
 In another stack all begin from the top, so that it is taken once for each there is.
 """
 
+OF_THE_APP: tuple[Fallback, ...] = ("smaller-micro-batch", "one-device", "other-stack", "cpu")
+"""Those that are options of the app, or need that it runs anywhere."""
+
 _MEMORY: tuple[Fallback, ...] = ("fresh-allocator", "smaller-micro-batch")
 _BLAS: tuple[Fallback, ...] = ("no-hipblaslt",)
 _COLLECTIVE: tuple[Fallback, ...] = ("no-p2p", "one-device")
@@ -111,12 +114,19 @@ class Exhausted:
 
 
 def next_fallback(
-    attempts: Sequence[Attempt], settings: AttemptSettings, gpus_left: int, *, others: int = 0, allow_cpu: bool = False
+    attempts: Sequence[Attempt],
+    settings: AttemptSettings,
+    gpus_left: int,
+    *,
+    others: int = 0,
+    allow_cpu: bool = False,
+    own_program: bool = False,
 ) -> Begin | Exhausted | None:
     """Return how to continue after these attempts, the last of them made with `settings`; None with a trained model.
 
     `gpus_left`: the GPUs of this host that are not unhealthy. `others`: the other stacks that can be used here.
-    `allow_cpu`: the CPU may take over from the GPUs.
+    `allow_cpu`: the CPU may take over from the GPUs. `own_program`: of the user's own, for which only variables can be
+    changed.
     """
     attempts = attempts[_last_start((attempt.begin for attempt in attempts), AFRESH) :]
     last = attempts[-1]
@@ -132,18 +142,22 @@ def next_fallback(
         order = ("one-device", "cpu") if gpus_left else ("cpu",)
     stalled = _since_progress(attempts)
     allowed = {"other-stack": settings.stack < others and not lacks_gpus, "cpu": allow_cpu}
+    allowed |= dict.fromkeys(OF_THE_APP, False) if own_program else {}
     for fallback in order:
         if fallback == "other-stack" and allowed[fallback] and with_fallback(settings, fallback):
             return fallback
         taken = sum(attempt.begin == fallback for attempt in (stalled if fallback == "same-again" else attempts))
         if taken < AT_MOST[fallback] and with_fallback(settings, fallback) and allowed.get(fallback, True):
             return fallback
-    why = (
-        f"{len(attempts)} attempts were made, the last {len(stalled) + 1} of them without getting further than step "
-        f"{max(attempt.step for attempt in attempts)}, and "
+    furthest = max(attempt.step for attempt in attempts)
+    so_far = (
+        f"the last {len(stalled) + 1} of them without getting further than step {furthest}"
+        if furthest
+        else "none of which got to a step"
     )
+    why = f"{len(attempts)} attempts were made, {so_far}, and "
     why += "no healthy GPU is left" if lacks_gpus else "nothing is left to be changed"
-    return Exhausted(why if allow_cpu or settings.device == "cpu" else f"{why} on a GPU; {ALLOW_CPU}")
+    return Exhausted(why if allow_cpu or own_program or settings.device == "cpu" else f"{why} on a GPU; {ALLOW_CPU}")
 
 
 def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.schema1 import former_names
@@ -36,10 +37,12 @@ from harness.training.train import TrainingJob, TrainingResult, train
 class TrainingRequest:
     """The training that a user asks for. `name` is that of the model's file.
 
+    `data` is None of a program of the user's own, which reads it as it likes.
+
     `resume` and `injected_fault` are as in a `TrainingJob`; `root` holds the host's /sys and /dev.
     """
 
-    data: Path
+    data: Path | None
     output: Path
     name: str
     workload: Workload
@@ -91,7 +94,7 @@ def prepare_training(
             (any more), an image of a registry would run as a process, or nobody allowed the CPU.
     """
     workload = request.workload
-    options, data = options_of(workload), read_data(request.data).sha256
+    options, data = _identity(request)
     key, former_key = (
         json_hash([o, data, request.cell.cell, request.cell.registry]) for o in (options, former_names(options))
     )
@@ -127,14 +130,28 @@ def prepare_training(
         request.name,
         request.resume,
         request.injected_fault,
-        request.cell.allow_cpu,
-        _others(cell, request, matrix, bench),
+        request.cell.allow_cpu and workload.program is None,
+        () if workload.program else _others(cell, request, matrix, bench),
     )
 
     def expectation(hours: float) -> str:
         return expectation_in_words(evidence, cell.id, workload.strategy, matrix, results, bench.host, hours)
 
     return PreparedTraining(job, state, file, plan, bench, summary, expectation)
+
+
+def _identity(request: TrainingRequest) -> tuple[dict[str, Any], str]:
+    """Return what tells trainings apart: options, and the hash of the data.
+
+    A program of the user's own may be fixed between two attempts, and is the same training.
+    """
+    options = options_of(request.workload)
+    if program := request.workload.program:
+        own = {name: value for name, value in options["program"].items() if name != "version"}
+        return {**options, "program": own}, json_hash([program.source, *program.data])
+    if request.data is None:
+        raise ValueError("the app needs data to train on")
+    return options, read_data(request.data).sha256
 
 
 def _resumed(

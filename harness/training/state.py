@@ -89,5 +89,5 @@ def open_state_file(results: Results, host: HostFacts, output: Path, name: str) 
             # Not passed on to the runs: what an orphan does is ended before the training continues.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{output / name}.pt is being trained by another process; wait for it") from None
+            raise UserError(f"{output / name} is being trained by another process; wait for it") from None
         yield StateFile(file)

@@ -15,9 +15,11 @@ from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.last_line import last_line
 from harness.evidence.outcome.decide import AFTER_FAULT
+from harness.evidence.program_files import TakenOver
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints
 from harness.matrix.cells import Cell, Workload
+from harness.matrix.programs import Program
 from harness.matrix.workload_options import device_count
 from harness.run.asked import Run
 from harness.run.watch.watch import Observer
@@ -40,6 +42,15 @@ from harness.training.fallbacks import (
     settings_after,
 )
 from harness.training.fragmentation import FragmentationWatch
+from harness.training.own_program import (
+    PROGRAM_WORDS,
+    attempts_of_program,
+    next_place,
+    place_in_words,
+    publish_program,
+    remove_program,
+    why_mistaken,
+)
 from harness.training.publish import publish
 from harness.training.state import StateFile, TrainingState
 
@@ -65,6 +76,11 @@ class TrainingJob:
     injected_fault: str | None = None
     allow_cpu: bool = False
     others: tuple[Cell, ...] = ()
+
+    @property
+    def program(self) -> Program | None:
+        """The program of the user's own that trains in place of the app, if any."""
+        return self.workload.program
 
     def cell_of(self, settings: AttemptSettings) -> Cell:
         """Return the cell of an attempt on GPUs: the one asked for, or that of another stack."""
@@ -115,14 +131,15 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 begin = "by-hand"
             if isinstance(begin, Exhausted):
                 if begin.mistake:
-                    raise UserError(_said(state, bench))
+                    raise UserError(_said(job, records[-1], bench))
                 return TrainingResult(as_dicts, exhausted=begin.why)
             state = _noted(state, begin, file)
             if attempts:
-                display.problem(f"attempt {len(attempts)} {_in_short(attempts[-1])}; next: {BEGIN_WORDS[begin]}")
+                next_one = _next_in_words(job, begin, records, bench)
+                display.problem(f"attempt {len(attempts)} {_in_short(job, attempts[-1])}; next: {next_one}")
         first_of_call = False
         try:
-            _attempt(job, state, settings_after(asked, state.begins), attempts, bench, display)
+            _attempt(job, state, settings_after(asked, state.begins), attempts, records, bench, display)
         except PlannedRestart as why:
             display.problem(f"{why}; {BEGIN_WORDS['planned-restart']}")
             state = _noted(state, "planned-restart", file)
@@ -137,7 +154,8 @@ def _next(
     """Return how to begin or continue; `settings` are those of the last attempt, or else those that were asked for."""
     healthy = len(_healthy(job, bench))
     if attempts:
-        return next_fallback(attempts, settings, healthy, others=len(job.others), allow_cpu=job.allow_cpu)
+        more = {"allow_cpu": job.allow_cpu, "own_program": job.program is not None}
+        return next_fallback(attempts, settings, healthy, others=len(job.others), **more)
     return "cpu" if settings.device == "cuda" and not healthy and job.allow_cpu else "first"
 
 
@@ -151,8 +169,12 @@ def _so_far(
 ) -> tuple[list[Record], list[Attempt], list[dict[str, Any]]]:
     """The attempts up to now: their records, how they ended, and the same as plain values, as beside the model."""
     records = records_of(state, bench.results)
-    attempts = attempts_of(state, records, bench.results, job.name)
-    as_dicts = attempts_as_dicts(state, records, attempts)
+    if job.program:
+        attempts = attempts_of_program(state, records, bench.results)
+    else:
+        attempts = attempts_of(state, records, bench.results, job.name)
+    words = {**BEGIN_WORDS, **(PROGRAM_WORDS if job.program else {})}
+    as_dicts = attempts_as_dicts(state, records, attempts, words)
     write_attempts(job.output, state, as_dicts)
     return records, attempts, as_dicts
 
@@ -164,14 +186,18 @@ def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Benc
     """
     last = state.run_ids[-1]
     replaced: tuple[Path, ...] = ()
-    if record := bench.results.record(last):
-        folder = bench.results.folder_of(last)
+    record, folder = bench.results.record(last), bench.results.folder_of(last)
+    if record and job.program:
+        replaced = publish_program(folder, record, job.output)
+    elif record:
         replaced = publish(folder, record, job.output, job.name, keep_checkpoints=job.resume)
     # First: an older checkpoint that a half-done removal leaves must not be published instead.
     file.remove()
     for run_id in state.run_ids:
         bench.results.folder_of(run_id).remove_places(all_of_it=True)
-    return job.output / f"{job.name}.pt", replaced
+        if job.program:
+            remove_program(bench.results.folder_of(run_id))
+    return job.output if job.program else job.output / f"{job.name}.pt", replaced
 
 
 def _attempt(
@@ -179,12 +205,19 @@ def _attempt(
     state: TrainingState,
     settings: AttemptSettings,
     before: Sequence[Attempt],
+    records: Sequence[Record],
     bench: Bench,
     display: Display,
 ) -> None:
-    """Make the attempt that is last in the state."""
+    """Make the attempt that is last in the state, after those `before` it, which have these records."""
     number = len(state.begins)
     pending = PendingRun(_planned(job, settings, number, bench), state.run_id(number), number)
+    if job.program:
+        place = next_place(job.program, records, bench.results)
+        Runner(bench, job.workload, display, state.id).run(
+            [pending], change=lambda run: _as_attempt_at_program(run, settings, place)
+        )
+        return
     checkpoints = _checkpoints(job, before)
     runner = Runner(bench, job.workload, display, state.id)
     runner.run(
@@ -214,6 +247,12 @@ def _as_attempt(
         resume_from=checkpoints,
         injected_fault=fault,
     )
+
+
+def _as_attempt_at_program(run: Run, settings: AttemptSettings, place: TakenOver | None) -> Run:
+    """The run of an attempt at a program; what it writes is kept for the next one."""
+    preset = preset_of(run.cell.preset, settings, run.cell.stack.torch)
+    return replace(run, cell=replace(run.cell, preset=preset), resume_from=(), taken_over=place)
 
 
 def _checkpoints(job: TrainingJob, before: Sequence[Attempt]) -> tuple[PurePath, ...]:
@@ -301,15 +340,24 @@ def _noted(state: TrainingState, begin: Begin, file: StateFile) -> TrainingState
     return noted
 
 
-def _in_short(attempt: Attempt) -> str:
+def _in_short(job: TrainingJob, attempt: Attempt) -> str:
     why = f" ({attempt.class_})" if attempt.class_ else ""
+    if job.program:
+        return f"{attempt.outcome}{why}{f', it told step {attempt.step}' if attempt.step else ''}"
     return f"{attempt.outcome}{why}, {attempt.step} steps are kept"
 
 
-def _said(state: TrainingState, bench: Bench) -> str:
-    """Return what the app said about its input."""
-    line = last_line(bench.results.folder_of(state.run_ids[-1]).log)
-    return line.removeprefix("vpoc: ")
+def _next_in_words(job: TrainingJob, begin: Begin, records: Sequence[Record], bench: Bench) -> str:
+    if job.program is None:
+        return BEGIN_WORDS[begin]
+    place = next_place(job.program, records, bench.results)
+    return f"{PROGRAM_WORDS.get(begin, BEGIN_WORDS[begin])}, {place_in_words(job.program, place)}"
+
+
+def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
+    """Return what the app, or what was seen of a program of the user's own, says about its input."""
+    folder = bench.results.folder_of(record.intent.run_id)
+    return why_mistaken(record, folder) if job.program else last_line(folder.log).removeprefix("vpoc: ")
 
 
 def _output(run_id: str, bench: Bench) -> PurePath:

@@ -26,6 +26,7 @@ def places() -> dict[str, Place]:
     inside = (
         stub_wheel("torch", "2.9.1+rocm6.3", ["pytorch-triton-rocm==3.5.1", "numpy"], TORCH),
         stub_wheel("pytorch-triton-rocm", "3.5.1", tag=TORCH),
+        stub_wheel("torchvision", "0.24.1+rocm6.3", ["torch==2.9.1", "numpy"], TORCH),
         # As on the real one: an old copy of somebody else's package.
         stub_wheel("numpy", "1.0", tag=ANY),
     )
@@ -46,6 +47,8 @@ def places() -> dict[str, Place]:
     )
     pypi = (
         *(stub_wheel(name, "2.0") for name in ("numpy", "polars", "click", "matplotlib")),
+        # Built against PyPI's own torch.
+        stub_wheel("torchvision", "0.24.1", ["torch==2.9.1", "numpy"]),
         # Somebody else's, under AMD's names.
         stub_wheel("rocm", "7.14.99"),
         stub_wheel("rocm-sdk-core", "7.14.0"),

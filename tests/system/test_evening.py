@@ -138,6 +138,20 @@ def processes_of(evening: Evening) -> list[int]:
     return found
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("asked", [("--selection", "default"), ("--until", "known-good", "--budget", "20m")])
+def test_a_plan_and_a_search_make_runs_side_by_side(evening: Evening, asked: tuple[str, ...]) -> None:
+    done = evening.matrix("run", "--yes", "--data", "bars.csv", *asked)
+    assert "runs of one GPU each are made side by side" in done.stderr
+    rows = evening.rows()
+    pairs = {row.run_id: json.loads(row.beside) for row in rows if json.loads(row.beside)}
+    assert pairs
+    assert all(pairs[other] == [run_id] for run_id, (other,) in pairs.items())
+    ran = {row.run_id: row for row in rows}
+    assert all(ran[other].cell == ran[one].cell and ran[other].gpus != ran[one].gpus for one, (other,) in pairs.items())
+    assert {row.outcome for row in rows} == {"completed"}
+
+
 def test_ctrl_c_ends_runs_side_by_side(evening: Evening, wait: Callable[..., None]) -> None:
     """Two runs of one cell, one on each GPU: both are recorded, each says of the other, and nothing is left running."""
     evening.plant(step_seconds=60.0)

@@ -227,9 +227,15 @@ def test_data_that_is_not_plausible_is_refused_before_a_run_and_trained_on_where
     assert all("vix_range" in command for command in trainer.records[0].intent.commands.values())
 
 
-def test_wrong_input_that_only_the_app_finds_ends_it_at_once(trainer: Trainer) -> None:
+def test_what_the_app_would_refuse_ends_it_before_anything_is_run(trainer: Trainer) -> None:
     said = trainer.run("--target", "next_up", status=2)
-    assert "--target next_up is not known for --rows bar" in said.splitlines()[-1]
+    assert said.splitlines()[-1].endswith("target next_up is not for rows: bar; choose up_30 or prior_vpoc_touched")
+    assert not trainer.results.runs.exists()
+
+
+def test_wrong_input_that_only_the_app_finds_ends_it_at_once(trainer: Trainer) -> None:
+    said = trainer.run("--inject-fault", "segv@999999", status=2)
+    assert "there are only" in said.splitlines()[-1]
     assert len(trainer.lines) == 1
 
 

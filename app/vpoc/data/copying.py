@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Ints
-from vpoc.data.merged_csv import UNENDED, Head
+from vpoc.data.merged_csv import UNENDED
+from vpoc.data.merged_head import Head
 from vpoc.data.rules import CHANGED, DROPPED, MOVED
 from vpoc.errors import from_os_error
 from vpoc.files import line_parts

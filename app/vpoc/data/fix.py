@@ -18,7 +18,8 @@ from vpoc.data.bad_prints import bad_prints
 from vpoc.data.bars import Bars, exact_duplicates
 from vpoc.data.columns import PRICES, STAMP_FORMAT
 from vpoc.data.copying import ACTIONS, copy_in_order, copy_lines, copy_rows
-from vpoc.data.merged_csv import UNENDED, Head, find_head
+from vpoc.data.merged_csv import UNENDED
+from vpoc.data.merged_head import Head, find_head
 from vpoc.data.plausibility import PLAUSIBILITY_RULE, vix_out_of_range
 from vpoc.data.quality import Quality
 from vpoc.data.readers import read_vendor

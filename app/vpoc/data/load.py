@@ -10,7 +10,8 @@ import numpy as np
 
 from vpoc.arrays import Flags
 from vpoc.data.bars import COLUMNS, Bars, bar_seconds, exact_duplicates
-from vpoc.data.merged_csv import UNENDED, Head, MergedRows, find_head, read_parts, require_head
+from vpoc.data.merged_csv import UNENDED, MergedRows, read_parts
+from vpoc.data.merged_head import Head, find_head, require_head
 from vpoc.data.rules import ROW_ADVICE, SYMBOL_MISSING, first_problem, grid_problem
 from vpoc.data.sessions import session_dates
 from vpoc.errors import UserError

@@ -4,7 +4,6 @@ Training, `vpoc check` and `vpoc check --fix` all read with it. Where everything
 columns as numbers at once; otherwise they are parsed as text, so that each wrong line is named.
 """
 
-import csv
 import io
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,13 +17,12 @@ import polars as pl
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import MAX_TICKS, Bars, made_bars
 from vpoc.data.calendar import FIRST, LAST
-from vpoc.data.columns import PRICES, REQUIRED, STAMP_FORMAT, TICK
-from vpoc.data.stamps import CANONICAL, is_known
+from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
+from vpoc.data.merged_head import Head
 from vpoc.data.text_table import MAX_VOLUME
-from vpoc.errors import UserError, from_os_error
+from vpoc.errors import from_os_error
 
 BLOCK_BYTES = 1 << 25
-HEAD_BYTES = 1 << 16
 NUMBERS = (*PRICES, "volume", "vix")
 TYPES: dict[str, Any] = {
     "ts": pl.String,
@@ -44,15 +42,6 @@ class Digest(Protocol):
 
     def update(self, content: bytes, /) -> None:
         """Take more content."""
-
-
-@dataclass(frozen=True)
-class Head:
-    """`names`: of the columns, as in the file but in lower case. `lines`: how many stand above the first row."""
-
-    path: Path
-    names: tuple[str, ...]
-    lines: int
 
 
 @dataclass(frozen=True)
@@ -79,94 +68,6 @@ class MergedRows:
                 symbols.setdefault(symbol, len(symbols))
             contract = self.symbol.replace_strict(symbols, return_dtype=pl.Int64).to_numpy()
         return made_bars(path, self.ts, self.prices, self.volume, self.vix, contract, tuple(symbols))
-
-
-def find_head(path: Path) -> Head | None:
-    """Return the header of a merged CSV, None when the file is something else, or has stamps of another known form.
-
-    UserError when the file cannot be read or is empty, and on columns that are missing or twice there.
-    """
-    try:
-        start = _start(path)
-    except IsADirectoryError:
-        return None
-    except OSError as error:
-        raise from_os_error(error, path) from error
-    names, lines, ended = _columns(start)
-    if not {"ts", "vix"} <= set(names) or _other_stamps(start, names, lines):
-        return None
-    if len(set(names)) < len(names):
-        raise UserError(f"{path}: a column name appears twice in the header ({', '.join(names)}); remove one")
-    if not ended:
-        raise UserError(f"{path}: there is a header but no rows; give a file with bars")
-    _require_columns(path, names)
-    return Head(path, names, lines)
-
-
-def require_head(path: Path) -> Head:
-    """Return the header of the merged CSV `path`; UserError when it is none, or as `find_head`."""
-    head = find_head(path)
-    if head is not None:
-        return head
-    try:
-        start = _start(path)
-    except OSError as error:
-        raise from_os_error(error, path) from error
-    if b"\0" in start:
-        raise UserError(f"{path}: this is not a text file; give a CSV file")
-    try:
-        start[: start.rfind(b"\n") + 1].decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = start.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8 CSV") from error
-    names, _, _ = _columns(start)
-    _require_columns(path, names)
-    raise AssertionError(names)
-
-
-def require_merged(path: Path) -> None:
-    """UserError unless the header of `path` is that of a merged CSV."""
-    try:
-        names, _, _ = _columns(_start(path))
-    except OSError as error:
-        raise from_os_error(error, path) from error
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise UserError(f"{path}: not a merged CSV: no column {', '.join(missing)}; `vpoc merge` makes one")
-
-
-def _start(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        start = stream.read(HEAD_BYTES)
-    if not start.strip():
-        raise UserError(f"{path}: the file is empty; give a file with data")
-    return start
-
-
-def _other_stamps(start: bytes, names: tuple[str, ...], lines: int) -> bool:
-    """Return whether the first row has a stamp in a form that vendors use, and so is one for their readers."""
-    row = start.split(b"\n", lines + 1)[lines : lines + 1]
-    text = row[0].decode("utf-8", "replace").replace("\0", "").strip("\r") if row else ""
-    cells = next(csv.reader([text]), []) if "\r" not in text else []
-    stamp = cells[names.index("ts")].strip(' "\r') if len(cells) == len(names) else ""
-    return bool(stamp) and CANONICAL.fullmatch(stamp) is None and is_known(stamp)
-
-
-def _columns(start: bytes) -> tuple[tuple[str, ...], int, bool]:
-    """Names of the columns in lower case, number of the header's line, whether that line is ended."""
-    blank = len(start) - len(start.lstrip(b"\r\n"))
-    header, newline, _ = start[blank:].partition(b"\n")
-    names = tuple(name.strip(' "\r').lower() for name in header.decode("utf-8-sig", "replace").split(","))
-    return names, start.count(b"\n", 0, blank) + 1, bool(newline)
-
-
-def _require_columns(path: Path, names: tuple[str, ...]) -> None:
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise UserError(
-            f"{path}: missing column(s) {', '.join(missing)}; there are: {', '.join(names)}; "
-            f"needed: {', '.join(REQUIRED)}"
-        )
 
 
 def read_parts(head: Head, size: int | None = None, digest: Digest | None = None) -> Iterator[MergedRows]:

@@ -12,7 +12,8 @@ import polars as pl
 from vpoc.arrays import Ints
 from vpoc.data.bars import COLUMNS, MAX_TICKS, Bars, made_bars
 from vpoc.data.columns import PRICES, TICK
-from vpoc.data.merged_csv import EARLIEST, LATEST, Head, read_parts
+from vpoc.data.merged_csv import EARLIEST, LATEST, read_parts
+from vpoc.data.merged_head import Head
 from vpoc.data.readers.contracts import one_contract
 from vpoc.data.sessions import session_dates
 from vpoc.data.vendor import VendorBars

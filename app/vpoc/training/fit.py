@@ -5,16 +5,15 @@ import math
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vpoc import __version__
 from vpoc.device import clean_up
 from vpoc.errors import Interrupted, UserError
-from vpoc.features.table import FEATURES_SCHEMA, NAMES
+from vpoc.features.table import NAMES
 from vpoc.models.by_name import Network, fresh_network, input_shape, parameter_count
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
@@ -28,6 +27,7 @@ from vpoc.training.curves import Curves
 from vpoc.training.faults.injector import injector_of
 from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer, suits
+from vpoc.training.identity import identity_of, manner_of
 from vpoc.training.keeping import best_epoch, ends_early
 from vpoc.training.kept_states import FOLDER, KeptStates, drawn_steps, parts_of
 from vpoc.training.ledger import Ledger
@@ -41,43 +41,6 @@ VALIDATION_BATCH = 1024
 """Rows at a time where they are so small that fewer would only take longer."""
 
 Say = Callable[[str], None]
-
-
-def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, Any]:
-    """Return the identity of a training: only its own checkpoints can be resumed."""
-    names = ("target", "seed", "batch_size", "learning_rate", "weight_decay", "clip_norm", "schedule", "chunk_rows")
-    return {
-        "data": run.features.data_sha256,
-        "features": FEATURES_SCHEMA,
-        "model": kind,
-        **{name: getattr(options, name) for name in names},
-        # A part of the training sessions chooses the epoch, or none does.
-        "choosing": options.chooses,
-        # A checkpoint has the weights of one epoch beside the last.
-        "keep": options.keep,
-        # The rate of a step depends on how many there are to be.
-        "epochs": None if options.schedule == "constant" else options.epochs,
-        "hidden_layers": list(options.hidden_layers) if kind == "mlp" else [],
-        **{name: value for name, value in asdict(run.features.options).items() if name != "chunk_size"},
-    }
-
-
-def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, Any]:
-    """Return what may change on resume, with results that are no longer bitwise identical."""
-    return {
-        "strategy": options.strategy,
-        "ranks": trainer.strategy.world,
-        "device": options.device,
-        "framework": options.framework,
-        "threads": torch.get_num_threads(),
-        "micro_batch_size": micro,
-        "dtype": trainer.dtype,
-        "loop": options.loop,
-        "activation_checkpointing": options.activation_checkpointing,
-        "deterministic": options.deterministic,
-        "torch": str(torch.__version__),
-        "app_version": __version__,
-    }
 
 
 @dataclass(frozen=True)

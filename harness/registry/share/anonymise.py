@@ -90,6 +90,7 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "run_id": shared_id(machine, intent.run_id),
         "campaign": shared_id(machine, intent.campaign) if intent.campaign else None,
         "host": host,
+        "beside": tuple(shared_id(machine, one) for one in intent.beside),
         "container": scrubber.value(intent.container),
         "data": intent.data.model_copy(update={"path": DATA}),
         "commands": {phase: tuple(scrubber.value(words)) for phase, words in intent.commands.items()},

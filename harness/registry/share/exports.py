@@ -40,7 +40,8 @@ def export_records(
 ) -> Exported:
     """Write the finished runs into `file`.
 
-    Rehearsals are left out, and runs that other hosts made in this folder: only those hosts know the names to remove.
+    Rehearsals are left out, runs of programs of the user's own, whose source, data and variables nobody can tell from
+    secrets, and runs that other hosts made in this folder: only those hosts know the names to remove.
     `hide` are names to remove besides those of this host; if any are given, runs of other hosts are included. `show`
     wraps the iteration over rows, to display progress. `force`: a file that is there is replaced.
 
@@ -52,6 +53,9 @@ def export_records(
     if rehearsed := sum(row.rehearsal for row in rows):
         left_out.append(f"{rehearsed} rehearsals: they are no evidence")
     rows = [row for row in rows if not row.rehearsal]
+    if own := sum(row.own_program for row in rows):
+        left_out.append(f"{own} runs of programs of your own: what they are and set is private")
+    rows = [row for row in rows if not row.own_program]
     known = shareable(rows, host.machine, hide)
     if others := len(rows) - len(known):
         left_out.append(f"{others} runs of other hosts: export them there, or name those hosts with --hide")
@@ -77,7 +81,8 @@ def export_records(
 
 def shareable(rows: Iterable[Row], machine: str, hide: tuple[str, ...] = ()) -> list[Row]:
     """Return the rows whose runs this machine may export: those of other hosts only if their names are to be hidden."""
-    return [row for row in rows if not row.rehearsal and (row.imported or row.machine == machine or hide)]
+    known = (row for row in rows if row.imported or row.machine == machine or hide)
+    return [row for row in known if not (row.rehearsal or row.own_program)]
 
 
 def _id(row: Row) -> str:

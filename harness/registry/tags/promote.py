@@ -8,6 +8,7 @@ from harness.base.errors import UserError
 from harness.evidence.host_state import changed_settings, state_of
 from harness.evidence.index import Row
 from harness.evidence.run_files import Intent
+from harness.evidence.verdicts.best_of import confidence_of_best, tried
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.missing import Shortfall, missing_to
 from harness.evidence.verdicts.rates import upper_bound
@@ -39,8 +40,8 @@ class TagClaim:
     among: int = 1
 
     def confidence(self, thresholds: Verdicts) -> float:
-        """Return the confidence of each of its bounds: the best of many looks better than it is (Bonferroni)."""
-        return 1 - (1 - thresholds.confidence) / self.among
+        """Return the confidence of each of its bounds."""
+        return confidence_of_best(thresholds.confidence, self.among)
 
     @property
     def runs(self) -> int:
@@ -50,11 +51,8 @@ class TagClaim:
 
 def claims_of(verdicts: Sequence[Verdict], rows: Mapping[str, Row], counts: Counts) -> list[TagClaim]:
     """Return the claim of each verdict for the image of its newest run; `rows` are by run id."""
-    tried: dict[tuple[str, str], set[tuple[str, str]]] = {}
-    for verdict in verdicts:
-        if verdict.runs:
-            tried.setdefault((verdict.family, verdict.executor), set()).add((verdict.cell, verdict.scope))
-    return [_claim(one, rows, counts, max(1, len(tried.get((one.family, one.executor), ())))) for one in verdicts]
+    among = {works: len(tried(verdicts, *works)) for works in {(one.family, one.executor) for one in verdicts}}
+    return [_claim(one, rows, counts, max(1, among[one.family, one.executor])) for one in verdicts]
 
 
 def _claim(verdict: Verdict, rows: Mapping[str, Row], counts: Counts, among: int) -> TagClaim:
@@ -95,7 +93,7 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
     missing = missing_of(claim, thresholds)
     if missing.nothing:
         return None
-    many = f" (as the best of {claim.among} that were tried, it is held to more)" if claim.among > 1 else ""
+    many = f" (the best of {claim.among} that were tried is held to more)" if claim.among > 1 else ""
     told = f"{in_words(claim.totals)} with its image, {in_words(verdict.totals)} in all"
     return f"{of_what}: it is {verdict.tier}: {told}; {missing.in_words} without a failure would do{many}"
 

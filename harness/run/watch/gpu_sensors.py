@@ -1,6 +1,7 @@
 """Looks at the sensors of a run's GPUs while it runs."""
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,12 @@ from harness.evidence.gpu_sensors import GpuSensors, GpuSensorSample, SensorLog
 from harness.evidence.run_folder import RunFolder
 from harness.host.amdgpu import device_folder
 from harness.host.facts import GpuFacts
-from harness.host.gpu_state import sample_gpu
+from harness.host.gpu_state import GpuSample, sample_gpu
+
+# Of a GPU that computes; one that shows a picture is busier than not at all.
+COMPUTING_PERCENT = 10
+# Looks that are remembered, one a second.
+MOST_REMEMBERED = 900
 
 
 class SensorWatch:
@@ -22,7 +28,9 @@ class SensorWatch:
     def __init__(self, folder: RunFolder, gpus: Iterable[GpuFacts], root: Path = Path("/")) -> None:
         self._folders = {gpu.index: place for gpu in gpus if (place := device_folder(gpu, root))}
         self._log = SensorLog(folder)
-        self._look: Look[GpuSensorSample] | None = None
+        self._look: Look[tuple[GpuSensorSample, bool]] | None = None
+        # When it was looked, on the monotonic clock, and whether a GPU computed.
+        self._computed: deque[tuple[float, bool]] = deque(maxlen=MOST_REMEMBERED)
 
     def look(self) -> None:
         """Keep what the last look saw, and begin another; that takes no time here, whatever the driver does."""
@@ -30,6 +38,12 @@ class SensorWatch:
             return
         self._keep()
         self._look = Look(self._sample)
+
+    def computes(self, seconds: float) -> bool:
+        """Return whether a GPU of the run was seen to compute in at least half of the looks of the last `seconds`."""
+        since = time.monotonic() - seconds
+        seen = [computed for at, computed in self._computed if at >= since]
+        return bool(seen) and sum(seen) >= len(seen) / 2
 
     def close(self) -> None:
         """Keep what the last look saw, and look no more."""
@@ -40,25 +54,34 @@ class SensorWatch:
     def _keep(self) -> None:
         # What could not be read is a gap, too.
         with suppress(OSError):
-            sample = self._look.result(0) if self._look else None
+            if self._look is None:
+                return
+            sample, computing = self._look.result(0)
+            self._computed.append((sample.monotonic, computing))
             # Of a GPU of another vendor, or one that fell off the bus, nothing is reported.
-            if sample and any(map(_tells_something, sample.gpus)):
+            if any(map(_tells_something, sample.gpus)):
                 self._log.add(sample)
 
-    def _sample(self) -> GpuSensorSample:
-        return GpuSensorSample(
+    def _sample(self) -> tuple[GpuSensorSample, bool]:
+        told = {index: sample_gpu(folder) for index, folder in self._folders.items()}
+        sample = GpuSensorSample(
             wall=round(time.time(), 2),
             monotonic=round(time.monotonic(), 2),
-            gpus=tuple(_sensors(index, folder) for index, folder in self._folders.items()),
+            gpus=tuple(_sensors(index, one) for index, one in told.items()),
         )
+        return sample, any(map(_computes, told.values()))
+
+
+def _computes(one: GpuSample) -> bool:
+    """Return whether a GPU computes; one that is only said to be busy waits for something that does not come."""
+    return (one.busy_percent or 0) >= COMPUTING_PERCENT and one.idle_at_full_load is None
 
 
 def _tells_something(one: GpuSensors) -> bool:
     return any(value not in (None, {}) for value in one.model_dump(exclude={"gpu"}).values())
 
 
-def _sensors(index: int, folder: Path) -> GpuSensors:
-    told = sample_gpu(folder)
+def _sensors(index: int, told: GpuSample) -> GpuSensors:
     return GpuSensors(
         gpu=index,
         busy_percent=told.busy_percent,

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,8 @@ MOST_LAST_LOOKS = 32
 BETWEEN_SAMPLES_SECONDS = 1.0
 # A pause that takes so long: this process was stopped, or its machine, and the run may have been, too.
 UNSEEN_SECONDS = 15.0
+# A program of the user's own that tells nothing, while its GPU computes, has so many times its limit.
+WHILE_COMPUTING = 3.0
 # Who interrupts a run that was stalled for longer than that may want to know where.
 STUCK_SECONDS = 30.0
 
@@ -287,7 +290,7 @@ class Watch:
         self._told = now
         nearest = min(watchdog.at_work(now, self._position), key=lambda one: one.idle)
         if nearest.idle >= TELL_SECONDS:
-            self._on_stall(nearest)
+            self._on_stall(nearest if self._asks_for_stacks else replace(nearest, limit=_whole_limit(nearest)))
 
     def _sample(self, handle: Handle, now: float) -> None:
         """Look at what is gone once the run has ended."""
@@ -314,14 +317,23 @@ class Watch:
         # Taking the last sample took its time.
         self._read_progress(watchdog, time.monotonic())
         stalled = watchdog.stalled(now, self._position)
-        return (hang, stalled) if stalled else None
+        return (hang, stalled) if stalled and not self._computes(stalled) else None
+
+    def _computes(self, stalled: Sequence[RankStall]) -> bool:
+        """Return whether a program that tells nothing is seen from outside to work all the same, for a while yet."""
+        if self._asks_for_stacks or self._sensors is None:
+            return False
+        limit = max(_whole_limit(one) for one in stalled)
+        return min(one.idle for one in stalled) <= WHILE_COMPUTING * limit and self._sensors.computes(limit)
 
     def _position(self, rank: int) -> Position | None:
         return read_position(self._work, rank)
 
     def _take_stacks(self) -> StackSample:
         if not self._asks_for_stacks:
-            return StackSample(time.monotonic(), time.time(), tuple(look_at_processes(self._folder.path)), (), {})
+            # It has no other rank, and does not say so.
+            processes = tuple(replace(one, rank=0) for one in look_at_processes(self._folder.path))
+            return StackSample(time.monotonic(), time.time(), processes, (), {})
         return take_stacks(self._work, look_at_processes(self._folder.path))
 
     def _samples(self, count: int) -> tuple[StackSample, ...]:
@@ -370,6 +382,11 @@ class Watch:
         gone = handle.stop(GRACE_SECONDS)
         self.stopped_by = by if gone else "host"
         self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"
+
+
+def _whole_limit(one: RankStall) -> float:
+    """Return the seconds after which a rank hangs that gives no stacks."""
+    return 2 * one.limit
 
 
 def _words(hang: Hang, stalled: Sequence[RankStall], heard: Collection[int]) -> str:

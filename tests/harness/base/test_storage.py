@@ -1,3 +1,4 @@
+import fcntl
 import os
 import shutil
 import subprocess
@@ -80,6 +81,23 @@ with locked(Path(sys.argv[1])):
         assert time.monotonic() - began > 1
         assert len(held_locks()) == 1
     assert held_locks() == ()
+
+
+def test_who_has_to_wait_for_a_lock_says_so_first(tmp_path: Path) -> None:
+    said: list[str] = []
+    other = (tmp_path / "lock").open("w")
+
+    def say(text: str) -> None:
+        said.append(text)
+        other.close()
+
+    with locked(tmp_path / "lock", say):
+        pass
+    assert said == []
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with locked(tmp_path / "lock", say):
+        pass
+    assert said == [f"waiting for another process, or a builder that a killed one left, to unlock {tmp_path / 'lock'}"]
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

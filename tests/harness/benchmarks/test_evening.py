@@ -2,7 +2,9 @@
 
 import pytest
 
-from benchmarks.evening import ANSWER_GB, ANSWER_WITHIN, BUDGET, WORLDS, Evening, evening, in_turn
+from benchmarks.evening.__main__ import ANSWER_GB, ANSWER_WITHIN
+from benchmarks.evening.simulated import BUDGET, Evening, evening, in_turn
+from benchmarks.evening.worlds import WORLDS
 
 SEEDS = (0, 1)
 # Each stack costs the hour after which it hangs, and nine of those do not fit.

@@ -36,6 +36,11 @@ def test_what_was_made_is_waited_for_once(interpreter: Path, host: HostFacts) ->
     made, display = background(interpreter, host)
     made.make(CELL)
     assert not made.wait_for("another")
+    assert made._helper
+    pid, until = made._helper.process.pid, time.monotonic() + 60
+    while psutil.pid_exists(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(pid), "it is no zombie until its turn"
     assert made.wait_for("mine")
     assert not made.wait_for("mine")
     assert display.problems == []
@@ -53,7 +58,11 @@ def test_what_failed_is_said_at_its_turn(interpreter: Path, host: HostFacts) -> 
     assert said.endswith("; trying once more")
 
 
-def test_it_has_the_lowest_priority_and_ends_with_the_campaign(interpreter: Path, host: HostFacts) -> None:
+def test_it_has_the_lowest_priority_and_ends_with_the_campaign(
+    interpreter: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With the lowest priority it gets little of a processor that other tests use.
+    monkeypatch.setattr("harness.campaign.helper.END_SECONDS", 120)
     note = interpreter.with_name("pid")
     interpreter.write_text(f"#!/bin/sh\necho $$ > {note}.new\nmv {note}.new {note}\nexec sleep 600\n", encoding="utf-8")
     made, _ = background(interpreter, host)

@@ -2,6 +2,8 @@
 
 import subprocess
 import threading
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -10,10 +12,11 @@ import pytest
 
 from harness.base.storage import held_locks
 from harness.campaign import campaign, unhealthy
+from harness.campaign import run_plan as run_plan_module
 from harness.campaign.bench import Bench
 from harness.campaign.campaign import Campaign, begin_or_continue
 from harness.campaign.gpu_locks import GpuClaim, lock_gpus
-from harness.campaign.plan import Plan, make_plan, placements
+from harness.campaign.plan import PendingRun, Plan, make_plan, placements
 from harness.campaign.run_plan import run_plan
 from harness.campaign.runner import Runner
 from harness.environments import compiled_kernel
@@ -70,6 +73,41 @@ def test_what_is_free_is_taken_first(pretending: Pretending, matrix: Matrix) -> 
     plan = make_plan([matrix.cells[cell] for cell in (CELL, MORE)], workload, 1, host, {}, named=True)
     carry_out(plan, pretending, display)
     assert [gpus for _, gpus in pretending.made] == [(1,), (1,), (0,), (0,)]
+
+
+def allowed_side_by_side(bench: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Carry out a plan of two cells twice on a host that allows runs side by side; return the ids of those together."""
+    together: list[list[str]] = []
+
+    def one_after_the_other(runner: Runner, pending: Sequence[PendingRun], left: float | None) -> list[Any]:
+        together.append([one.run_id for one in pending])
+        return [runner.run([one], left) for one in pending]
+
+    monkeypatch.setattr(run_plan_module, "run_together", one_after_the_other)
+    host = Capabilities(bench.gpus, "process", frozenset({"3.11"}), None)
+    cells = [matrix.cells[cell] for cell in (CELL, MORE)]
+    plan = make_plan(cells, matrix.workloads["quick"], 2, host, {}, named=True, side_by_side=True)
+    carry_out(plan, bench, Listening())
+    assert Counter(bench.made) == {(cell.id, (gpu,)): 2 for cell in cells for gpu in (0, 1)}
+    return together
+
+
+def test_the_same_cell_and_repeat_go_side_by_side(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = allowed_side_by_side(pretending, matrix, monkeypatch)
+    assert together == [[f"c-{cell}-gpu{gpu}-{repeat}" for gpu in (0, 1)] for repeat in (1, 2) for cell in (CELL, MORE)]
+
+
+def test_while_a_gpu_is_somebodys_runs_do_not_go_side_by_side(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those on the other GPU are made, one after the other."""
+    other = ExitStack()
+    other.enter_context(lock_gpus([GpuClaim(Path("/theirs"), (a_gpu(0),))], root=pretending.root))
+    monkeypatch.setattr(Listening, "step", lambda *_: other.close())
+    assert allowed_side_by_side(pretending, matrix, monkeypatch) == []
+    assert [gpus for _, gpus in pretending.made] == [(1,)] * 4 + [(0,)] * 4
 
 
 def test_nobody_is_kept_from_a_gpu_while_an_environment_is_made(pretending: Pretending, matrix: Matrix) -> None:

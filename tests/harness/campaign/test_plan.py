@@ -5,7 +5,7 @@ import pytest
 
 from harness.campaign.plan import make_plan, unfit
 from harness.environments.capabilities import GB, Capabilities, why_not
-from harness.matrix.cells import Cell, Matrix
+from harness.matrix.cells import Cell, Matrix, Workload
 from harness.screen.tables import plan_lines
 
 NO_GPU = Capabilities(gpus=(), executor="process", pythons=frozenset({"3.11"}), free_bytes=100 * GB)
@@ -101,6 +101,31 @@ def test_time_is_expected_only_where_it_was_measured(matrix: Matrix) -> None:
     assert plan.seconds_at_most == 6 * workload.time_limit
 
 
+def test_many_cells_are_counted_and_named_on_request(matrix: Matrix) -> None:
+    cells = [cell for cell in matrix.select("default") if cell.stack.accelerator == "rocm"]
+    plan = make_plan(cells, matrix.workloads["quick"], 1, TWO_GPUS, {})
+    stacks = list(dict.fromkeys(cell.stack.name for cell in cells))
+    assert f"  cells: {len(cells)} of {len(stacks)} stacks (`matrix plan --wide` lists them)" in plan_lines(plan)
+    wide = plan_lines(plan, wide=True)
+    named = [line.strip().split(": ") for line in wide[wide.index("  cells:") + 1 :][: len(stacks)]]
+    assert [f"{stack}-{one}" for stack, presets in named for one in presets.split(", ")] == [c.id for c in cells]
+
+
+def test_runs_side_by_side_take_the_time_once(matrix: Matrix) -> None:
+    cells, workload = [matrix.cells["rocm6.3-torch2.9.1-plain"]], matrix.workloads["quick"]
+    past = {cells[0].id: [5.0]}
+    apart = make_plan(cells, workload, 3, TWO_GPUS, past)
+    beside = make_plan(cells, workload, 3, TWO_GPUS, past, side_by_side=True)
+    assert (apart.seconds_expected, beside.seconds_expected) == (30.0, 15.0)
+    assert (apart.side_by_side, beside.side_by_side) == (False, True)
+    two = [*cells, matrix.cells["rocm6.3-torch2.9.1-no-sdma"]]
+    in_turn = [(one.cell.id, one.gpus) for one in make_plan(two, workload, 1, TWO_GPUS, {}, side_by_side=True).runs]
+    assert in_turn == [(cell.id, (gpu,)) for cell in two for gpu in (0, 1)]
+    # What uses both is alone.
+    ddp = matrix.workloads["production"]
+    assert not make_plan(cells, ddp, 3, TWO_GPUS, {}, side_by_side=True).side_by_side
+
+
 def test_repeats_go_round_the_cells(matrix: Matrix) -> None:
     cells = [matrix.cells["cpu-plain"], matrix.cells["cpu-no-sdma"]]
     plan = make_plan(cells, matrix.workloads["quick"], 2, NO_GPU, {})
@@ -113,6 +138,10 @@ def test_repeats_go_round_the_cells(matrix: Matrix) -> None:
     [
         (NO_GPU, "Found no AMD GPU, no Docker engine is used: the cpu stack runs, as processes"),
         (DOCKER, "Found 2 AMD GPUs and a Docker engine: the ROCm stacks run, in containers."),
+        (
+            replace(DOCKER, gpus=(1,), unused=1),
+            "Found 2 AMD GPUs (1 with a screen, which no run uses) and a Docker engine: the ROCm stacks run",
+        ),
     ],
 )
 def test_one_sentence_says_what_was_found_and_what_is_done(host: Capabilities, words: str) -> None:
@@ -179,6 +208,14 @@ def test_the_plan_says_how_many_processes_containers_may_have_and_of_processes_n
     plan = make_plan(cells, ddp, 1, large, {})
     assert plan.pids is None
     assert plan_lines(plan)[-1].endswith("each run: at most 50 GB and 100,000 files in its folder")
+
+
+def test_the_plan_of_a_program_of_the_users_own_says_that_only_a_container_has_walls(matrix: Matrix) -> None:
+    mine = {"description": "mine", "time_limit": 60, "program": {"command": "x", "source": "."}}
+    docker = replace(NO_GPU, executor="docker")
+    for host, told in ((docker, "not checked"), (NO_GPU, "as a process it can write wherever you can")):
+        plan = make_plan([matrix.cells["cpu-plain"]], Workload.model_validate(mine), 1, host, {})
+        assert plan_lines(plan)[-1].endswith(told)
 
 
 @pytest.mark.parametrize(

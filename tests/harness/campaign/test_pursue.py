@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,9 +11,10 @@ from typing import Any, cast
 import pytest
 
 from harness.base.errors import UserError
+from harness.campaign import pursue as pursue_module
 from harness.campaign import unhealthy as unhealthy_module
 from harness.campaign.campaign import Campaign, begin_or_continue
-from harness.campaign.plan import Plan, PlannedRun, make_plan
+from harness.campaign.plan import PendingRun, Plan, PlannedRun, make_plan
 from harness.campaign.pursue import pursue_goal
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
@@ -105,9 +106,10 @@ def bench(tmp_path: Path, host: HostFacts, matrix: Matrix, make_record: MakeReco
 FIND = Goal(rate=0.4, confidence=0.7)
 
 
-def planned(bench: Recording, matrix: Matrix, goal: Goal, *cells: str) -> Plan:
+def planned(bench: Recording, matrix: Matrix, goal: Goal, *cells: str, side_by_side: bool = False) -> Plan:
     host = Capabilities(bench.gpus, "process", frozenset({"3.11"}), None)
-    return make_plan([matrix.cells[cell] for cell in cells], bench.workload, 1, host, {}, named=True, goal=goal)
+    chosen = [matrix.cells[cell] for cell in cells]
+    return make_plan(chosen, bench.workload, 1, host, {}, named=True, goal=goal, side_by_side=side_by_side)
 
 
 def pursued(
@@ -138,6 +140,26 @@ def test_both_gpus_are_used_in_turn_and_their_runs_count_together(bench: Recordi
     assert found.seconds == {PLAIN: SECONDS}
     assert display.problems == []
     assert has_ended(campaign)
+
+
+@pytest.mark.parametrize(("rate", "rounds"), [(0.7, [2, 2]), (0.6, [2, 1])])
+def test_runs_of_the_chosen_cell_go_side_by_side_as_far_as_they_are_needed(
+    rate: float, rounds: list[int], bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goal, made = replace(FIND, rate=rate), list[int]()
+    assert runs_to_show(0, rate, goal.confidence) == sum(rounds)
+
+    def one_after_the_other(runner: Runner, pending: Sequence[PendingRun], left: float | None) -> list[Any]:
+        assert [one.planned.gpus for one in pending] == [(0,), (1,)]
+        made.append(len(pending))
+        return [runner.run([one], left) for one in pending]
+
+    monkeypatch.setattr(pursue_module, "run_together", one_after_the_other)
+    plan = planned(bench, matrix, goal, PLAIN, side_by_side=True)
+    with begin_or_continue(plan, bench) as (campaign, _):
+        found = pursued(plan, goal, campaign, bench, matrix, Listening())
+    (tally,) = found.tallies.values()
+    assert (found.why, tally.runs, made) == ("reached", sum(rounds), [many for many in rounds if many > 1])
 
 
 def test_what_was_found_before_is_not_run_again(bench: Recording, matrix: Matrix) -> None:

@@ -13,8 +13,9 @@ from harness.campaign import run_stages as module
 from harness.campaign.campaign import begin_or_continue
 from harness.campaign.plan import PlannedRun, make_plan
 from harness.campaign.prepare import PreparedCampaign
-from harness.campaign.run_stages import placement_of, seconds_spent
+from harness.campaign.run_stages import placement_of
 from harness.campaign.runner import Runner
+from harness.campaign.together import seconds_spent
 from harness.environments.capabilities import Capabilities
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record

@@ -16,6 +16,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Workload
+from harness.run.workload_data import DataRefusedError
 from tests.harness.scripted_bench import Scripted, Silent
 
 Judge = Callable[[Workload], int | None]
@@ -134,6 +135,8 @@ def test_only_the_same_failure_counts(make_record: Callable[..., Record]) -> Non
 def test_what_did_not_fail_by_itself_is_refused(make_record: Callable[..., Record]) -> None:
     with pytest.raises(UserError, match="no failure to look for"):
         require_failed(make_record("r", "completed"))
+    with pytest.raises(UserError, match="program of your own"):
+        require_failed(make_record("r", "failed", program={"command": ("x",), "source": "/srv/code"}))
     with pytest.raises(UserError, match="on purpose"):
         require_failed(make_record("r", "failed", injected_fault="segv@3/0"))
 
@@ -144,3 +147,22 @@ def test_other_data_is_refused(make_record: Callable[..., Record], matrix: Matri
     for file in ("other.csv", "none.csv"):
         with pytest.raises(UserError, match="does not hold its data"):
             failed_run(make_record("r", "failed"), cell, dict(matrix.workloads), tmp_path / file)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_only_data_that_the_app_refuses_say_something(
+    bench: Shaped, failed: FailedRun, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    failed.data.write_text("ts,close\n" + "".join(f"{row},1\n" for row in range(8)), encoding="utf-8")
+
+    def data_of(self: Shaped, *_: object) -> Any:
+        if self.data and len(self.data.read_text(encoding="utf-8").splitlines()) < 9:
+            raise DataRefusedError("too few") if refused else UserError("no Docker engine answers")
+        return SimpleNamespace(sha256="d")
+
+    monkeypatch.setattr(type(bench), "data_of", data_of)
+    if refused:
+        assert search(bench, "data", failed, lambda _: 5).smallest == "8 parts of the rows (row 1 to row 8)"
+    else:
+        with pytest.raises(UserError, match="no Docker engine answers"):
+            search(bench, "data", failed, lambda _: 5)

@@ -49,6 +49,18 @@ def test_a_training_that_was_killed_is_told_beside_a_campaign(tmp_path: Path) ->
     assert told == ["campaign", "training", "training"]
 
 
+def test_two_campaigns_at_once_are_told_each_by_itself(tmp_path: Path) -> None:
+    results, other = Results(tmp_path), "matrix run --selection notes"
+    with noted_under_way(results, "mine", COMMAND):
+        for command in (other, "matrix run --all"):
+            subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), command], cwd=CHECKOUT, check=False)
+        assert [left.command for left in left_under_way(results, "mine")] == ["matrix run --all"]
+        assert len(list((tmp_path / "campaigns").iterdir())) == 2
+    assert [left.command for left in left_under_way(results, "mine")] == ["matrix run --all"]
+    with noted_under_way(results, "mine", other):
+        assert left_under_way(results, "mine") == []
+
+
 def test_after_a_boot_it_was_the_host(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), COMMAND], cwd=CHECKOUT, check=False)
     (file,) = (tmp_path / "campaigns").iterdir()

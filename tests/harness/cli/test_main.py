@@ -67,8 +67,18 @@ def test_show_prints_every_cell_with_its_reason(matrix: Matrix) -> None:
     assert {one["name"]: one["qualifies_for_promotion"] for one in printed["workloads"]} == {
         name: workload.qualifies_for_promotion for name, workload in matrix.workloads.items()
     }
-    last = matrix_command("show").stdout.splitlines()[-len(matrix.workloads) :]
-    assert [row.split()[:2] for row in last if row.startswith("standard")] == [["standard", "yes"]]
+    assert len(matrix_command("show", "--all").stdout.splitlines()) == 1 + len(matrix.cells)
+
+
+def test_show_prints_what_there_is_on_a_screen(matrix: Matrix) -> None:
+    rows = matrix_command("show").stdout.splitlines()
+    assert len(rows) < 40
+    assert [row.split()[:2] for row in rows if row.startswith("standard")] == [["standard", "yes"]]
+    assert [row.split()[1] for row in rows if row.startswith("default")] == [str(len(matrix.select("default")))]
+    shown = {word.rstrip(",") for row in rows for word in row.split()}
+    assert {*matrix.stacks, *matrix.presets, *matrix.workloads, *matrix.selections} <= shown
+    assert rows[-1].startswith(f"{len(matrix.cells)} cells, of which ")
+    assert "leave one of them out" in matrix_command("show", "--all", "--selection", "default", expected=2).stderr
 
 
 def test_options_may_be_written_with_underscores() -> None:

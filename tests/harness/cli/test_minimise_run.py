@@ -12,9 +12,10 @@ from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign.shrink_over import Shrunk
 from harness.cli.minimise import minimise_command
-from harness.cli.minimise_run import cell_meant, next_command, shrunk_lines
+from harness.cli.minimise_run import cell_meant, minimise_run, next_command, shrunk_lines
 from harness.cli.shared import Settings
 from harness.evidence.run_files import Record
+from harness.matrix.programs import Program
 
 FOUND = Shrunk(
     over="data",
@@ -72,6 +73,22 @@ def test_a_run_stands_for_its_cell(settings: Settings, crashed: Record) -> None:
     assert options["workload"] == "quick"
     with pytest.raises(UserError, match="unknown cell"):
         cell_meant(settings, "cpu-plan", {})
+
+
+def test_of_a_program_of_the_users_own_variables_alone_can_be_left_out(
+    settings: Settings, make_record: Callable[..., Record]
+) -> None:
+    program = Program(command=("python", "x.py"), source="code")
+    record = make_record("own", "failed", workload="app-code", program=program).model_copy(
+        update={"diagnosis": "crash"}
+    )
+    settings.results.begin(record.intent)
+    settings.results.finish(record)
+    with pytest.raises(UserError, match="of whose data, steps and shape nothing is known here; --over variables"):
+        minimise_run(settings, "own", "steps", 9, {**NONE, "workload": None, "lookback": None}, as_json=False)
+    with pytest.raises(UserError, match="that the matrix file does not have; put it under `workloads:`"):
+        cell_meant(settings, "own", {"workload": None, "data": None})
+    assert cell_meant(settings, "own", {"workload": "mine", "data": None}) == "cpu-plain"
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,10 @@ from harness.cli import in_background, run
 from harness.cli.main import cli
 from harness.doctor.ask import ask
 from harness.doctor.read import read_machine
+from harness.environments import programs
 from harness.evidence.records import Results
 from harness.host.fingerprint import read_host
-from harness.matrix.cells import Matrix
+from harness.matrix.cells import Matrix, Workload
 from harness.search.conclusion import Conclusion
 from tests.harness.gpu_tree import Tree
 
@@ -53,6 +54,7 @@ def test_with_nothing_said_it_is_stages_within_ten_hours(root: Path) -> None:
     told = json.loads(plan(root, "--json").stdout)
     assert told["stages"]["budget_seconds"] == 36000
     assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
+    assert "found 2 AMD GPUs" in told["host"]
     assert told["stages"]["stacks"][0]["stack"] == "rocm6.3-torch2.9.1"
     shorter = json.loads(plan(root, "--json", "--budget", "2h", "--use-screen-gpu").stdout)
     assert (shorter["stages"]["reachable"], shorter["stages"]["gpus"]) == ("candidate", 2)
@@ -125,6 +127,22 @@ def test_a_stage_that_cannot_be_run_is_refused(root: Path, words: list[str], sai
     done = plan(root, *words)
     assert isinstance(done.exception, UserError)
     assert said in str(done.exception)
+
+
+def test_a_stage_runs_the_copy_of_a_program_of_the_users_own(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "PROGRAMS", tmp_path / "programs")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    own = {"command": "python train.py", "source": str(tmp_path / "code")}
+    workload = Workload.model_validate({"description": "mine", "time_limit": 60, "name": "quick", "program": own})
+    changed = matrix.model_copy(update={"workloads": {**matrix.workloads, "quick": workload}})
+    for lookback in (None, 5):
+        program = run._of_stages(changed, {"lookback": lookback, "data": None}).workloads["quick"].program
+        assert program
+        assert program.taken
+        assert (Path(program.taken.folder) / "train.py").exists()
 
 
 def test_without_a_gpu_each_cell_of_the_selection_is_run_once(tmp_path: Path) -> None:
@@ -269,6 +287,17 @@ def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
     assert used == [(1,), (1, 0), (1, 0), (1,)]
     told = json.loads(plan(root, "--json").stdout)
     assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
+
+
+def test_where_no_stack_could_be_made_the_next_command_waits_for_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    concluded = Conclusion("exhausted", False, "No stack had its turn.", True, {})
+    for runs, waits in ((0, True), (2, False)):
+        ended = CampaignResult("c", runs, None, False, False, concluded)
+        monkeypatch.setattr(run, "run_campaign", lambda *_, ended=ended: ended)
+        said = typed(root, "run", "--yes").stdout
+        assert ("continues this campaign, once a stack can be made" in " ".join(said.split())) == waits
 
 
 @pytest.mark.parametrize("answer", [True, False])

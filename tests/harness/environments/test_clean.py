@@ -2,18 +2,23 @@
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
+from harness.base.errors import UserError
 from harness.cli import clean as command
 from harness.cli.main import cli
+from harness.environments import build, own_images
 from harness.environments.clean import OF_A_COMMAND, bytes_to_go, made_by_stacks, remove
-from harness.environments.environment import STAMP
+from harness.environments.environment import STAMP, ensure_environment
 from harness.environments.in_use import keep_in_place
+from harness.matrix.cells import Cell, Matrix
 
 IMAGES: list[dict[str, Any]] = [
     {"Id": "sha256:1", "RepoTags": ["vpoc-stack:rocm6.3-torch2.9.1-0123"], "Size": 20_000},
@@ -55,6 +60,15 @@ def engine() -> Any:
     return SimpleNamespace(client=SimpleNamespace(api=Api()))
 
 
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The images that this checkout has made: all that the engine holds."""
+    file = tmp_path / "own-images.txt"
+    monkeypatch.setattr(own_images, "OWN_IMAGES", file)
+    file.write_text("".join(f"sha256:{number}\n" for number in range(9)))
+    return file
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Environments of a stack, of the tests of the app, and wheels."""
@@ -65,7 +79,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_environments_and_images_without_a_tag_of_somebodys_go_and_the_rest_stays(place: Path, engine: Any) -> None:
-    found = made_by_stacks(engine, place / "envs")
+    found = made_by_stacks(engine, place / "envs", place / "programs")
     assert {one.place.rpartition("/")[2] for one in found if one.kept is None} == {
         "rocm",
         "sha256:1",
@@ -89,55 +103,96 @@ def test_environments_and_images_without_a_tag_of_somebodys_go_and_the_rest_stay
     assert (place / "wheels/torch.whl").exists()
 
 
+def test_of_what_other_checkouts_have_made_only_the_number_is_said(
+    place: Path, engine: Any, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.write_text("sha256:2\nsha256:3\n")
+    monkeypatch.setattr(command, "find_engine", lambda: engine)
+    monkeypatch.setattr(
+        command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "none", place / "none")
+    )
+    monkeypatch.setattr(command, "remove", lambda chosen, engine: remove(chosen, engine, place / "none"))
+    done = CliRunner().invoke(cli, ["clean", "--yes"])
+    assert engine.client.api.removed == ["sha256:2"]
+    listed, stays, others, _ = done.stdout.splitlines()
+    assert listed.endswith("vpoc:rocm6.3-torch2.9.1-plain  (goes)")
+    assert stays.endswith("(stays: it is tagged vpoc:known-good-gfx1100)")
+    assert others == "6 more images of stacks are on this engine, which this checkout has not made; they stay"
+    assert json.loads(CliRunner().invoke(cli, ["clean", "--json"]).stdout)["images_of_others"] == 6
+
+
+def test_copies_of_programs_and_their_packages_go_though_nobody_may_write_to_them(place: Path) -> None:
+    copy = place / "programs/0123/source"
+    copy.mkdir(parents=True)
+    (copy / "train.py").write_bytes(b"x" * 10_000)
+    (copy / "train.py").chmod(0o444)
+    copy.chmod(0o555)
+    (place / "programs/packages-45/packages").mkdir(parents=True)
+    (place / "programs/.packages-45.lock").touch()
+    found = made_by_stacks(None, place / "none", place / "programs")
+    assert [(one.kind, one.name) for one in found] == [("program", "0123"), ("program", "packages-45")]
+    assert found[0].bytes >= 10_000
+    assert dict(remove(found, None, place / "none")) == dict.fromkeys(found)
+    assert sorted(file.name for file in (place / "programs").iterdir()) == [".packages-45.lock"]
+
+
 def test_what_another_name_holds_is_not_counted(place: Path) -> None:
-    (one,) = made_by_stacks(None, place / "envs")
+    (one,) = made_by_stacks(None, place / "envs", place / "programs")
     (place / "wheels/torch.so").hardlink_to(place / "envs/rocm/lib/torch.so")
-    (less,) = made_by_stacks(None, place / "envs")
+    (less,) = made_by_stacks(None, place / "envs", place / "programs")
     assert less.bytes < one.bytes
 
 
 def test_an_environment_in_use_stays(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = SimpleNamespace(pid=7, cmdline=lambda: [str(place / "envs/rocm/bin/python"), "-m", "vpoc"])
     monkeypatch.setattr("harness.environments.clean.psutil.process_iter", lambda: [process])
-    (one,) = made_by_stacks(None, place / "envs")
+    (one,) = made_by_stacks(None, place / "envs", place / "programs")
     assert one.kept == "process 7 runs in it"
     assert list(remove([one], None, place / "envs")) == []
 
 
 def test_what_was_made_from_another_goes_before_it(place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.IMAGES", [{**one, "Created": n} for n, one in enumerate(IMAGES[:2])])
-    assert [one.place for one in made_by_stacks(engine, place / "none")] == ["sha256:2", "sha256:1"]
+    assert [one.place for one in made_by_stacks(engine, place / "none", place / "programs")] == ["sha256:2", "sha256:1"]
 
 
 def test_what_images_share_is_counted_once_and_not_where_one_of_them_stays(
-    place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+    place: Path, engine: Any, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = {"vpoc.matrix.stack": "rocm6.3", "vpoc.matrix.lock": "l", "vpoc.matrix.app": "a"}
     of_another = {**labels, "vpoc.matrix.lock": "m"}
     images: list[dict[str, Any]] = [
-        {"Id": "1", "RepoTags": ["vpoc-runtime:rocm6.3-1"], "Size": 10_000, "Labels": labels},
-        {"Id": "2", "RepoTags": ["vpoc-stack:rocm6.3-2"], "Size": 11_000, "Labels": {**labels, "vpoc.matrix.app": "b"}},
+        {"Id": "sha256:1", "RepoTags": ["vpoc-runtime:rocm6.3-1"], "Size": 10_000, "Labels": labels},
         {
-            "Id": "3",
+            "Id": "sha256:2",
+            "RepoTags": ["vpoc-stack:rocm6.3-2"],
+            "Size": 11_000,
+            "Labels": {**labels, "vpoc.matrix.app": "b"},
+        },
+        {
+            "Id": "sha256:3",
             "RepoTags": ["vpoc:rocm6.3-plain"],
             "Size": 12_000,
             "Labels": {**labels, "vpoc.matrix.preset": "p"},
         },
-        {"Id": "4", "RepoTags": ["vpoc:rocm6.3-plain"], "Size": 20_000, "Labels": of_another},
-        {"Id": "5", "RepoTags": ["vpoc:known-good-gfx1100"], "Size": 20_000, "Labels": of_another},
+        {"Id": "sha256:4", "RepoTags": ["vpoc:rocm6.3-plain"], "Size": 20_000, "Labels": of_another},
+        {"Id": "sha256:5", "RepoTags": ["vpoc:known-good-gfx1100"], "Size": 20_000, "Labels": of_another},
     ]
     monkeypatch.setattr(f"{__name__}.IMAGES", images)
-    assert bytes_to_go(made_by_stacks(engine, place / "none")) == 12_000
-    (environment,) = made_by_stacks(None, place / "envs")
+    assert bytes_to_go(made_by_stacks(engine, place / "none", place / "programs")) == 12_000
+    # What another checkout has made of the same runtime holds it, too.
+    own.write_text("sha256:1\nsha256:2\n")
+    assert bytes_to_go(made_by_stacks(engine, place / "none", place / "programs")) == 0
+    (environment,) = made_by_stacks(None, place / "envs", place / "programs")
     assert bytes_to_go([environment]) == environment.bytes
 
 
 def test_between_the_runs_of_a_command_nothing_goes(place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = made_by_stacks(engine, place / "envs")
+    before = made_by_stacks(engine, place / "envs", place / "programs")
     held: list[int] = []
     monkeypatch.setattr("harness.environments.in_use._held", held)
     keep_in_place(place / "envs")
-    found = made_by_stacks(engine, place / "envs")
+    found = made_by_stacks(engine, place / "envs", place / "programs")
     assert {one.kept for one in found if one not in before} == {OF_A_COMMAND}
     assert all(one.kept for one in found)
     # It began while the question waited for its answer.
@@ -145,7 +200,50 @@ def test_between_the_runs_of_a_command_nothing_goes(place: Path, engine: Any, mo
     assert engine.client.api.removed == []
     assert (place / "envs/rocm").exists()
     os.close(held[0])
-    assert made_by_stacks(engine, place / "envs") == before
+    assert made_by_stacks(engine, place / "envs", place / "programs") == before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda cell: ensure_environment(cell.stack),
+        lambda cell: build.ensure_cell_image(cast("Any", None), cell),
+        lambda cell: build.ensure_stack_image(cast("Any", None), cell.stack),
+        lambda cell: build.ensure_own_stack_image(cast("Any", None), cell.stack),
+    ],
+)
+def test_while_something_is_made_nothing_goes(
+    make: Callable[[Cell], object], place: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+
+    def making(*_: Any) -> Any:
+        seen.extend(one.kept for one in made_by_stacks(None, place / "envs", place / "none"))
+        raise UserError("it is enough")
+
+    held: list[int] = []
+    monkeypatch.setattr("harness.environments.in_use._held", held)
+    monkeypatch.setattr("harness.environments.in_use.LOCK", str(place / "lock"))
+    monkeypatch.setattr(build, "BUILDS", place / "builds")
+    monkeypatch.setattr(build, "inputs_of", making)
+    monkeypatch.setattr("harness.environments.environment.ensure_python", making)
+    with pytest.raises(UserError, match="it is enough"):
+        make(matrix.cells["cpu-plain"])
+    assert seen == [OF_A_COMMAND]
+    os.close(held[0])
+
+
+def test_what_another_removes_meanwhile_is_passed_over(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = os.walk
+
+    def walk_late(folder: Path) -> Any:
+        for found in walk(folder):
+            shutil.rmtree(place / "envs/rocm", ignore_errors=True)
+            yield found
+
+    monkeypatch.setattr(os, "walk", walk_late)
+    (one,) = made_by_stacks(None, place / "envs", place / "none")
+    assert one.bytes == 0
 
 
 @pytest.mark.parametrize(("words", "goes"), [(["--json"], False), (["--json", "--yes"], True), (["--yes"], True)])
@@ -153,7 +251,9 @@ def test_the_command_asks_and_json_alone_removes_nothing(
     words: list[str], place: Path, monkeypatch: pytest.MonkeyPatch, *, goes: bool
 ) -> None:
     monkeypatch.setattr(command, "find_engine", lambda: None)
-    monkeypatch.setattr(command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "envs"))
+    monkeypatch.setattr(
+        command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "envs", place / "programs")
+    )
     monkeypatch.setattr(command, "remove", lambda chosen, engine: remove(chosen, engine, place / "envs"))
     refused = CliRunner().invoke(cli, ["clean"], input="n\n")
     assert refused.exit_code == 1

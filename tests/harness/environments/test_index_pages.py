@@ -3,11 +3,14 @@
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.base.errors import UserError
+from harness.environments import index_pages
 from harness.environments.index_pages import LARGEST_PAGE, download, files_of
 from harness.matrix.cells import Stack
 
@@ -62,6 +65,12 @@ def test_an_answer_that_breaks_off_is_no_whole_file(serve: Serve, tmp_path: Path
     stack = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
     with pytest.raises(UserError, match="it broke off after 3 bytes"):
         download(str(stack.mirror), tmp_path / "file")
+
+
+def test_an_answer_in_drops_is_given_up(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_pages, "time", SimpleNamespace(monotonic=count(0, 90).__next__))
+    with pytest.raises(UserError, match="slower than 1000 bytes a second"):
+        download(str(serve(page(b"abc")).mirror), tmp_path / "file")
 
 
 def test_links_are_found_and_those_that_lead_nowhere_are_passed_over(serve: Serve, tmp_path: Path) -> None:

@@ -135,14 +135,27 @@ def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("said", "kind", "told"),
     [
-        ("error: Request failed cause: Failed to fetch: https://there/torch/", pins.UnreachableError),
-        ("error: Hash mismatch for `torch`", UserError),
+        (
+            "error: Request failed cause: Failed to fetch: https://there/torch/ cause: dns error cause: Name not known",
+            pins.UnreachableError,
+            "stack cpu: https://there/torch/ does not answer: Name not known",
+        ),
+        (
+            "error: Request failed cause: Failed to fetch: https://there/torch/",
+            pins.UnreachableError,
+            "stack cpu: https://there/torch/ does not answer",
+        ),
+        (
+            "error: Hash mismatch",
+            UserError,
+            "stack cpu: error: Hash mismatch; then, with the PyTorch index: error: Hash mismatch",
+        ),
     ],
 )
 def test_an_index_that_does_not_answer_is_told_from_wheels_that_are_wrong(
-    matrix: Matrix, monkeypatch: pytest.MonkeyPatch, said: str, kind: type[UserError]
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch, said: str, kind: type[UserError], told: str
 ) -> None:
     def uv(*words: str | Path) -> str:
         raise UserError(said)
@@ -150,7 +163,7 @@ def test_an_index_that_does_not_answer_is_told_from_wheels_that_are_wrong(
     monkeypatch.setattr(pins, "uv", uv)
     with pytest.raises(UserError) as caught:
         pins.try_sources(matrix.stacks["cpu"], "pip", "sync")
-    assert type(caught.value) is kind
+    assert (type(caught.value), str(caught.value)) == (kind, told)
 
 
 def test_a_base_that_brings_torch_brings_its_numpy_too(matrix: Matrix) -> None:

@@ -1,5 +1,6 @@
 """The copy that is taken of a program of the user's own."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,43 @@ def test_a_copy_that_was_changed_is_told_and_made_again(source: Path) -> None:
     assert changed_source(program) == ("train.py",)
     assert take(source) == program.taken
     assert changed_source(program) == ()
+
+
+def test_what_became_a_program_has_another_version_and_copy(source: Path) -> None:
+    first = take(source)
+    (source / "train.py").chmod(0o755)
+    second = take(source)
+    assert (second.version, second.folder) != (first.version, first.folder)
+    assert (Path(second.folder) / "train.py").stat().st_mode & 0o777 == 0o555
+    assert take(source) == second
+
+
+def test_what_is_edited_while_it_is_copied_is_not_taken(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = shutil.copy2
+
+    def edited(file: Path, to: Path) -> None:
+        file.write_text("edited\n", encoding="utf-8")
+        copy(file, to)
+
+    monkeypatch.setattr(shutil, "copy2", edited)
+    with pytest.raises(UserError, match="was changed while it was copied"):
+        take(source)
+    monkeypatch.undo()
+    assert take(source).version
+
+
+def test_data_behind_a_link_is_part_of_the_version(source: Path, tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    data.mkdir()
+    elsewhere.mkdir()
+    (data / "more").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(data)
+    (data / "again").symlink_to(data)
+    (elsewhere / "bars.csv").write_text("1", encoding="utf-8")
+    first = take(source, data=[str(data)])
+    assert take(source, data=[str(data)]) == first
+    (elsewhere / "bars.csv").write_text("2", encoding="utf-8")
+    assert take(source, data=[str(data)]).version != first.version
 
 
 def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from harness.base import certificates
 from harness.base.errors import UserError
-from harness.environments import pins, source_packages, wheelhouse
+from harness.environments import packages, pins, source_packages, wheelhouse
 from harness.environments.wheelhouse import fetch, installable, read_lock, requirement
 from harness.matrix.cells import Stack
+from harness.matrix.programs import Program, Taken
 from harness.rehearsal.stand_in_index import StandIn
 from tests.harness.stand_in_index import private_authority, served, write_mirror
 
@@ -65,6 +66,20 @@ def test_a_wheel_with_rocm_inside(make_stack: MakeStack) -> None:
     }
     wheels = fetch(stack, pins.lock_file(stack))
     assert wheels["torch"].name.startswith("torch-2.9.1+rocm6.3-cp311")
+
+
+def test_what_is_built_against_torch_comes_from_where_the_stacks_torch_does(
+    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "PROGRAMS", tmp_path / "programs")
+    stack = make_stack("rocm6.3", "6.3", "2.9.1")
+    taken = Taken(folder="copy", version="1", requirements=("torchvision", "click"))
+    program = Program(command=("x",), source="code", requirements="requirements.txt", taken=taken)
+    folder = packages.ensure_packages(program, stack, None)
+    assert folder is not None
+    made = {place.name.partition(".dist-info")[0] for place in folder.glob("*.dist-info")}
+    # PyPI's torchvision would not load; torch and numpy are the stack's.
+    assert made == {"torchvision-0.24.1+rocm6.3", "click-2.0"}
 
 
 @pytest.mark.parametrize(

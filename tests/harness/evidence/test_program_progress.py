@@ -76,3 +76,20 @@ def test_what_the_program_makes_of_the_file_does_no_harm(tmp_path: Path, kind: s
         told.file.unlink()
         told.file.symlink_to("/etc/passwd") if kind == "link" else os.mkfifo(told.file)
     assert list(told.progress.new()) == []
+
+
+def test_a_last_line_that_nothing_ends_is_told_when_it_has_ended(tmp_path: Path) -> None:
+    told = Told(tmp_path, "lines")
+    assert told.say('{"step": 1, "total": 2, "loss": 0.5}\n{"step": 2, "total": 2, "loss": NaN}')[1:] == [("step", 1)]
+    told.progress.end()
+    told.progress.end()
+    assert (told.progress.step, told.progress.advances) == (2, 2)
+    assert told.progress.loss != told.progress.loss
+
+
+def test_a_line_without_a_loss_leaves_the_one_that_was_told(tmp_path: Path) -> None:
+    told = Told(tmp_path, "lines")
+    told.say('{"step": 1, "loss": NaN}\n{"step": 2}\n')
+    assert told.progress.step == 2
+    assert told.progress.loss is not None
+    assert told.progress.loss != told.progress.loss

@@ -5,7 +5,7 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.matrix.cells import Matrix
-from harness.matrix.refusals import FEWEST_SESSIONS, why_refused, with_lookback
+from harness.matrix.refusals import FEWEST_SESSIONS, TARGETS, why_refused, with_lookback
 
 CPU, ROCM, OLD = "cpu-plain", "rocm6.3-torch2.9.1-plain", "rocm6.2-torch2.5.1-plain"
 BFLOAT16 = {"use_mixed_precision": True, "mixed_precision_dtype": "bfloat16"}
@@ -53,7 +53,11 @@ def test_a_lookback_leaves_sessions_to_train_on(matrix: Matrix) -> None:
     assert with_lookback(quick, 98, synthetic=False).lookback == 98
 
 
-def test_so_many_sessions_as_the_app_needs() -> None:
-    source = ast.parse((CHECKOUT / "app/vpoc/data/selection.py").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("file", "name", "here"),
+    [("data/selection.py", "FEWEST", FEWEST_SESSIONS), ("features/targets.py", "TARGETS", TARGETS)],
+)
+def test_what_the_app_needs_is_known_here(file: str, name: str, here: dict[str, Any]) -> None:
+    source = ast.parse((CHECKOUT / "app/vpoc" / file).read_text(encoding="utf-8"))
     named = {ast.unparse(node.targets[0]): node.value for node in source.body if isinstance(node, ast.Assign)}
-    assert ast.literal_eval(named["FEWEST"]) == FEWEST_SESSIONS
+    assert ast.literal_eval(named[name]) == here

@@ -25,6 +25,16 @@ def test_a_line_that_cannot_be_had_is_named(matrix: Matrix, lines: tuple[str, ..
     assert told in (contradiction(program(*lines), matrix.stacks["cpu"]) or "")
 
 
+def test_every_package_of_the_stack_counts_where_its_lock_is_known(matrix: Matrix) -> None:
+    stack, pinned = matrix.stacks["cpu"], {"numpy": "2.3.1", "torch": "2.13.0+cpu"}
+    told = contradiction(program("torch==2.13.0", "numpy<2"), stack, pinned)
+    assert (
+        told == "requirements.txt:2: numpy<2: stack cpu has numpy 2.3.1; leave the line out, or run it in another stack"
+    )
+    for line in ("numpy>=2", "numpy<2; python_version < '3'", "einops==0.8"):
+        assert contradiction(program(line), stack, pinned) is None
+
+
 @pytest.mark.parametrize("line", ["torch>=2.4", "torch", "einops", "", "# torch==1", "tqdm>=4 # a bar"])
 def test_others_are_left_to_what_resolves_them(matrix: Matrix, line: str) -> None:
     assert contradiction(program(line), matrix.stacks["cpu"]) is None

@@ -75,6 +75,14 @@ def test_a_mistake_is_reported_where_it_is(write_matrix: Write, stage: str, said
     assert f"{file}:{place}:" in str(refused.value)
 
 
+def test_a_program_of_the_users_own_is_not_judged_by_stages(write_matrix: Write) -> None:
+    program = "{description: mine, time_limit: 60, program: {command: x, source: .}}"
+    first = "{description: a, workload: mine, enters: selection}"
+    file = write_matrix(f"workloads:\n  mine: {program}\nstages:\n  first: {first}\n")
+    with pytest.raises(UserError, match="mine runs a program of your own: stages judge by numbers that are checked"):
+        load_matrix(file)
+
+
 def test_hours_of_another_family_would_not_count(write_matrix: Write) -> None:
     file = write_matrix(
         "workloads:\n"

@@ -19,7 +19,8 @@ MakeRows = Callable[..., list[Row]]
 
 
 def told(*rows: list[Row]) -> str:
-    return " ".join(which_cell(judge(list(chain(*rows)), {}, THRESHOLDS), MATRIX, {}))
+    verdicts = judge(list(chain(*rows)), {}, THRESHOLDS)
+    return " ".join(which_cell(verdicts, MATRIX, {}, verdicts))
 
 
 def test_a_known_good_cell_is_named_with_its_runs_and_bound(make_rows: MakeRows) -> None:
@@ -82,4 +83,4 @@ def test_runs_of_an_old_contract_are_said_to_be_unverified(make_rows: MakeRows) 
 
 def test_stale_runs_recommend_nothing(make_rows: MakeRows) -> None:
     verdicts = judge(make_rows("cpu-plain", 40), {("cpu-plain", "process"): "another"}, THRESHOLDS)
-    assert which_cell(verdicts, MATRIX, {}) == ("None of the runs counts.",)
+    assert which_cell(verdicts, MATRIX, {}, verdicts) == ("None of the runs counts.",)

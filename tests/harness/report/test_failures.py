@@ -50,4 +50,5 @@ def test_stale_failures_are_not_counted(make_rows: MakeRows) -> None:
 def test_a_tag_of_another_scope_is_not_its(make_rows: MakeRows, matrix: Matrix) -> None:
     rows = make_rows("cpu-plain", 40)
     tags = {("cpu-plain", rows[0].environment_hash, "cpu-ddp-2"): "known-good-cpu-ddp-2"}
-    assert "tag `known" not in which_cell(judge(rows, {}, Verdicts()), matrix, tags)[0]
+    verdicts = judge(rows, {}, Verdicts())
+    assert "tag `known" not in which_cell(verdicts, matrix, tags, verdicts)[0]

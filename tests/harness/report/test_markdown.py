@@ -34,8 +34,10 @@ def test_the_answers_and_every_verdict_are_in_it(synthetic: Report) -> None:
 def test_what_a_program_said_cannot_become_markup_or_a_column(synthetic: Report) -> None:
     hostile = synthetic.verdicts[0].model_copy(update={"ran_on": "<b>x</b> | y\n| z", "diagnoses": {"a|b": 1}})
     group = synthetic.groups[0].model_copy(update={"host": "\n# <i>"})
-    changes = {"verdicts": (hostile,), "groups": (group, *synthetic.groups[1:])}
+    answer = synthetic.answer.model_copy(update={"failures": ("a run said ![](http://x/y) <img>",)})
+    changes = {"answer": answer, "verdicts": (hostile,), "groups": (group, *synthetic.groups[1:])}
     markdown = to_markdown(synthetic.model_copy(update=changes))
     assert "host with # &lt;i>, executor" in markdown
     assert "&lt;b>x&lt;/b> \\| y \\| z" in markdown
     assert "a\\|b x1" in markdown
+    assert "a run said !\\[]\\(http://x/y) &lt;img>" in markdown

@@ -11,6 +11,7 @@ from harness.evidence.verdicts.recommend import most_useful
 from harness.evidence.verdicts.verdict import judge
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Verdicts
+from harness.registry.tags.promote import claims_of, missing_of
 from harness.report.choice import Tags, which_cell
 from harness.report.failures import failures
 from harness.report.invocation import Invocation
@@ -26,6 +27,7 @@ EXPLANATION = Explanation(
     presets=("debug-serialize",),
     lines=(EvidenceLine(file="log.txt", line=1, text="boom"),),
 )
+OF_MANY = [f"cpu-{preset}" for preset in ("no-sdma", "no-p2p", "one-queue", "no-hipblaslt", "miopen-fast")]
 HERE = Invocation("matrix", ("--results", "my results", "--root", "/tmp/host"))
 PLACE = "matrix --results 'my results' --root /tmp/host"
 OWN: dict[str, Any] = {
@@ -49,7 +51,9 @@ def commands(matrix: Matrix, make_intent: Callable[..., Intent]) -> Commands:
         found = failures(verdicts, rows, count_runs(rows))
         explanations = {one.newest: EXPLANATION for one in found} if explained else {}
         intents = {row.run_id: make_intent(row.run_id, **{"workload": row.workload, **intent}) for row in rows}
-        steps = what_next(most_useful(verdicts), found, explanations, tags or {}, cells, intents, matrix, HERE)
+        steps = what_next(
+            most_useful(verdicts), found, explanations, tags or {}, cells, intents, matrix, HERE, verdicts
+        )
         return [step.command for step in steps]
 
     return made
@@ -72,10 +76,35 @@ def test_the_page_says_what_the_next_command_takes(make_rows: MakeRows, matrix: 
     for smoke_test in (True, False):
         rows = make_rows("cpu-plain", 1, smoke_test=smoke_test, **OWN)
         verdicts = judge(rows, {}, matrix.verdicts)
-        (step,) = what_next(most_useful(verdicts), [], {}, {}, (), {}, matrix, HERE)
+        (step,) = what_next(most_useful(verdicts), [], {}, {}, (), {}, matrix, HERE, verdicts)
         takes = step.why.removeprefix("runs it until it is known-good, which takes ").removesuffix(" without a failure")
         assert takes.startswith("33 more starts" if smoke_test else "32 more starts")
-        assert f"Without a failure, {takes}" in which_cell(verdicts, matrix, {})[0]
+        assert f"Without a failure, {takes}" in which_cell(verdicts, matrix, {}, verdicts)[0]
+
+
+def test_next_asks_for_what_promotion_of_the_best_of_many_asks_for(
+    make_rows: MakeRows, matrix: Matrix, commands: Commands
+) -> None:
+    """Also of what is known-good, had it been tried alone."""
+    tried = [*OF_MANY, "cpu-plain"]
+    for runs in (20, 40):
+        rows = [
+            row
+            for cell in tried
+            for row in make_rows(cell, runs if cell == "cpu-plain" else 1, executor="docker", **OWN)
+        ]
+        verdicts = judge(rows, {}, matrix.verdicts)
+        own = next(one for one in verdicts if one.cell == "cpu-plain")
+        claims = claims_of(verdicts, {row.run_id: row for row in rows}, count_runs(rows))
+        missing = missing_of(next(one for one in claims if one.verdict is own), matrix.verdicts)
+        step = what_next(own, [], {}, {}, (), {}, matrix, HERE, verdicts)[-1]
+        assert "--until known-good" in step.command
+        assert step.why == (
+            f"runs it until it is known-good, which takes {missing.in_words} without a failure "
+            f"(the best of {len(tried)} that were tried is held to more)"
+        )
+        # Alone: 33.
+        assert missing.starts > 33 - runs
 
 
 def test_what_is_known_good_is_trained_with_on_the_bars_it_was_tried_with(

@@ -10,10 +10,12 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.campaign.answered import remember_answer
 from harness.cli.records import report
 from harness.cli.shared import Settings
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.recommend import NamedCell
 from harness.host.facts import HostFacts
 from harness.registry.share.imports import import_records
 from harness.registry.share.scrub import HOST, Scrubber
@@ -101,6 +103,23 @@ def test_the_page_shows_cards_cells_starts_and_hours_and_nobodys_name(command: C
         "matrix import mine.tar.gz",
     ):
         assert told in text, told
+
+
+def test_the_page_is_about_the_cell_that_the_last_campaign_named(
+    command: Command, tmp_path: Path, shared_host: HostFacts, make_record: Callable[..., Record]
+) -> None:
+    results, named = Results(tmp_path / "results"), NamedCell("rocm6.3-torch2.9.1-no-sdma", "single")
+    stack, preset = "rocm6.3-torch2.9.1", "no-sdma"
+    on_gpu = {"cell": named.cell, "stack": stack, "preset": preset, "host": shared_host, "device": "cuda", "gpus": (0,)}
+    for number, cell in enumerate((named.cell, *["rocm7.0-torch2.10.0-plain"] * 4)):
+        record = make_record(f"other{number}", **on_gpu | {"cell": cell})
+        results.begin(record.intent)
+        results.finish(record)
+    page = Path(json.loads(command("--share", "--json").stdout)["page"])
+    assert f"the furthest is {named.cell}" not in page.read_text(encoding="utf-8")
+    remember_answer(results, shared_host.machine, named)
+    command("--share")
+    assert f"the furthest is {named.cell}" in page.read_text(encoding="utf-8")
 
 
 def test_the_page_among_the_results_is_written_anew_each_time(command: Command) -> None:

@@ -34,6 +34,16 @@ def test_a_chunk_is_a_session_of_the_exchange(file: Path, tmp_path: Path) -> Non
     assert (tmp_path / "part.csv").read_bytes() == file.read_bytes()
 
 
+def test_an_empty_line_is_no_row(file: Path) -> None:
+    whole = read_chunks(file)
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write("\n")
+    chunks = read_chunks(file)
+    assert (chunks.names, chunks.are_sessions) == (whole.names, True)
+    assert chunks.starts[:-1] == whole.starts[:-1]
+    assert chunks.starts[-1] == file.stat().st_size
+
+
 def test_where_stamps_tell_no_sessions_a_chunk_is_some_rows(tmp_path: Path) -> None:
     file = tmp_path / "bars.csv"
     file.write_text(HEADER + "".join(f"{row},1\n" for row in range(2500)), encoding="utf-8")

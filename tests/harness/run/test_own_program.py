@@ -109,6 +109,8 @@ def test_one_that_is_stopped_hangs(make: Make, tmp_path: Path) -> None:
 
     record = make(FOR_EVER, observe=stop, stall_limit=2)
     assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
+    assert "made no progress for 2 s in phase step at 1, process" in record.detail
+    assert "is stopped" in record.detail
     assert processes_of_run(tmp_path / "results/runs/r1") == []
 
 
@@ -116,6 +118,13 @@ def test_one_that_catches_term_is_killed_at_its_limit(make: Make, tmp_path: Path
     record = make(f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{FOR_EVER}", time_limit=1)
     assert (record.outcome, record.diagnosis) == ("failed", "time-limit")
     assert processes_of_run(tmp_path / "results/runs/r1") == []
+
+
+def test_one_that_ends_well_when_it_is_stopped_has_not_completed(make: Make) -> None:
+    record = make(
+        f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n{FOR_EVER}", time_limit=1
+    )
+    assert (record.outcome, record.diagnosis) == ("failed", "time-limit")
 
 
 def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) -> None:
@@ -133,6 +142,7 @@ def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) 
         ("print('step 1/1 loss nan')", {}, "not-finite", "the last loss that it told, at step 1, is nan"),
         ("input('which GPU? ')", {}, "app-error", "exit 1: EOFError: EOF when reading a line"),
         ("import os; os.abort()", {}, "crash", "the train process ended with SIGABRT"),
+        ("import sys; sys.exit(2)", {}, "refused", "ended with exit 2 before its first step"),
         ("import sys; sys.exit(4)", {}, "app-error", "the train process ended with exit 4"),
         (TRAIN, {"command": "pyhton train.py"}, "not-started", "pyhton could not be started"),
         (
@@ -179,3 +189,8 @@ def test_a_run_starts_from_the_source_that_a_program_had_changed_before(make: Ma
     text = (tmp_path / "code/train.py").read_text(encoding="utf-8")
     make(text)
     assert (tmp_path / "before/work/program/train.py").read_text(encoding="utf-8").count("x = 1") == 2
+
+
+def test_a_last_loss_that_is_not_finite_counts_where_nothing_ends_its_line(make: Make) -> None:
+    record = make("print('step 1/2 loss 1')\nprint('step 2/2 loss nan', end='')")
+    assert (record.outcome, record.diagnosis) == ("failed", "not-finite")

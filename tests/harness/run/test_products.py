@@ -1,6 +1,7 @@
 """Checks of the files that a program of the user's own has to leave."""
 
 import json
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ def safetensors(header: Mapping[str, Any], data: bytes) -> bytes:
 
 
 TENSOR = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+UNREADABLE = "is no safetensors file: its header cannot be read"
 ELSEWHERE = "is damaged: its tensors are not where its header says"
 WEIGHTS = safetensors({"__metadata__": {"format": "pt"}, "w": TENSOR}, bytes(8))
 
@@ -79,6 +81,7 @@ def test_what_is_no_file_is_not_read(folder: RunFolder, kind: str) -> None:
     [
         (b'{"eval": {"loss": 0.5}}', []),
         (b'{"eval": {"loss": NaN}}', [("not-finite", "says that eval.loss is nan")]),
+        (b'{"eval": {"loss": 1%s}}' % (b"0" * 400), []),
         (b'{"eval": 1}', [("no-result", "has no number eval.loss")]),
         (b"{", [("no-result", "is no JSON")]),
     ],
@@ -106,8 +109,10 @@ def test_weights_are_loaded_from_the_copy(folder: RunFolder) -> None:
             safetensors({"w": {**TENSOR, "shape": [3]}}, bytes(8)),
             "is damaged: its tensors are not where its header says",
         ),
-        (safetensors({"w": {**TENSOR, "dtype": "X"}}, bytes(8)), "is no safetensors file: its header cannot be read"),
+        (safetensors({"w": {**TENSOR, "dtype": "X"}}, bytes(8)), UNREADABLE),
         (safetensors({"a": TENSOR, "b": TENSOR}, bytes(8)), ELSEWHERE),
+        (safetensors({"w": {**TENSOR, "data_offsets": [0, math.inf]}}, bytes(8)), UNREADABLE),
+        (safetensors({"w": {**TENSOR, "data_offsets": [0, 4, 8]}}, bytes(8)), UNREADABLE),
     ],
 )
 def test_safetensors_are_what_their_header_says(tmp_path: Path, content: bytes, problem: str) -> None:

@@ -1,7 +1,11 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.base.errors import UserError
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
 from harness.matrix.cells import Matrix, SyntheticData, Workload
 from harness.matrix.workload_options import (
     FEATURE_OPTIONS,
@@ -14,6 +18,7 @@ from harness.matrix.workload_options import (
     train_options,
     workload_hash,
 )
+from harness.run import workload_data
 
 
 def workload(**changes: Any) -> Workload:
@@ -184,3 +189,23 @@ def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
         "quick",
         "frameworks",
     }
+
+
+@pytest.mark.parametrize(
+    ("app", "refused", "said"),
+    [
+        ("echo 'vpoc: line 2: no number' >&2; exit 2", True, "--data: line 2: no number"),
+        ("kill -KILL $$", False, "could not be checked: vpoc check ended with SIGKILL"),
+    ],
+)
+def test_data_are_refused_by_the_app_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, refused: bool, said: str
+) -> None:
+    monkeypatch.setattr(workload_data, "DATA", tmp_path / "data")
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{app}\n", encoding="utf-8")
+    python.chmod(0o755)
+    environment = Environment(python, {}, {}, "cpu")
+    with pytest.raises(UserError, match=said) as error:
+        workload_data.check_data(tmp_path / "bars.csv", workload(), environment, ProcessExecutor())
+    assert isinstance(error.value, workload_data.DataRefusedError) == refused

@@ -58,3 +58,9 @@ def test_a_folded_line_keeps_its_indentation() -> None:
     assert len(lines) > 1
     assert all(line.startswith("    ") and len(line) <= 40 for line in lines)
     assert "[see below]" in " ".join(" ".join(lines).split())
+
+
+def test_a_name_with_hyphens_stays_whole() -> None:
+    file = io.StringIO()
+    print_folded(Console(file=file, width=40, force_terminal=True), f"left out: no-sdma, {LONG[:36]}, plain")
+    assert LONG[:36] in file.getvalue()

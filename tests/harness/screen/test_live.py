@@ -19,7 +19,7 @@ from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
 from harness.run.watch.limits import RankStall
-from harness.screen.display import CampaignDisplay, StallLines
+from harness.screen.display import CampaignDisplay, StallLines, finished_lines
 from harness.screen.live import Current, LiveView, Scene, Square, Stall, expected_end, squares_of
 
 NOW = 1e9
@@ -223,6 +223,12 @@ def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record:
         wait_for(console, "1 of 25 runs")
     # It took an hour, and 24 are left.
     assert re.search(r"1 of 25 runs, \d s so far, about 24.0 h left", printed(console))
+    with CampaignDisplay(told := console_of(terminal=True)) as display:
+        display.finished(make_record())
+        # Two go side by side: what carries the runs out knows that.
+        display.time_left(12 * 3600.0)
+        display.started(PlannedRun(cell, 2), 2, 25)
+        wait_for(told, "about 12.0 h left")
     assert expected_end([5.0, 5.0, 60.0], 3, NOW) == NOW + 15
     assert expected_end([], 3, NOW) is None
 
@@ -235,6 +241,16 @@ def test_how_many_runs_there_will_be_need_not_be_known(matrix: Matrix, make_reco
     when, _, said = printed(console).partition(" ")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", when)
     assert said.startswith("[7] cpu-plain: completed")
+
+
+def test_a_run_that_ended_before_it_said_what_it_ran_on_has_no_device_in_its_line(
+    make_record: Callable[..., Record],
+) -> None:
+    record = make_record("r", "failed", "crash", "the train process ended with SIGABRT")
+    (line, *_) = finished_lines(record.model_copy(update={"ran_on": "unknown"}), "it")
+    assert line.endswith(" s: the train process ended with SIGABRT")
+    (line, *_) = finished_lines(record.model_copy(update={"ran_on": "cuda x1"}), "it")
+    assert line.endswith(" s, cuda x1: the train process ended with SIGABRT")
 
 
 def test_the_picture_in_the_docs_is_that_of_the_code() -> None:

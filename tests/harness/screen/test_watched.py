@@ -18,6 +18,7 @@ from harness.evidence.run_files import Intent, Record
 from harness.host.facts import HostFacts
 from harness.host.processes import ProcessId, boot_id
 from harness.matrix.cells import Matrix
+from harness.matrix.programs import Program
 from harness.screen import watched
 from harness.screen.live import Scene
 from harness.screen.watched import Snapshot, Watched, describe, held_campaigns, locked_inodes
@@ -100,6 +101,25 @@ def test_a_run_whose_harness_is_gone_does_not_go_on(
     (results.runs / "damaged").mkdir()
     (results.runs / "damaged" / "intent.json").write_text("{")
     assert not Watched(results, matrix).look().goes_on
+
+
+def test_a_program_of_the_users_own_is_seen_to_advance(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, mine: dict[str, object]
+) -> None:
+    program = Program(
+        command=("python", "x.py"), source="code", progress=r"it (?P<step>\d+)/(?P<total>\d+) (?P<loss>\S+)"
+    )
+    results.begin(make_intent("own", program=program, **mine))
+    log = results.folder_of("own").log
+    log.write_text("loading\nit 1/9 2.5\nit 2/9 2.25\n", encoding="utf-8")
+    watched = Watched(results, matrix)
+    for done, loss in ((2, 2.25), (3, 2.0)):
+        look, now = watched.look(), time.time() + 5
+        (run,) = describe(look, watched.scene(look, now), now)["runs"]
+        assert (run["phase"], run["done"], run["total"], run["loss"]) == ("step", done, 9, loss)
+        assert 4 < run["seconds_without_progress"] < 9
+        with log.open("a", encoding="utf-8") as more:
+            more.write("it 3/9 2.0\n")
 
 
 def test_what_finishes_between_two_looks_is_told_once(

@@ -34,7 +34,7 @@ class Scripted:
     def known(self) -> tuple[dict[Candidate, Tally], dict[str, float]]:
         return dict(self.tallies), {}
 
-    def run(self, candidate: Candidate, seconds_left: float | None) -> bool:
+    def run(self, candidate: Candidate, seconds_left: float | None, most: int) -> bool:
         if candidate not in self.ready:
             self.ready.add(candidate)
             return False

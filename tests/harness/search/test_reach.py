@@ -42,3 +42,4 @@ def test_short_runs_need_more_of_them_for_the_hours() -> None:
     assert seconds_to("known_good", ALONE, THRESHOLDS, 600.0, 0.0) == float("inf")
     none = Verdicts(mtbf_hours=MtbfHours(candidate=0, good=0, known_good=0))
     assert seconds_to("known_good", ALONE, none, 600.0, 0.0) == 600.0 * 33
+    assert seconds_to("known_good", ALONE, none, 600.0, 0.0, lanes=2) == 600.0 * 17

@@ -187,7 +187,7 @@ def test_the_time_left_until_all_are_settled_is_that_of_each() -> None:
     tallies = {A: Tally(20, 20), B: Tally(0, 1)}
     passes, failures = runs_to_show(0, 0.9, 0.9) - 20, runs_to_show(0, 0.1, 0.9) - 1
     told = next_run([A, B], tallies, goal, 1, {"a": 100.0, "b": 1.0})
-    assert told == Next(B, passes + failures, passes * 100.0 + failures * 1.0)
+    assert told == Next(B, passes + failures, passes * 100.0 + failures * 1.0, failures)
 
 
 def test_a_rate_at_the_line_is_given_up() -> None:
@@ -217,11 +217,11 @@ def test_every_search_ends_and_says_what_is_true_of_its_tallies(rates: list[floa
 
 
 def test_the_time_left_is_told_where_the_time_of_a_run_is_known() -> None:
-    assert next_run([A], {}, FIND, 1) == Next(A, straight_passes(FRESH, FIND), None)
     left = straight_passes(FRESH, FIND)
-    assert next_run([A], {}, FIND, 1, {"a": 60.0}) == Next(A, left, left * 60.0)
+    assert next_run([A], {}, FIND, 1) == Next(A, left, None, left)
+    assert next_run([A], {}, FIND, 1, {"a": 60.0}) == Next(A, left, left * 60.0, left)
     # Of a cell that was not run here the others tell.
-    assert next_run([A], {}, FIND, 1, {"b": 30.0, "c": 10.0, "d": 20.0}) == Next(A, left, left * 20.0)
+    assert next_run([A], {}, FIND, 1, {"b": 30.0, "c": 10.0, "d": 20.0}) == Next(A, left, left * 20.0, left)
 
 
 def test_a_run_that_does_not_fit_the_budget_is_not_begun() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from harness.evidence.verdicts.missing import Shortfall
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.matrix.cells import Matrix
 from harness.search.stage_conclusion import conclude_stages
@@ -23,8 +24,7 @@ def contender(matrix: Matrix, *, good: bool, gpus: tuple[int, ...] = (0, 1), liv
         totals=Totals(started=20, starts=20, lives=(Life(1.25),) * lives, boots=1),
         confidence=0.95,
         is_good=good,
-        hours_missing=0.0 if good else 2.25,
-        starts_missing=0,
+        missing=Shortfall(0, 0.0 if good else 2.25, 0),
         long_runs=2,
         seconds_needed=9000.0,
         seconds_of_another=18000.0,
@@ -58,7 +58,7 @@ def test_what_only_lacks_time_is_said_with_what_it_lacks(matrix: Matrix) -> None
     end = StageEnd("out-of-time", near, (near,), explored, ("rocm10.0.0-torch2.13.0",))
     told = conclude_stages(end, 2)
     assert "nearest is" in told.sentence
-    assert "lacks 2.3 h and 0 starts without a failure" in told.sentence
+    assert "lacks 2.3 more hours of training without a failure" in told.sentence
     assert "1 stack had its turn, 1 not (rocm10.0.0-torch2.13.0)" in told.sentence
     assert told.continues
 

@@ -6,7 +6,9 @@ from itertools import islice
 
 import pytest
 
-from benchmarks.evening import BUDGET, GPUS, Clock, nothing_on_two, stacks, the_matrix
+from benchmarks.evening.clock import Clock
+from benchmarks.evening.simulated import BUDGET
+from benchmarks.evening.worlds import GPUS, nothing_on_two, stacks, the_matrix
 from harness.search.stage_runs import StageHost, StageRun
 from harness.search.stage_search import StageEnd, StageSearch
 

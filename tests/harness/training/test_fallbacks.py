@@ -38,14 +38,22 @@ def failed(begin: Begin = "first", class_: str = "crash", step: int = 0) -> Atte
 
 
 def fallbacks_of(
-    settings: AttemptSettings, class_: str, *, gpus: int = 2, moves: bool = False, allow_cpu: bool = True
+    settings: AttemptSettings,
+    class_: str,
+    *,
+    gpus: int = 2,
+    moves: bool = False,
+    allow_cpu: bool = True,
+    own_program: bool = False,
 ) -> list[Begin]:
     """Every fallback of a training that always ends the same way, until they are exhausted."""
     begins: list[Begin] = ["first"]
     attempts: list[Attempt] = []
     while True:
         attempts.append(failed(begins[-1], class_, min(len(attempts), STEPS) if moves else 0))
-        begin = next_fallback(attempts, settings_after(settings, begins), gpus, allow_cpu=allow_cpu)
+        begin = next_fallback(
+            attempts, settings_after(settings, begins), gpus, allow_cpu=allow_cpu, own_program=own_program
+        )
         if isinstance(begin, Exhausted):
             return begins[1:]
         assert begin is not None
@@ -62,6 +70,13 @@ def test_all_fallbacks_of_two_gpus_are_taken_in_order() -> None:
         "one-device",
         "cpu",
     ]
+
+
+def test_of_a_program_of_the_users_own_only_variables_are_changed() -> None:
+    variables = [*["same-again"] * 2, "fresh-allocator", "no-hipblaslt", "no-p2p"]
+    assert fallbacks_of(TWO, "crash", own_program=True) == variables
+    exhausted = next_fallback([failed()], TWO, 1, own_program=True)
+    assert exhausted == Exhausted("1 attempts were made, none of which got to a step, and no healthy GPU is left")
 
 
 def test_the_cpu_takes_over_only_where_it_is_allowed() -> None:

@@ -78,7 +78,7 @@ def test_a_training_begun_when_options_had_their_former_names_is_resumed(
     options = options_of(asked.workload)
     former = {{"lookback": "warm_up"}.get(name, name): value for name, value in options.items()}
     assert former != options
-    key = json_hash([former, file_hash(asked.data), asked.cell.cell, asked.cell.registry])
+    key = json_hash([former, file_hash(asked.data or Path()), asked.cell.cell, asked.cell.registry])
     file.write(begun.state.model_copy(update={"key": key, "begins": ("first",)}))
     again = prepare_training(asked, matrix, results, host, file)
     assert (again.state.id, again.state.begins) == (begun.state.id, ("first",))

@@ -19,3 +19,9 @@ def test_a_mirror_stays_at_home_and_a_public_index_is_told(
     make_intent: Callable[..., Intent], index: str, shared: str | None
 ) -> None:
     assert shared_intent(make_intent(index=index), Scrubber({}, {})).index == shared
+
+
+def test_runs_that_were_begun_together_are_known_as_such_abroad(make_intent: Callable[..., Intent]) -> None:
+    first, second = make_intent(run_id="a", beside=("b",)), make_intent(run_id="b", beside=("a",))
+    shared = [shared_intent(one, Scrubber({}, {})) for one in (first, second)]
+    assert [one.beside for one in shared] == [(shared[1].run_id,), (shared[0].run_id,)]

@@ -132,6 +132,19 @@ def test_runs_of_other_hosts_are_left_out_unless_their_names_are_given(
     assert min((there.run_folder(row.run_id) / "log.txt").read_text() for row in Index(there).rows()) == "on <host>"
 
 
+def test_runs_of_a_program_of_the_users_own_stay(
+    here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: Path
+) -> None:
+    keep_run(here, "r1")
+    program = {"command": ("python", "x.py"), "source": "/srv/secret", "environment": {"API_TOKEN": "secret"}}
+    keep_run(here, "r2", program=program, workload="app-secret", variables={"train": program["environment"]})
+    exported = export_records(here, tmp_path / "a.tar.gz", host)
+    assert exported.runs == 1
+    assert exported.left_out == ("1 runs of programs of your own: what they are and set is private",)
+    with tarfile.open(exported.file) as archive:
+        assert not any(b"secret" in archive.extractfile(one).read() for one in archive if one.isfile())  # type: ignore[union-attr]
+
+
 def test_nothing_to_export_is_told(here: Results, host: HostFacts, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no finished run to export"):
         export_records(here, tmp_path / "a.tar.gz", host)

@@ -159,7 +159,7 @@ def test_the_best_of_many_is_held_to_more(row: Row) -> None:
     assert best.among == 40
     assert best.confidence(THRESHOLDS) == pytest.approx(1 - 0.05 / 40)
     refused = str(refusal(best, THRESHOLDS))
-    assert "as the best of 40 that were tried, it is held to more" in refused
+    assert "(the best of 40 that were tried is held to more)" in refused
     missing = missing_of(best, THRESHOLDS)
     assert (missing.starts > 30, missing.hours > 5) == (True, True)
     enough = next(c for c in claims_of(repeated(row, ENOUGH + missing.starts) + others) if c.passes > 1)

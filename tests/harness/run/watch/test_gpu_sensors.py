@@ -2,13 +2,18 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from harness.base.untrusted_tree import UntrustedTree
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.gpu_sensors import GpuSensorSample, read_sensors
+from harness.evidence.program_progress import ProgramProgress
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import GpuFacts
 from harness.run.watch.gpu_sensors import SensorWatch
-from harness.run.watch.watch import Watch
+from harness.run.watch.limits import LIMITS, Limits
+from harness.run.watch.watch import WHILE_COMPUTING, Watch
 from tests.harness.gpu_tree import Tree, a_gpu, silent
 
 SECONDS = 5.0
@@ -72,3 +77,34 @@ def test_a_run_is_sampled_while_it_is_watched(tmp_path: Path) -> None:
     with Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None, sensors=sensors) as watch:
         watch.execute(Job(command, {}, folder, folder / "log.txt"), 60)
     assert [one.gpus[0].power_watts for one in read_sensors(RunFolder(folder))] == [18.0]
+
+
+# What the driver says of a GPU that computes, one with nothing to do, and one that waits for what does not come.
+COMPUTES, IDLES, SPINS = ("60", "200000000"), ("0", "18000000"), ("100", "60000000")
+
+
+@pytest.mark.parametrize(("told", "times"), [(COMPUTES, WHILE_COMPUTING), (IDLES, 1), (SPINS, 1)])
+def test_a_silent_program_has_more_time_while_its_gpu_computes(
+    told: tuple[str, str], times: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.SAMPLE_SECONDS", 0.05)
+    limit, tree, place = 0.6, Tree(tmp_path / "root"), tmp_path / "run"
+    (place / "work").mkdir(parents=True)
+    tree.write(0, "gpu_busy_percent", told[0])
+    tree.write(0, "hwmon/hwmon0/power1_average", told[1])
+    tree.write(0, "hwmon/hwmon0/power1_cap", "300000000")
+    folder = RunFolder(place)
+    silent = ProgramProgress(UntrustedTree(place), RunFolder.LOG, "stdout")
+    limits = Limits.fixed(dict.fromkeys(LIMITS, limit / 2))
+    with Watch(
+        folder,
+        ProcessExecutor(),
+        lambda _: None,
+        None,
+        sensors=SensorWatch(folder, [a_gpu(0)], tree.root),
+        program=silent,
+    ) as watch:
+        watch.execute(Job((sys.executable, "-c", "import time; time.sleep(30)"), {}, place, folder.log), 60, limits)
+    assert watch.stopped_by == "watchdog"
+    (stall,) = watch.longest_stall.values()
+    assert times * limit <= stall < times * limit + 0.6

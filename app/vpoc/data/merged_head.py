@@ -1,0 +1,108 @@
+"""The header of a merged CSV: whether a file is one, and which columns it has."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from vpoc.data.columns import REQUIRED
+from vpoc.data.stamps import CANONICAL, is_known
+from vpoc.errors import UserError, from_os_error
+
+HEAD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Head:
+    """`names`: of the columns, as in the file but in lower case. `lines`: how many stand above the first row."""
+
+    path: Path
+    names: tuple[str, ...]
+    lines: int
+
+
+def find_head(path: Path) -> Head | None:
+    """Return the header of a merged CSV, None when the file is something else, or has stamps of another known form.
+
+    UserError when the file cannot be read or is empty, and on columns that are missing or twice there.
+    """
+    try:
+        start = _start(path)
+    except IsADirectoryError:
+        return None
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    names, lines, ended = _columns(start)
+    if not {"ts", "vix"} <= set(names) or _other_stamps(start, names, lines):
+        return None
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}: a column name appears twice in the header ({', '.join(names)}); remove one")
+    if not ended:
+        raise UserError(f"{path}: there is a header but no rows; give a file with bars")
+    _require_columns(path, names)
+    return Head(path, names, lines)
+
+
+def require_head(path: Path) -> Head:
+    """Return the header of the merged CSV `path`; UserError when it is none, or as `find_head`."""
+    head = find_head(path)
+    if head is not None:
+        return head
+    try:
+        start = _start(path)
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    if b"\0" in start:
+        raise UserError(f"{path}: this is not a text file; give a CSV file")
+    try:
+        start[: start.rfind(b"\n") + 1].decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = start.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8 CSV") from error
+    names, _, _ = _columns(start)
+    _require_columns(path, names)
+    raise AssertionError(names)
+
+
+def require_merged(path: Path) -> None:
+    """UserError unless the header of `path` is that of a merged CSV."""
+    try:
+        names, _, _ = _columns(_start(path))
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise UserError(f"{path}: not a merged CSV: no column {', '.join(missing)}; `vpoc merge` makes one")
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        start = stream.read(HEAD_BYTES)
+    if not start.strip():
+        raise UserError(f"{path}: the file is empty; give a file with data")
+    return start
+
+
+def _other_stamps(start: bytes, names: tuple[str, ...], lines: int) -> bool:
+    """Return whether the first row has a stamp in a form that vendors use, and so is one for their readers."""
+    row = start.split(b"\n", lines + 1)[lines : lines + 1]
+    text = row[0].decode("utf-8", "replace").replace("\0", "").strip("\r") if row else ""
+    cells = next(csv.reader([text]), []) if "\r" not in text else []
+    stamp = cells[names.index("ts")].strip(' "\r') if len(cells) == len(names) else ""
+    return bool(stamp) and CANONICAL.fullmatch(stamp) is None and is_known(stamp)
+
+
+def _columns(start: bytes) -> tuple[tuple[str, ...], int, bool]:
+    """Names of the columns in lower case, number of the header's line, whether that line is ended."""
+    blank = len(start) - len(start.lstrip(b"\r\n"))
+    header, newline, _ = start[blank:].partition(b"\n")
+    names = tuple(name.strip(' "\r').lower() for name in header.decode("utf-8-sig", "replace").split(","))
+    return names, start.count(b"\n", 0, blank) + 1, bool(newline)
+
+
+def _require_columns(path: Path, names: tuple[str, ...]) -> None:
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise UserError(
+            f"{path}: missing column(s) {', '.join(missing)}; there are: {', '.join(names)}; "
+            f"needed: {', '.join(REQUIRED)}"
+        )

@@ -1,0 +1,1 @@
+"""Simulated evenings of `make matrix-test`: `python -m benchmarks.evening`."""

@@ -1,0 +1,143 @@
+"""Simulates evenings of `make matrix-test` on a host with two GPUs; writes docs/evidence/evening-figures.md.
+
+What is run next, what counts and what a verdict takes is the real code (`harness.search`, `harness.evidence`), on the
+project's own matrix.yaml; clock, downloads and runs are synthetic, in worlds whose truth is known.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
+from math import inf
+from pathlib import Path
+from statistics import median
+
+from benchmarks.evening.clock import (
+    BESIDE_TRAINING,
+    CRASH_SHARE,
+    FIRST_STEP_LIMIT,
+    HOUR,
+    MINUTE,
+    RESET_SECONDS,
+    STEP_LIMIT,
+    TRAINING,
+)
+from benchmarks.evening.simulated import BUDGET, Evening, evening, in_turn
+from benchmarks.evening.worlds import SOUND, WORLDS, stacks
+from harness.base.paths import CHECKOUT
+from harness.campaign.prepare import ASSUMED_BUILD_SECONDS
+
+PAGE = CHECKOUT / "docs" / "evidence" / "evening-figures.md"
+ANSWER_WITHIN, ANSWER_GB = 90 * MINUTE, 8.0
+GOAL, WORLDS_TO_PASS = 0.9, 9
+
+
+def shares(made: Sequence[Evening]) -> tuple[float, float]:
+    """Return the shares of evenings whose answer is right, and of those that named something else."""
+    return sum(one.right for one in made) / len(made), sum(one.wrong for one in made) / len(made)
+
+
+def lines(seeds: int, pool: Executor) -> Iterator[str]:
+    """Yield the table: every world, in stages and in turn."""
+    yield "| world | right | another named | hours, 9 of 10 within | runs | trains on one GPU | in turn: right |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in WORLDS:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"{seeds} evenings: {name}\n")
+        made = list(pool.map(partial(evening, name), range(seeds), chunksize=5))
+        turns = list(pool.map(partial(in_turn, name), range(seeds), chunksize=5))
+        right, wrong = shares(made)
+        hours = sorted(one.seconds / HOUR for one in made)
+        most = hours[min(len(hours) - 1, int(0.9 * len(hours)))]
+        yield (
+            f"| {name} | {right:.0%} | {wrong:.0%} | {median(hours):.1f}, {most:.1f} "
+            f"| {median(one.runs for one in made):.0f} | {_first_answer(made)} | {shares(turns)[0]:.0%} |"
+        )
+
+
+def _first_answer(made: Sequence[Evening]) -> str:
+    """Return when a cell first trained on one GPU, what was downloaded then, and how often both are within the goal."""
+    answers = [(one.one_gpu_seconds or inf, one.one_gpu_gb or inf) for one in made]
+    in_time = sum(seconds <= ANSWER_WITHIN and gigabytes <= ANSWER_GB for seconds, gigabytes in answers)
+    seconds, gigabytes = (median(column) for column in zip(*answers, strict=True))
+    said = "never" if seconds == inf else f"{seconds / MINUTE:.0f} min, {gigabytes:.1f} GB"
+    return f"{said} ({in_time / len(made):.0%} in time)"
+
+
+PAGE_TEXT = """\
+# Figures on an evening of `make matrix-test`
+
+`make bench-evening` wrote this page. It is a simulation: which run comes next, what counts, and what a verdict takes is
+the real code, on the project's own matrix.yaml and its {stacks} ROCm stacks; clock, downloads and runs are synthetic,
+on a host with two GPUs. Nothing here is about a GPU. [Running and verdicts](../running.md#in-stages) says what is
+decided, and how.
+
+{seeds} evenings of each world, of {budget:g} hours at most. **Right**: the tier `good` is reached on two GPUs by a cell
+that is, and it is named; or, where none is, none is named and every stack had its turn. **Another named**: one is
+called good that is not. **Trains on one GPU**: when the first cell did that on real training, and how much was
+downloaded by then; in time is within {within:.0f} minutes and {gigabytes:g} GB. **In turn**: the first version's way,
+told to train on both GPUs: all stacks at once, then each cell of the selection in turn, round after round. It has no
+time to show anything to be good, and so is right only where nothing is.
+
+{table}
+
+The goal: {goal:.0%} right in {to_pass} of the {worlds} worlds.
+
+## What is assumed
+
+A download of 100 Mbit/s and {build:.0f} minutes to build a stack; {beside:.0f} s of a run beside training; of training
+{quick:.0f} s (`quick`), {standard:.0f} s (`standard`), {endurance:.0f} minutes (`endurance`). A hang is found after
+{first:.0f} s at the first step, after {step:.0f} s later; {crashes:.0%} of failures are crashes. A GPU that hangs is
+reset in {reset:.0f} s: where the user may not, an evening ends at its first hang. What is sound starts {starts:.1%} of
+the time and runs {mtbf:.0f} h between failures.
+
+Where everything hangs after an hour each stack costs that hour, and ten hours are too short for all of them: the
+evening ends with those that had their turn, and says so.
+"""
+
+
+def page(seeds: int, pool: Executor) -> str:
+    """The page, as Markdown."""
+    return PAGE_TEXT.format(
+        stacks=len(stacks()),
+        seeds=seeds,
+        budget=BUDGET / HOUR,
+        within=ANSWER_WITHIN / MINUTE,
+        gigabytes=ANSWER_GB,
+        table="\n".join(lines(seeds, pool)),
+        goal=GOAL,
+        to_pass=WORLDS_TO_PASS,
+        worlds=len(WORLDS),
+        build=ASSUMED_BUILD_SECONDS / MINUTE,
+        beside=BESIDE_TRAINING,
+        quick=TRAINING["quick"],
+        standard=TRAINING["standard"],
+        endurance=TRAINING["endurance"] / MINUTE,
+        first=FIRST_STEP_LIMIT,
+        step=STEP_LIMIT,
+        crashes=CRASH_SHARE,
+        reset=RESET_SECONDS,
+        starts=SOUND.starts,
+        mtbf=SOUND.mtbf,
+    )
+
+
+def main() -> None:
+    """Simulate, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="simulated evenings of a world")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, default=PAGE)
+    given = parser.parse_args()
+    began = time.monotonic()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        text = page(given.seeds, pool)
+    given.output.write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{given.output}: {time.monotonic() - began:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()

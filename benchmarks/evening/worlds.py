@@ -1,0 +1,166 @@
+"""Worlds whose truth is known: how runs behave in each, and which answers of an evening are right."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from harness.base.paths import CHECKOUT
+from harness.matrix.cells import Matrix
+from harness.matrix.load import load_matrix
+from harness.search.stage_runs import Setting, StageRun
+
+GPUS = (0, 1)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How runs go: the share that starts, hours between failures, hours that are sound, share that spoils its GPU."""
+
+    starts: float = 0.995
+    mtbf: float = 100.0
+    sound_hours: float = 0.0
+    poisons: float = 0.0
+
+
+SOUND, BROKEN = Behaviour(), Behaviour(starts=0.01, mtbf=0.02)
+Acts = Callable[[StageRun], Behaviour]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of an evening: what is good on two GPUs, whether every stack had its turn, which GPUs are bad."""
+
+    named: Setting | None
+    settled: bool
+    bad_gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class World:
+    """A truth: how runs behave, and which answers are right."""
+
+    acts: Acts
+    is_right: Callable[[Answer], bool]
+
+
+@cache
+def the_matrix() -> Matrix:
+    """Return the project's own matrix."""
+    return load_matrix(CHECKOUT / "matrix.yaml")
+
+
+@cache
+def stacks() -> tuple[str, ...]:
+    """Return the ROCm stacks of the default selection, in its order."""
+    matrix = the_matrix()
+    names = dict.fromkeys(cell.stack.name for cell in matrix.select("default"))
+    return tuple(name for name in names if matrix.stacks[name].accelerator == "rocm")
+
+
+def on_two(run: StageRun) -> bool:
+    """Return whether a run uses both GPUs."""
+    return len(run.gpus) > 1
+
+
+def unnamed(answer: Answer) -> bool:
+    """Right where nothing is good on two GPUs: nothing is named, no GPU is blamed, and every stack had its turn."""
+    return answer == Answer(None, settled=True)
+
+
+def named(is_right: Callable[[Setting], bool]) -> Callable[[Answer], bool]:
+    """Right where what is named is."""
+    return lambda answer: answer.named is not None and is_right(answer.named)
+
+
+def one_stack(chance: random.Random) -> World:
+    """One stack of nine works on two GPUs, in whatever way; all work on one."""
+    only = chance.choice(stacks())
+    return World(
+        lambda run: SOUND if not on_two(run) or run.cell.stack.name == only else BROKEN,
+        named(lambda setting: setting.cell.stack.name == only),
+    )
+
+
+def only_no_p2p(_: random.Random) -> World:
+    """Of all there is to try on two GPUs only the preset no-p2p helps, on every stack."""
+    return World(
+        lambda run: SOUND if not on_two(run) or run.cell.preset.name == "no-p2p" else BROKEN,
+        named(lambda setting: setting.cell.preset.name == "no-p2p"),
+    )
+
+
+def only_averaging(_: random.Random) -> World:
+    """Collectives fail whatever is set; averaging works on every stack."""
+    return World(
+        lambda run: SOUND if not on_two(run) or run.workload.strategy == "averaging" else BROKEN,
+        named(lambda setting: setting.strategy == "averaging"),
+    )
+
+
+def one_bad_gpu(chance: random.Random) -> World:
+    """All that uses one of the GPUs fails."""
+    bad = chance.choice(GPUS)
+    return World(
+        lambda run: Behaviour(0.3, 0.1) if bad in run.gpus else SOUND,
+        lambda answer: answer.named is None and answer.bad_gpus == (bad,),
+    )
+
+
+def hangs_after_an_hour(_: random.Random) -> World:
+    """Every training hangs minutes after its first hour."""
+    return World(lambda _run: Behaviour(mtbf=0.1, sound_hours=1.0), unnamed)
+
+
+def only_7(_: random.Random) -> World:
+    """Only ROCm 7.x trains."""
+    return World(
+        lambda run: SOUND if (run.cell.stack.rocm or "").startswith("7.") else Behaviour(0.1, 0.05),
+        named(lambda setting: (setting.cell.stack.rocm or "").startswith("7.")),
+    )
+
+
+def poisoning_stack(_: random.Random) -> World:
+    """The first stack completes, and seven runs of ten leave a GPU on which the next run would fail."""
+    first = stacks()[0]
+    return World(
+        lambda run: Behaviour(poisons=0.7) if run.cell.stack.name == first else SOUND,
+        named(lambda setting: setting.cell.stack.name != first),
+    )
+
+
+def failing_host(_: random.Random) -> World:
+    """Every run may fail, whatever is run: six starts of ten, and a failure in 24 minutes of training."""
+    return World(lambda _run: Behaviour(0.6, 0.4), unnamed)
+
+
+def nothing_on_two(_: random.Random) -> World:
+    """Everything works on one GPU, and nothing on two."""
+    return World(lambda run: BROKEN if on_two(run) else SOUND, unnamed)
+
+
+def two_good_one_flaky(chance: random.Random) -> World:
+    """Three stacks work on two GPUs; one of them fails once in 48 minutes."""
+    flaky, *good = chance.sample(stacks(), 3)
+
+    def acts(run: StageRun) -> Behaviour:
+        name = run.cell.stack.name
+        if not on_two(run) or name in good:
+            return SOUND
+        return Behaviour(0.9, 0.8) if name == flaky else BROKEN
+
+    return World(acts, named(lambda setting: setting.cell.stack.name in good))
+
+
+WORLDS: Mapping[str, Callable[[random.Random], World]] = {
+    "one stack works on two GPUs": one_stack,
+    "only no-p2p helps": only_no_p2p,
+    "only averaging works on two": only_averaging,
+    "one GPU is bad": one_bad_gpu,
+    "all hangs after an hour": hangs_after_an_hour,
+    "only ROCm 7.x trains": only_7,
+    "the first stack poisons its GPU": poisoning_stack,
+    "the host fails everything": failing_host,
+    "everything on one GPU, nothing on two": nothing_on_two,
+    "two stacks are good, one is flaky": two_good_one_flaky,
+}

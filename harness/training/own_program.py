@@ -1,0 +1,144 @@
+"""A training that is a program of the user's own: how its attempts ended, what the next works on from, its files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.storage import copy_durably, file_hash, unfinished
+from harness.base.untrusted_tree import NotAFileError, shown
+from harness.evidence.last_line import last_line
+from harness.evidence.outcome.diagnoses import Diagnosis
+from harness.evidence.program_files import TakenOver, checkpoints, written_files
+from harness.evidence.program_progress import told_by
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import LARGEST, WorkFolder
+from harness.matrix.programs import STDOUT, Program
+from harness.training.fallbacks import Attempt, Begin
+from harness.training.state import TrainingState
+
+# Its command line is wrong, as most libraries that parse one say, and nothing that is tried again makes it right.
+USAGE_EXIT = "exit 2"
+NOT_STARTED: Diagnosis = "not-started"
+# Attempts in a row that told no advance: what both resumed from may be damaged.
+MISSED_IN_A_ROW = 2
+STARTS_OVER = "after a failure it starts over: nothing says how it resumes (--resume-with, --checkpoint)"
+RESUMES = "after a failure it is started again and resumes"
+PREVIOUS = "previous"
+# Of what it writes nothing has a name that is known before.
+PROGRAM_NAME = "program"
+
+PROGRAM_WORDS: Mapping[Begin, str] = {"resumed": "once more", "same-again": "once more"}
+
+
+def attempts_of_program(training: TrainingState, records: Sequence[Record], results: Results) -> list[Attempt]:
+    """Return how each attempt at a program that has its record ended.
+
+    `step` is the last that it told; of one that tells none it is 0, and whether an attempt got further is not known.
+    """
+    return [
+        _attempt(begin, record, results.folder_of(record.intent.run_id))
+        for begin, record in zip(training.begins, records, strict=False)
+    ]
+
+
+def next_place(program: Program, records: Sequence[Record], results: Results) -> TakenOver | None:
+    """Return what the attempt after these works on from; None where it starts over.
+
+    That is the place of the last attempt that has one, with all that was written there. What was resumed from is left
+    out once two attempts in a row told no advance.
+    """
+    if not program.resumes:
+        return None
+    for record in reversed(records):
+        work = results.folder_of(record.intent.run_id).work
+        try:
+            written_files(work)
+        except (FileNotFoundError, NotAFileError):
+            continue
+        found = checkpoints(work, program.checkpoint)
+        damaged = found[-1:] if program.checkpoint and _missed(program, records, results) else ()
+        left = found[: len(found) - len(damaged)]
+        return TakenOver(work, left[-1] if left else None, damaged)
+    return None
+
+
+def place_in_words(program: Program, place: TakenOver | None) -> str:
+    """Return how an attempt begins that works on from there."""
+    if place is None or place.checkpoint is None:
+        return "from the beginning"
+    damaged = f", without {', '.join(map(shown, place.left_out))}" if place.left_out else ""
+    named = shown(place.checkpoint) if program.checkpoint else "what it wrote"
+    return f"resuming from {named}{damaged}"
+
+
+def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Path, ...]:
+    """Copy what the program wrote into the user's folder; what it replaces there is kept, and returned. Twice is once.
+
+    Raises:
+        UserError: when it cannot be read or written.
+    """
+    work, program, replaced = folder.work, record.intent.program, []
+    try:
+        names = sorted(one.name for one in written_files(work))
+    except (FileNotFoundError, NotAFileError) as error:
+        raise UserError(f"{work.program}: {error}; run it again") from None
+    checked = {one.file: number for number, one in enumerate(program.produces if program else (), 1)}
+    for name in names:
+        place = output / name
+        half = unfinished(place)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            kept = folder.kept_product(checked[name]) if name in checked else None
+            if kept and kept.is_file():
+                copy_durably(kept, half)
+            else:
+                work.tree.copy_out(f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"])
+            if place.is_file() and file_hash(place) != file_hash(half):
+                previous = place.with_name(f"{place.stem}.{PREVIOUS}{place.suffix}")
+                place.replace(previous)
+                replaced.append(previous)
+            half.replace(place)
+        except (FileNotFoundError, NotAFileError) as error:
+            raise UserError(f"{work.program}/{shown(name)}: {error}; it is left there") from None
+        except OSError as error:
+            raise UserError(f"{place}: cannot be written: {error.strerror}; free space there") from None
+        finally:
+            half.unlink(missing_ok=True)
+    return tuple(replaced)
+
+
+def remove_program(folder: RunFolder) -> None:
+    """Remove what a program wrote in an attempt, once the user has it."""
+    folder.work.tree.remove(WorkFolder.PROGRAM)
+
+
+def why_mistaken(record: Record, folder: RunFolder) -> str:
+    """Return in a line why a program can never run as it is asked for."""
+    return record.detail if record.diagnosis == NOT_STARTED else last_line(folder.log)
+
+
+def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
+    program = record.intent.program
+    step = told_by(folder, program).step if program and program.progress != STDOUT else 0
+    usage = USAGE_EXIT in record.exit.values() and not step
+    return Attempt(
+        begin=begin,
+        outcome=record.outcome,
+        class_=record.explanation.class_ if record.explanation else record.diagnosis,
+        step=step,
+        mistake=record.outcome == "failed" and (record.diagnosis == NOT_STARTED or usage),
+        trained=record.outcome == "completed",
+    )
+
+
+def _missed(program: Program, records: Sequence[Record], results: Results) -> bool:
+    """Return whether the last attempts failed without an advance, as often as makes what they resumed from suspect."""
+    count = 0
+    for record in reversed(records):
+        folder = results.folder_of(record.intent.run_id)
+        if record.outcome not in ("failed", "hung") or told_by(folder, program).advances:
+            break
+        count += 1
+    return count > 0 and count % MISSED_IN_A_ROW == 0
