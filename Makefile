@@ -72,7 +72,7 @@ test-all: ## run all: what takes long, every fault, containers, AMD's programs, 
 	@$(MAKE) --no-print-directory LONG=1 test-docker
 	@$(MAKE) --no-print-directory LONG=1 test-docker-other
 	@$(MAKE) --no-print-directory test-oracles
-	@$(MAKE) --no-print-directory test-slurm
+	@$(MAKE) --no-print-directory LONG=1 test-slurm
 	@$(MAKE) --no-print-directory LONG=1 test-torch
 
 check: setup-dev $(TEST_READY)

@@ -84,6 +84,15 @@ class Follower:
             if not done:
                 time.sleep(RECORD_SECONDS)
 
+    def cancel_waiting(self) -> int:
+        """Cancel the jobs that wait, as the scheduler tells it now; return how many others there are."""
+        seen = self.dispatcher.look() or {}
+        for run_id, one in self._followed.items():
+            one.job = seen.get(run_id, one.job)
+        waiting, running = self.phases()
+        self.dispatcher.cancel(waiting)
+        return len(running)
+
     def phases(self) -> tuple[list[str], list[str]]:
         """Return the runs that wait, and those that run or may run."""
         waiting = [name for name, one in self._followed.items() if one.job and one.job.phase == "waits"]

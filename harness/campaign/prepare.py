@@ -62,10 +62,14 @@ def prepare_campaign(
     """
     bench = open_bench(options, cells)
     capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
-    capabilities = with_kfd(capabilities, there=has_kfd(bench.root))
+    capabilities = with_kfd(capabilities, there=_has_kfd(bench))
     past = _past_seconds(bench, workload)
-    # Where there is no choice the host is not asked.
-    side_by_side = len(bench.gpus) > 1 and why_not_side_by_side(read_machine(matrix, bench.root), bench.gpus) is None
+    # Where there is no choice the host is not asked, and of other hosts nothing is known here.
+    side_by_side = (
+        bench.dispatcher is None
+        and len(bench.gpus) > 1
+        and why_not_side_by_side(read_machine(matrix, bench.root), bench.gpus) is None
+    )
     plan = make_plan(
         cells,
         workload,
@@ -104,25 +108,31 @@ def prepare_stages(
         screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
         bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
     capabilities = capabilities_of(bench.host, bench.engine, chosen, bench.interpreter)
-    capabilities = with_kfd(replace(capabilities, gpus=bench.gpus, unused=len(screened)), there=has_kfd(bench.root))
+    capabilities = with_kfd(replace(capabilities, gpus=bench.gpus, unused=len(screened)), there=_has_kfd(bench))
     thresholds = matrix.verdicts
     goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)
     plan = make_plan(chosen, matrix.workloads[stages[0].workload or ""], 1, capabilities, {}, goal=goal)
     cells: dict[str, list[Cell]] = {}
     for cell in {planned.cell.id: planned.cell for planned in plan.runs}.values():
         cells.setdefault(cell.stack.name, []).append(cell)
-    machine = read_machine(matrix, bench.root)
-    atomics = [gpu.atomics for gpu in machine.gpus if gpu.facts.index in bench.gpus]
+    # Of other hosts the doctor knows nothing here.
+    machine = None if bench.dispatcher else read_machine(matrix, bench.root)
+    atomics = [gpu.atomics for gpu in (machine.gpus if machine else ()) if gpu.facts.index in bench.gpus]
     setup = {name: setup_seconds_of(own[0].stack) for name, own in cells.items() if name not in capabilities.made}
     host = StageHost(
         bench.gpus,
         bench.gpus,
-        False if False in atomics else None if None in atomics else True,
+        False if False in atomics else None if None in atomics or machine is None else True,
         setup,
-        side_by_side=why_not_side_by_side(machine, bench.gpus) is None,
+        side_by_side=machine is not None and why_not_side_by_side(machine, bench.gpus) is None,
         screened=screened,
     )
     return PreparedCampaign(plan, capabilities, bench, matrix, StageSearch(matrix, cells, host))
+
+
+def _has_kfd(bench: Bench) -> bool:
+    """Return whether ROCm's device is there; on other hosts with GPUs it is taken to be, whatever this one has."""
+    return bool(bench.dispatcher and bench.host.gpus) or has_kfd(bench.root)
 
 
 def setup_seconds_of(stack: Stack) -> float:

@@ -33,10 +33,8 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
             spread.saw(done, record)
             spread.fill()
     except KeyboardInterrupt:
-        waiting, running = follower.phases()
-        dispatcher.cancel(waiting)
-        if running:
-            runner.display.problem(f"{len(running)} runs go on to their records; {CONTINUES}")
+        if running := follower.cancel_waiting():
+            runner.display.problem(f"{running} runs go on to their records; {CONTINUES}")
         raise
 
 

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -227,11 +228,13 @@ def _ask(
     while time.monotonic() < until:
         told = known_nodes(results)
         jobs = _answered(own_jobs, notify)
-        waiting = [one for one in unknown if one not in told and _goes_on(jobs.get(_asking(results, one)))]
-        # Those that are busy are asked at the next command.
-        if not waiting or (
-            by_kind(told, told) and all(jobs[_asking(results, one)].phase == "waits" for one in waiting)
-        ):
+        asking = [jobs.get(_asking(results, one)) for one in unknown if one not in told]
+        left = [job for job in asking if job and job.phase != "over"]
+        if not left:
+            return told
+        if by_kind(told, told) and all(job.phase == "waits" for job in left):
+            # Those that are busy are asked by the next command.
+            _answered(partial(cancel, left), notify)
             return told
         time.sleep(LOOK_SECONDS)
     return known_nodes(results)
@@ -244,10 +247,6 @@ def _within(limit: float | None, seconds: float) -> float:
 def _asking(results: Results, node: str) -> str:
     """Return the name of the job that asks a node for a results folder: there may be several of them."""
     return f"{ASKING}-{json_hash(str(results.folder))[:8]}-{node}"
-
-
-def _goes_on(job: SlurmJob | None) -> bool:
-    return job is not None and job.phase != "over"
 
 
 def _answered(ask: Callable[[], Told], notify: Callable[[str], None]) -> Told:

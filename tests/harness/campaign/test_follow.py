@@ -161,6 +161,20 @@ def test_a_job_that_would_wait_for_ever_is_cancelled(results: Results, host: Hos
     assert scheduler.cancelled == ["r1"]
 
 
+def test_what_was_submitted_since_the_last_look_is_cancelled_where_it_waits(
+    results: Results, host: HostFacts, matrix: Matrix
+) -> None:
+    scheduler = Scripted(host, [dict, lambda: {"r1": JobSeen("runs"), "r2": JobSeen("waits")}])
+    bench = Bench(results, ProcessExecutor(), host, (), dispatcher=scheduler)
+    follower = Follower(bench, scheduler, QuietDisplay(), "c1")
+    planned = PlannedRun(matrix.cells["cpu-plain"], 1)
+    follower.follow([PendingRun(planned, name) for name in ("r1", "r2")], matrix.workloads["quick"])
+    follower._look()
+    follower._submit()
+    assert follower.cancel_waiting() == 1
+    assert scheduler.cancelled == ["r2"]
+
+
 def test_a_node_with_an_unhealthy_gpu_gets_no_more_runs(
     results: Results, host: HostFacts, matrix: Matrix, make_record: MakeRecord
 ) -> None:

@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import pytest
+
+from harness.host.file_systems import is_network
+
+MOUNTS = r"""22 1 254:0 / / rw - ext4 /dev/vda rw
+30 22 0:40 / /shared rw,relatime shared:1 - nfs4 server:/export rw
+31 30 0:41 / /shared/my\040disk rw - xfs /dev/vdb rw
+32 22 0:42 / /data rw - ext4 /dev/vdc rw
+33 32 0:43 / /data rw - fuse.sshfs user@host: rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "network"),
+    [
+        ("/shared/results", True),
+        ("/shared", True),
+        ("/sharedness", False),
+        ("/shared/my disk/results", False),
+        ("/home/me/results", False),
+        ("/data/results", True),
+    ],
+)
+def test_the_mount_that_a_place_is_on_decides(place: str, network: bool, tmp_path: Path) -> None:
+    file = tmp_path / "mountinfo"
+    file.write_text(MOUNTS)
+    assert is_network(Path(place), file) is network
+
+
+def test_where_nothing_is_known_it_is_none(tmp_path: Path) -> None:
+    assert not is_network(Path("/shared"), tmp_path / "none")

@@ -1,0 +1,44 @@
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.evidence.health_log import append_steps
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep, Intent, Scheduled
+from harness.host.facts import HostFacts
+from harness.slurm.hooks import end_job, installation, why_drain
+
+MakeStep = Callable[..., HealthStep]
+
+
+def test_what_is_printed_installs_both_hooks() -> None:
+    text = installation(Path("/shared/matrix/.venv/bin/matrix"), Path("/shared/my results"))
+    assert "Prolog=/etc/slurm/rocm-matrix-prolog\nEpilog=/etc/slurm/rocm-matrix-epilog\n" in text
+    assert "exec /shared/matrix/.venv/bin/matrix --results '/shared/my results' slurm-epilog\n" in text
+
+
+def test_an_unhealthy_gpu_drains_its_node_once_and_again_when_the_next_probe_is_bad(
+    tmp_path: Path, host: HostFacts, make_step: MakeStep
+) -> None:
+    results = Results(tmp_path)
+    assert why_drain(results, host) is None
+    append_steps(results, [make_step(gpu=0, good=False, detail="hung", at=2.0)])
+    assert why_drain(results, host) == "GPU 0 is unhealthy: hung"
+    assert why_drain(results, host) is None
+    append_steps(results, [make_step(gpu=0, good=False, detail="hung", at=3.0)])
+    assert why_drain(results, host) == "GPU 0 is unhealthy: hung"
+    append_steps(results, [make_step(gpu=0, at=4.0)])
+    assert why_drain(results, host) is None
+
+
+def test_of_a_job_only_its_own_runs_are_ended(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    results, asked = Results(tmp_path), list[str]()
+    for number in ("1", "2"):
+        scheduled = Scheduled(scheduler="slurm", job=number, node="n1")
+        results.begin(make_intent(f"r{number}", scheduled=scheduled))
+    results.begin(make_intent("r3"))
+
+    def executor_of(intent: Intent) -> None:
+        asked.append(intent.run_id)
+
+    assert end_job(results, "2", executor_of) == []
+    assert asked == ["r2"]
