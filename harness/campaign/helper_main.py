@@ -33,6 +33,9 @@ def carry_out_job() -> None:
             tell("error", (str(error),))
             sys.exit(2)
         except KeyboardInterrupt as caught:
+            # What was being started at that moment is not known to whom it was started for.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.killpg(0, signal.SIGTERM)
             tell("interrupted", (str(caught),))
             sys.exit(interrupts.INTERRUPTED)
 

@@ -19,7 +19,7 @@ GB = 10**9
 @as_json
 @pass_settings
 def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
-    """Remove this checkout's environments, copies of your programs, and images without a known-good tag; asks first.
+    """Remove this checkout's environments, copies of programs, and images without a known-good tag; asks first.
 
     Wheels, records, locks, and images that are tagged or in a registry stay: what is removed is made again from the
     wheels that are here. Images that another checkout has made on the same engine stay, too. While a command makes or

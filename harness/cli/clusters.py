@@ -93,7 +93,7 @@ def scheduled_here() -> Scheduled | None:
     return Scheduled(scheduler="slurm", job=job, node=node) if job and node else None
 
 
-@click.command("slurm-node")
+@click.command("slurm-node", hidden=True)
 @click.option("--close", "run_id", help="Record what became of a run that lost its harness here.")
 @click.option("--ended", type=click.Choice(get_args(JobEnding)), help="What the scheduler ended it for.")
 @pass_settings

@@ -27,7 +27,7 @@ COMMANDS = {
     "build": ("cli.images:build", "Build the images of cells (default: a selection)."),
     "clean": (
         "cli.clean:clean",
-        "Remove environments of stacks, and images without a known-good tag; lists them and asks first.",
+        "Remove this checkout's environments, copies of programs, and images without a known-good tag; asks first.",
     ),
     "compare": (
         "cli.minimise:compare_command",
@@ -115,7 +115,7 @@ COMMANDS = {
     ),
     "show": (
         "cli.matrix:show",
-        "Print the cells the matrix file resolves to, why some are excluded, and the workloads.",
+        "Print what the matrix file resolves to: selections, stacks, presets and workloads.",
     ),
     "simulate": (
         "cli.simulate:simulate",

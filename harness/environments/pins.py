@@ -27,7 +27,8 @@ Build = Literal["own", "pypi"]
 BUILD_TOOLS = Path(__file__).with_name("build_tools.txt")
 # What uv says where an index does not answer.
 UNREACHABLE = "Failed to fetch"
-
+# And where none of those asked has all that is wanted.
+LACKS = "No solution found"
 
 CONFIG = "--config-file"
 
@@ -269,7 +270,10 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
         else:
             return
     if UNREACHABLE in said[-1]:
-        # What PyPI alone lacks is no news: the rest was to come from there.
         place, *causes = said[-1].partition(UNREACHABLE)[2].removeprefix(": ").split(" cause: ")
-        raise UnreachableError(f"stack {stack.name}: {place} does not answer{f': {causes[-1]}' if causes else ''}")
+        # What PyPI alone lacks is no news: the rest was to come from there. A wrong hash is.
+        before = "".join(f"{one}; then, " for one in said[:-1] if LACKS not in one and UNREACHABLE not in one)
+        raise UnreachableError(
+            f"stack {stack.name}: {before}{place} does not answer{f': {causes[-1]}' if causes else ''}"
+        )
     raise UserError(f"stack {stack.name}: {'; then, with the PyTorch index: '.join(said)}")

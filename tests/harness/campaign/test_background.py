@@ -61,7 +61,7 @@ def test_what_failed_is_said_at_its_turn(interpreter: Path, host: HostFacts) -> 
 def test_it_has_the_lowest_priority_and_ends_with_the_campaign(
     interpreter: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # With the lowest priority it gets little of a processor that other tests use.
+    # It gets little of a processor that other tests use.
     monkeypatch.setattr("harness.campaign.helper.END_SECONDS", 120)
     note = interpreter.with_name("pid")
     interpreter.write_text(f"#!/bin/sh\necho $$ > {note}.new\nmv {note}.new {note}\nexec sleep 600\n", encoding="utf-8")
