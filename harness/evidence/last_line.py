@@ -4,10 +4,15 @@ import os
 from pathlib import Path
 
 LAST_BYTES = 1 << 16
+# Its own errors begin with it.
+APP_ERROR = "vpoc: "
 
 
-def last_line(log: Path) -> str:
-    """Return the last line of a log that says something, from its last LAST_BYTES; or words for why there is none."""
+def last_line(log: Path, prefix: str = "") -> str:
+    """Return the last line of a log that says something, from its last LAST_BYTES; or words for why there is none.
+
+    Where lines begin with the prefix, the last of these: what a container writes to its two outputs comes in any order.
+    """
     try:
         with log.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -16,4 +21,5 @@ def last_line(log: Path) -> str:
     except OSError:
         return "there is no log"
     nothing = "the log is empty" if size <= LAST_BYTES else "the log ends in blank lines"
-    return next((line.strip() for line in reversed(lines) if line.strip()), nothing)
+    said = [line.strip() for line in reversed(lines) if line.strip()]
+    return next((line for line in said if line.startswith(prefix)), said[0] if said else nothing)

@@ -14,7 +14,7 @@ from harness.environments.executors.job import Executor, Exit
 from harness.evidence.accounting import Accounting
 from harness.evidence.app_files import Result, Wait
 from harness.evidence.interruptions import host_is_shutting_down, interruption_by
-from harness.evidence.last_line import last_line
+from harness.evidence.last_line import APP_ERROR, last_line
 from harness.evidence.leftovers import Leftover, in_short, leftovers, remove_excess
 from harness.evidence.memory import MemoryUse
 from harness.evidence.outcome.decide import APP_EXITS, Outcome, decide, undecided
@@ -370,7 +370,7 @@ def _record(
     outcome, evidence = conclusion.outcome, conclusion.evidence
     unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result
-    said = f": {last_line(spec.folder.log)}" if outcome.diagnosis in APP_WORDS and result is None else ""
+    said = f": {last_line(spec.folder.log, APP_ERROR)}" if outcome.diagnosis in APP_WORDS and result is None else ""
     left = [evidence.leftovers] if evidence.leftovers and outcome.diagnosis != "work-folder" else []
     exposure = watch.exposure.exposure
     return Record(

@@ -15,7 +15,7 @@ from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
 from harness.environments.executors.job import Executor, Exit, Job, JobLost
 from harness.evidence.app_files import InputFile
-from harness.evidence.last_line import last_line
+from harness.evidence.last_line import APP_ERROR, last_line
 from harness.evidence.outcome.decide import SHELL_SIGNALS
 from harness.matrix.cells import Workload
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
@@ -117,7 +117,7 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     if not 0 <= ended.code < SHELL_SIGNALS or ended.out_of_memory:
         raise UserError(f"--data {file}: could not be checked: vpoc check ended with {ended}: {said}")
     if not ended.ok:
-        said = said.removeprefix("vpoc: ").replace(str(seen), str(file))
+        said = said.removeprefix(APP_ERROR).replace(str(seen), str(file))
         if workload.name != OWN_DATA:
             # The app names its own option.
             said = ACCEPT.sub(rf"put `accepted: [\1]` under `{workload.name}:` in the matrix file", said)
@@ -147,4 +147,4 @@ def _app(
             raise
     except (OSError, JobLost) as error:
         raise UserError(f"vpoc {words[0]} could not be run: {error}") from None
-    return exit_, last_line(job.log)
+    return exit_, last_line(job.log, APP_ERROR)

@@ -13,7 +13,7 @@ from harness.campaign.runner import CONTINUES, Runner
 from harness.campaign.unhealthy import recheck_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
-from harness.evidence.last_line import last_line
+from harness.evidence.last_line import APP_ERROR, last_line
 from harness.evidence.outcome.decide import AFTER_FAULT
 from harness.evidence.program_files import TakenOver
 from harness.evidence.run_files import Record
@@ -357,7 +357,7 @@ def _next_in_words(job: TrainingJob, begin: Begin, records: Sequence[Record], be
 def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
     """Return what the app, or what was seen of a program of the user's own, says about its input."""
     folder = bench.results.folder_of(record.intent.run_id)
-    return why_mistaken(record, folder) if job.program else last_line(folder.log).removeprefix("vpoc: ")
+    return why_mistaken(record, folder) if job.program else last_line(folder.log, APP_ERROR).removeprefix(APP_ERROR)
 
 
 def _output(run_id: str, bench: Bench) -> PurePath:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.evidence.last_line import LAST_BYTES, last_line
+from harness.evidence.last_line import APP_ERROR, LAST_BYTES, last_line
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,11 @@ def test_of_a_large_log_only_the_end_is_read(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 10 * LAST_BYTES
     finally:
         tracemalloc.stop()
+
+
+def test_the_error_of_the_app_is_told_whatever_the_container_said_after_it(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("rows  1\nvpoc: too few sessions\nimplausible  -\n", encoding="utf-8")
+    assert last_line(log, APP_ERROR) == "vpoc: too few sessions"
+    log.write_text("Killed\n", encoding="utf-8")
+    assert last_line(log, APP_ERROR) == "Killed"
