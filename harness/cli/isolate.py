@@ -11,8 +11,8 @@ from harness.campaign.isolate import isolate_fault, plain_cells, question_about,
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.cli.completion import complete_cells
-from harness.cli.run import bench_options, chosen_workload, workload_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
 from harness.screen.display import CampaignDisplay
 from harness.search.fault_isolation import MOST_RUNS

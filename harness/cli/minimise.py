@@ -14,8 +14,8 @@ from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.cli.completion import complete_cells
 from harness.cli.minimise_run import cell_meant, minimise_run
-from harness.cli.run import bench_options, chosen_workload, workload_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results

@@ -13,8 +13,8 @@ from harness.campaign.runner import CONTINUES
 from harness.campaign.shrink import Over, failed_run, require_failed
 from harness.campaign.shrink_over import Shrunk, shrink
 from harness.cli.explain import read_record, run_folder
-from harness.cli.run import bench_options
 from harness.cli.shared import INTERRUPTED, Settings, err, known, print_json, print_lines
+from harness.cli.workload_choice import bench_options
 from harness.evidence.host_changes import host_of
 from harness.evidence.run_files import Record
 from harness.matrix.variants import VARIANT, find_cell

@@ -13,7 +13,7 @@ import click
 from harness.base.command_words import with_option
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
-from harness.campaign.bench import Bench, BenchOptions
+from harness.campaign.bench import Bench
 from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.campaign.forecast import forecast, forecast_lines
 from harness.campaign.plan import BEST
@@ -27,11 +27,11 @@ from harness.campaign.runner import CONTINUES
 from harness.campaign.screen_gpus import may_use
 from harness.campaign.under_way import noted_under_way
 from harness.cli.clusters import dispatcher_of, of_cluster, run_request
-from harness.cli.completion import complete_cells, complete_selections, complete_workloads
+from harness.cli.completion import complete_cells, complete_selections
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.in_background import start_in_background
-from harness.cli.program_options import WithProgram, own_program, program_options, taken
+from harness.cli.program_options import WithProgram, program_options, taken
 from harness.cli.records import report_on
 from harness.cli.shared import (
     INTERRUPTED,
@@ -47,13 +47,19 @@ from harness.cli.shared import (
     typed_words,
     warn,
 )
-from harness.environments.verifier import verifying_stack
+from harness.cli.workload_choice import (
+    DEFAULT_SELECTION,
+    bench_options,
+    chosen_workload,
+    stage_workload,
+    workload_options,
+    workload_with_lookback,
+)
 from harness.evidence.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
-from harness.matrix.cells import SHORTEST_LOOKBACK, Matrix, Workload
-from harness.matrix.refusals import with_lookback
+from harness.matrix.cells import Matrix, Workload
 from harness.report.model import Command
 from harness.screen import tables
 from harness.screen.answer import print_answer
@@ -62,37 +68,8 @@ from harness.screen.fitted import print_folded
 from harness.screen.terminal import echo
 from harness.search.conclusion import budget_in_words
 
-DEFAULT_SELECTION = "default"
 # Of a campaign in stages: an evening and a night.
 BUDGET = 10 * 3600.0
-
-
-def workload_options(command: Any) -> Any:
-    """Add the options that say what is run."""
-    for option in (
-        click.option(
-            "--workload",
-            shell_complete=complete_workloads,
-            help="Workload of the matrix file (default: the selection's).",
-        ),
-        click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
-        click.option(
-            "--lookback",
-            type=click.IntRange(min=SHORTEST_LOOKBACK),
-            help="Sessions that only feed features, without rows.",
-        ),
-        click.option("--warm-up", "lookback", type=click.IntRange(min=SHORTEST_LOOKBACK), hidden=True),
-        click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
-        click.option(
-            "--executor",
-            type=click.Choice(["docker", "process"]),
-            envvar="MATRIX_EXECUTOR",
-            show_envvar=True,
-            help="Run cells in containers or as processes (default: containers where a Docker engine answers).",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def campaign_options(command: Any) -> Any:
@@ -390,7 +367,7 @@ def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
     def of_stage(workload: Workload) -> Workload:
         if workload.program or lookback is None:
             return taken(workload)
-        return _with_lookback(workload, lookback, options)
+        return workload_with_lookback(workload, lookback, options)
 
     workloads = {name: of_stage(one) if name in used else one for name, one in matrix.workloads.items()}
     return matrix.model_copy(update={"workloads": workloads})
@@ -400,55 +377,3 @@ def _in_stages(options: Mapping[str, Any]) -> bool:
     """Return whether nothing was said of which runs to make."""
     said = ("cells", "selection", "stage", "until", "every", "repeats", "workload", "python", "app")
     return not any(options[name] for name in said)
-
-
-def stage_workload(settings: Settings, options: Mapping[str, Any]) -> Workload:
-    """Return the workload of the stage that `--stage` names, as it is run there.
-
-    Raises:
-        UserError: where there is no such stage, or it runs nothing.
-    """
-    matrix = settings.matrix
-    stage = matrix.stages[known(options["stage"], matrix.stages, "stage")]
-    if options["workload"]:
-        raise UserError(f"--stage {stage.name} has a workload of its own; leave --workload out")
-    if stage.workload is None:
-        raise UserError(f"--stage {stage.name}: is the doctor's; run `matrix doctor`")
-    workload = chosen_workload(settings, DEFAULT_SELECTION, {**options, "workload": stage.workload})
-    several = {"strategy": stage.strategy, "backend": None} if stage.devices == "all" else {}
-    return workload.model_copy(update=several)
-
-
-def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOptions:
-    """Return what `workload_options` say of the place where cells are run."""
-    return BenchOptions(
-        settings.results,
-        # A program of the user's own reads it as it likes.
-        None if options.get("app") else options["data"],
-        options["python"],
-        options["executor"],
-        settings.root,
-        verifying_stack(settings.matrix),
-        options.get("dispatcher"),
-    )
-
-
-def chosen_workload(settings: Settings, selection: str, options: Mapping[str, Any]) -> Workload:
-    """Return the workload that `workload_options` name, that of `--app`, or that of the selection.
-
-    Raises:
-        UserError: where there is none of that name, or something of a program of the user's own is not there.
-    """
-    if own := own_program(options):
-        return taken(own)
-    matrix, name, lookback = settings.matrix, options["workload"], options["lookback"]
-    workload = matrix.workloads[known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
-    workload = taken(workload)
-    return workload if lookback is None else _with_lookback(workload, lookback, options)
-
-
-def _with_lookback(workload: Workload, lookback: int, options: Mapping[str, Any]) -> Workload:
-    try:
-        return with_lookback(workload, lookback, synthetic=options["data"] is None)
-    except ValueError as error:
-        raise UserError(f"--lookback {lookback}: {error}; give fewer sessions, or --data") from None

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.paths import CHECKOUT
-from harness.cli import main, run, train
+from harness.cli import main, run, train, workload_choice
 from harness.cli.shared import Settings
 
 FORMER = {"--reboot-when-sick", "--warm-up", "--drill"}
@@ -42,7 +42,7 @@ def test_lookback_of_a_training(flag: str) -> None:
 def test_a_lookback_under_its_former_name_reaches_the_workload() -> None:
     settings = Settings(CHECKOUT / "matrix.yaml", Path("results"), None)
     options = parsed(run.plan, "--warm-up", "33")
-    assert run.chosen_workload(settings, "default", options).lookback == 33
+    assert workload_choice.chosen_workload(settings, "default", options).lookback == 33
 
 
 @pytest.mark.parametrize("command", ["run", "run-cell", "plan", "train", "minimise", "compare"])
