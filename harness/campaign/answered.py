@@ -1,25 +1,56 @@
-"""The cell that the last campaign's conclusion names, remembered for a machine in its results folder."""
+"""What the last campaign of a machine ended with, remembered in its results folder."""
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.base.storage import write_json
+from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts.recommend import NamedCell
 
 
-def remember_answer(results: Results, machine: str, named: NamedCell | None) -> None:
-    """Write it; None where the conclusion names no cell."""
-    write_json(_file(results, machine), {"schema": 2, "named": vars(named) if named else None})
+@dataclass(frozen=True)
+class NextCommand:
+    """A command that continues a campaign, and what it does."""
+
+    command: str
+    why: str
 
 
-def last_answer(results: Results, machine: str) -> NamedCell | None:
-    """Return it; None where no campaign was concluded, or its conclusion names no cell."""
+@dataclass(frozen=True)
+class LastAnswer:
+    """The cell that a conclusion names, the conclusion in a sentence, and what continues the campaign."""
+
+    named: NamedCell | None = None
+    sentence: str | None = None
+    next_command: NextCommand | None = None
+
+
+def remember_answer(results: Results, machine: str, answer: LastAnswer) -> None:
+    """Write it for a machine, with the run that was the newest then."""
+    write_json(_file(results, machine), {"schema": 2, **asdict(answer), "newest_run": _newest_run(results)})
+
+
+def last_answer(results: Results, machine: str) -> LastAnswer:
+    """Return it; an empty one where no campaign ended.
+
+    Once another run was made, the sentence and the command are those of the past, and left out.
+    """
     try:
-        named = json.loads(_file(results, machine).read_bytes())["named"]
-        return NamedCell(str(named["cell"]), str(named["strategy"])) if named else None
+        values = json.loads(_file(results, machine).read_bytes())
+        named = NamedCell(**values["named"]) if values["named"] else None
+        if values.get("newest_run") != _newest_run(results) or "sentence" not in values:
+            return LastAnswer(named)
+        following = values["next_command"]
+        return LastAnswer(named, values["sentence"], NextCommand(**following) if following else None)
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return LastAnswer()
+
+
+def _newest_run(results: Results) -> str | None:
+    rows = Index(results).rows()
+    return max(rows, key=lambda row: row.started).run_id if rows else None
 
 
 def _file(results: Results, machine: str) -> Path:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.base.errors import UserError
-from harness.campaign.answered import remember_answer
 from harness.campaign.bench import Bench
 from harness.campaign.campaign import Campaign, begin_or_continue
 from harness.campaign.display import Display
@@ -58,7 +57,7 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
         if continued:
             of_all = "" if plan.goal else f" of {len(plan.runs)}"
             done = len(campaign.finished_runs())
-            display.problem(f"continuing campaign {campaign.id}, interrupted after {done}{of_all} runs")
+            display.problem(f"continuing campaign {campaign.id}: {done}{of_all} runs are done")
         try:
             if prepared.stages:
                 conclusion = run_stages(prepared.stages, prepared, campaign, runner)
@@ -72,8 +71,6 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
                 isolation = _run_controls(prepared, campaign, display)
         except KeyboardInterrupt:
             interrupted = True
-        if conclusion:
-            remember_answer(bench.results, bench.host.machine, conclusion.named)
         rows = campaign.finished_runs()
         all_completed = len(rows) >= len(plan.runs) and all(row.outcome == "completed" for row in rows)
         return CampaignResult(

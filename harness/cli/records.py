@@ -13,7 +13,6 @@ from harness.evidence.index_file import index_file
 from harness.screen.terminal import echo
 
 if TYPE_CHECKING:
-    from harness.report.model import Command
     from harness.report.write import WrittenReport
 
 
@@ -78,11 +77,11 @@ def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bo
         print_lines([f"{shared.page}: {shared.archive.runs} runs; post {shared.archive.file} beside it"])
 
 
-def report_on(settings: Settings, unfinished: "Command | None" = None, concluded: str | None = None) -> "WrittenReport":
-    """Write the reports, and warn of what could not be read; `unfinished`, `concluded` as in `build_report`."""
+def report_on(settings: Settings) -> "WrittenReport":
+    """Write the reports, and warn of what could not be read."""
     # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
     from harness.report.write import write_reports as write  # noqa: PLC0415
 
-    written = write(settings.results, settings.matrix, settings.root, settings.invocation, unfinished, concluded)
+    written = write(settings.results, settings.matrix, settings.root, settings.invocation)
     warn(list(written.damaged))
     return written

@@ -13,6 +13,7 @@ import click
 from harness.base.command_words import with_option
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
+from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.campaign.bench import Bench
 from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.campaign.forecast import forecast, forecast_lines
@@ -60,7 +61,6 @@ from harness.host.awake import stay_awake
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Matrix, Workload
-from harness.report.model import Command
 from harness.screen import tables
 from harness.screen.answer import print_answer
 from harness.screen.display import CampaignDisplay, Steps
@@ -194,9 +194,8 @@ def run(
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(prepared, display)
-        # What is concluded is the answer: one sentence.
-        concluded = ended.conclusion.sentence if ended.conclusion else None
-        written = report_on(settings, _unfinished(ended, prepared.bench, settings), concluded)
+        remember_answer(settings.results, machine, _answer(ended, prepared.bench, settings, machine))
+        written = report_on(settings)
         if as_json:
             verdicts = verdicts_of_campaign(prepared, ended.campaign)
             print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
@@ -279,7 +278,15 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     os.execve(program, arguments, variables)  # noqa: S606
 
 
-def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Command | None:
+def _answer(ended: CampaignResult, bench: Bench, settings: Settings, machine: str) -> LastAnswer:
+    """Return what is to be remembered of a campaign; one that concluded nothing leaves the cell named before it."""
+    following = _unfinished(ended, bench, settings)
+    if ended.conclusion is None:
+        return LastAnswer(last_answer(settings.results, machine).named, None, following)
+    return LastAnswer(ended.conclusion.named, ended.conclusion.sentence, following)
+
+
+def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> NextCommand | None:
     """Return the command that continues what was interrupted, or what its time or a boot kept from its end.
 
     It is another one where the same would end as this one: without a base image, or a budget that holds a run.
@@ -287,18 +294,18 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
     words = typed_words()
     if bench.lacks_base and not ended.interrupted and not ended.succeeded:
         again = settings.invocation.command(*with_option(words, "--executor", "process"))
-        return Command(command=again, why=f"runs cells as processes: {bench.lacks_base}")
+        return NextCommand(command=again, why=f"runs cells as processes: {bench.lacks_base}")
     if not ended.interrupted and not (ended.conclusion and ended.conclusion.continues):
         return None
     if ended.conclusion and (least := ended.conclusion.least_budget):
         again = settings.invocation.command(*with_option(words, "--budget", budget_in_words(least)))
-        return Command(command=again, why="has the least budget that lets something run")
+        return NextCommand(command=again, why="has the least budget that lets something run")
     again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
     why = "continues from these records, after a reboot" if reboot else "continues this campaign"
     if ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done:
         why += ", once a stack can be made: what each lacks is said above"
-    return Command(command=again, why=why)
+    return NextCommand(command=again, why=why)
 
 
 def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:

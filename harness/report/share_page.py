@@ -98,7 +98,7 @@ def write_shared(
     verdicts = judge(rows, current, matrix.verdicts, counts, settings=settings_of(host))
     hosts = _hosts(results, rows)
     public = Public(read_scrubber(results.folder, hide))
-    named = last_answer(results, host.machine)
+    named = last_answer(results, host.machine).named
     text = to_page(verdicts, hosts, matrix, host, archive, public, time.time(), named)
     try:
         write_durably(page, printable(text).encode())

@@ -40,12 +40,10 @@ def write_reports(
     matrix: Matrix,
     root: Path = REAL_ROOT,
     invocation: Invocation = AS_MADE,
-    unfinished: Command | None = None,
-    concluded: str | None = None,
 ) -> WrittenReport:
     """Write the report as HTML, Markdown, JSON and JUnit XML.
 
-    The recommended cell and commands are for the host at `root`; the rest is as in `build_report`.
+    The recommended cell and commands are for the host at `root`.
 
     Raises:
         UserError: when the folder cannot be written.
@@ -61,6 +59,8 @@ def write_reports(
         damaged.append(str(error))
     counts = counts_of(results, rows)
     host, now = host_of(results, root), time.time()
+    answer = last_answer(results, host.machine)
+    following = answer.next_command
     report = build_report(
         results,
         rows,
@@ -71,10 +71,10 @@ def write_reports(
         promoted,
         host.kind,
         invocation,
-        unfinished,
-        concluded,
+        Command(command=following.command, why=following.why) if following else None,
+        answer.sentence,
         settings_of(host),
-        named=last_answer(results, host.machine),
+        named=answer.named,
     )
     files = {
         "report.html": to_html(report),

@@ -79,7 +79,7 @@ def choose_training_cell(
                 raise UserError(
                     f"{nothing}; is that its name? `--cell best` trains in a cell that is not proven"
                 ) from None
-        named = last_answer(results, host.machine)
+        named = last_answer(results, host.machine).named
         if answer := _answer(named, matrix, results, host, able):
             of = "the last campaign" if named and named.cell == answer.cell else "the runs here"
             return _of_answer(answer, of, request.strategy, matrix)

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.campaign.answered import remember_answer
+from harness.campaign.answered import LastAnswer, remember_answer
 from harness.cli.records import report
 from harness.cli.shared import Settings
 from harness.evidence.records import Results
@@ -117,7 +117,7 @@ def test_the_page_is_about_the_cell_that_the_last_campaign_named(
         results.finish(record)
     page = Path(json.loads(command("--share", "--json").stdout)["page"])
     assert f"the furthest is {named.cell}" not in page.read_text(encoding="utf-8")
-    remember_answer(results, shared_host.machine, named)
+    remember_answer(results, shared_host.machine, LastAnswer(named))
     command("--share")
     assert f"the furthest is {named.cell}" in page.read_text(encoding="utf-8")
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.storage import write_durably
-from harness.campaign.answered import remember_answer
+from harness.campaign.answered import LastAnswer, remember_answer
 from harness.campaign.plan import first_plain_cell, plain_cpu_cell
 from harness.environments.capabilities import Capabilities
 from harness.evidence.records import Results
@@ -131,7 +131,7 @@ def test_without_a_tag_it_is_what_the_answer_names(
     # What the campaign concluded is the answer, though the records alone would name another.
     ran(BETTER, 7)
     assert choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9).cell.id == BETTER
-    remember_answer(results, dual_host.machine, NamedCell(OTHER, "single"))
+    remember_answer(results, dual_host.machine, LastAnswer(NamedCell(OTHER, "single")))
     choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
     assert choice.summary.startswith(f"{OTHER}: the answer of the last campaign (")
     assert f"`{OTHER}`" in write_reports(results, matrix).answer.sentence

@@ -1,0 +1,59 @@
+"""What a campaign ended with is remembered until another run is made."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.recommend import NamedCell
+from harness.matrix.cells import Matrix
+from harness.report.write import write_reports
+
+NAMED = NamedCell("cpu-plain", "single")
+ANSWER = LastAnswer(NAMED, "No stack can be made.", NextCommand("matrix run", "continues, once one can be made"))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "results")
+
+
+def test_another_run_leaves_the_cell_that_was_named(results: Results, make_record: Callable[..., Record]) -> None:
+    results.finish(make_record("one"))
+    remember_answer(results, "m", ANSWER)
+    assert last_answer(results, "m") == ANSWER
+    assert last_answer(results, "of another machine") == LastAnswer()
+    results.finish(make_record("two", started=2e9))
+    assert last_answer(results, "m") == LastAnswer(NAMED)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"named": 5}', '{"named": {"cell": "x"}}', "\xff"])
+def test_a_damaged_file_is_as_none(results: Results, text: str) -> None:
+    remember_answer(results, "m", ANSWER)
+    (file,) = (results.folder / "campaigns").iterdir()
+    file.write_text(text, encoding="latin-1")
+    assert last_answer(results, "m") == LastAnswer()
+
+
+def test_a_file_of_before_names_the_cell(results: Results) -> None:
+    remember_answer(results, "m", ANSWER)
+    (file,) = (results.folder / "campaigns").iterdir()
+    file.write_text(json.dumps({"schema": 2, "named": {"cell": "cpu-plain", "strategy": "single"}}), encoding="utf-8")
+    assert last_answer(results, "m") == LastAnswer(NAMED)
+
+
+def test_a_report_made_later_says_the_same(
+    results: Results, matrix: Matrix, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = make_record("one")
+    monkeypatch.setattr("harness.report.write.host_of", lambda *_: record.intent.host)
+    results.finish(record)
+    remember_answer(results, record.intent.host.machine, ANSWER)
+    answer = write_reports(results, matrix).answer
+    assert ANSWER.sentence is not None
+    assert ANSWER.sentence in answer.sentence
+    assert (answer.next.command, answer.next.why) == ("matrix run", "continues, once one can be made")
