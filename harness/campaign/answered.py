@@ -1,4 +1,4 @@
-"""What the last campaign of a machine ended with, remembered in its results folder."""
+"""The answer of the last campaign of a machine, remembered in its results folder."""
 
 import json
 from dataclasses import asdict, dataclass

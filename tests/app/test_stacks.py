@@ -101,7 +101,7 @@ print(path.read_text().count("No progress for {quiet} s"), flush=True)
     assert (at_the_end >= times) if times else (at_the_end == 0)
 
 
-@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("asked", [pytest.param(False, marks=pytest.mark.long), True])
 def test_to_write_them_ends_no_process_whose_stacks_change(tmp_path, asked):
     """Where they are read while they change, this dies of SIGSEGV within seconds."""
     path = tmp_path / "stacks-0.txt"

@@ -15,12 +15,13 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"strategy": "ddp", "model": ("mlp", "attention-small"), "epochs": 1}, id="ranks and two models"),
+        pytest.param({"strategy": "ddp", "epochs": 1}, id="ranks"),
         pytest.param({"loop": "resident", "epochs": 40, "batch_size": 256}, id="as fast as it gets"),
         *(
             pytest.param({"strategy": strategy}, id=strategy, marks=LONG)
             for strategy in ("fsdp", "averaging", "model-parallel")
         ),
+        pytest.param({"strategy": "ddp", "model": ("mlp", "attention-small")}, id="ranks and two models", marks=LONG),
         pytest.param({"chunk_rows": 512, "model": ("mlp", "attention-small")}, id="samples on the disk", marks=LONG),
         pytest.param({"epochs": 1, "batch_size": 100_000}, id="a single step", marks=LONG),
     ],
@@ -33,6 +34,7 @@ def test_an_honest_training_accounts_for_its_result(changes: dict[str, object], 
     assert (record.result.contract, record.result.nonce) == (CONTRACT, record.intent.nonce)
 
 
+@LONG
 def test_features_of_a_process_of_their_own_are_accounted_for(run_tiny: RunTiny, small_matrix: Matrix) -> None:
     record = run_tiny(preset=small_matrix.presets["two-phases"])
     assert (record.outcome, record.diagnosis) == ("completed", None), record.detail

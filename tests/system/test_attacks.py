@@ -14,11 +14,8 @@ FEW = (
     "link-record-json",
     "link-result",
     "directory-result-json",
-    "socket-result-json",
-    "odd-names",
     "result-deep",
     "html-in-result",
-    "emptied",
     "forged-record",
 )
 REST = [

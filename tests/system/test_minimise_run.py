@@ -134,6 +134,7 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
     assert "run-cell any-plain --workload tiny --lookback 20 --data" in said_so[-1]
 
 
+@pytest.mark.long
 def test_few_runs_do_not_suffice_and_more_continue(place: Place, stand_in: Path) -> None:
     record = place.crash(stand_in / "python", FIRST + timedelta(days=BAD))
     words = ("minimise", record["intent"]["run_id"], "--over", "data", "--max-runs")

@@ -28,7 +28,7 @@ FRAME = pl.DataFrame(ROWS, schema=["ts", "open", "high", "low", "close", "volume
 UTC = pl.from_epoch(FRAME["ts"], "s").dt.replace_time_zone("UTC")
 NEW_YORK = UTC.dt.convert_time_zone("America/New_York")
 # Of the ends within the first lines of a file.
-STEP = 1 if os.environ.get("LONG") else 4
+STEP = 1 if os.environ.get("LONG") else 8
 SAID = {"zone": "America/New_York", "stamp_side": "start"}
 
 

@@ -234,7 +234,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-@pytest.mark.parametrize("row", [400, 2999, 26 * 138 - 1])
+@pytest.mark.parametrize("row", [pytest.param(400, marks=pytest.mark.long), 2999, 26 * 138 - 1])
 def test_errors_name_the_line_in_blocks_too(merged, tmp_path, monkeypatch, kind, row):
     damage, said = DAMAGE[kind]
     lines = merged.read_text().splitlines(keepends=True)

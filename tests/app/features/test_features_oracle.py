@@ -150,7 +150,7 @@ def test_a_roll(symbols, rows, as_of):
 
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
-@pytest.mark.parametrize(("minutes", "lost"), [(10, 1), (10, 2), (30, 13)])
+@pytest.mark.parametrize(("minutes", "lost"), [(10, 1), pytest.param(10, 2, marks=pytest.mark.long), (30, 13)])
 def test_missing_bars(minutes, lost, rows, as_of):
     """One bar of 39 may be missing; with two, or all of 13, a session is none, and five after it have no rows."""
     first = dt.date(2025, 9, 8)
@@ -282,7 +282,7 @@ def test_any_market(kind, minutes, days, first, shape, options, roll, gaps, cut)
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
-@pytest.mark.parametrize("rolls", ["none", "calendar"])
+@pytest.mark.parametrize("rolls", [pytest.param("none", marks=pytest.mark.long), "calendar"])
 def test_the_real_file(rolls, rows, as_of, real_data, tmp_path_factory):
     """Five-minute bars of 2026 with Good Friday, summer time from 8 March and the roll on Monday 16 March."""
     path = merged_2026(real_data, tmp_path_factory)

@@ -59,7 +59,11 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# The others join two of these, or change what the steps of one compute.
+ALWAYS = ("plain", "chunks", "workers", "by hand", "best epoch", "layers on two devices", "attention")
+
+
+@pytest.mark.parametrize("kind", [k if k in ALWAYS else pytest.param(k, marks=pytest.mark.long) for k in KINDS])
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(options, tmp_path, kind):
     chosen = options(**KINDS[kind])
     whole, _ = trained(chosen, tmp_path / "whole")
@@ -146,7 +150,7 @@ def test_a_checkpoint_of_another_version_is_one_line(options, tmp_path, schema):
         trained(options(epochs=2, resume=True), tmp_path)
 
 
-@pytest.mark.parametrize("at", [3, 9, 14])
+@pytest.mark.parametrize("at", [3, pytest.param(9, marks=pytest.mark.long), 14])
 def test_the_best_epoch_is_still_known_after_a_stop(options, tmp_path, at):
     """Of a training so fast that it gets worse, and ends before its last epoch."""
     chosen = options(epochs=6, keep="best", patience=2, learning_rate=0.3, schedule="cosine")

@@ -36,6 +36,7 @@ def rows_of(folder):
     return document, {row["row"]: row for row in document["rows"]}
 
 
+@pytest.mark.long
 def test_rows_are_run_written_and_shown(arrays, tmp_path):
     """Short form: a row of each sort, in an interpreter without what only the app needs."""
     (tmp_path / "sitecustomize.py").write_text(BLOCKED)

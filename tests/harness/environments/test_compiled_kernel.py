@@ -105,6 +105,7 @@ def test_source_and_compiler_decide_the_hash(app: Path, monkeypatch: pytest.Monk
     assert len(set(hashes)) == 3
 
 
+@pytest.mark.long
 def test_the_compiler_is_as_locked_and_not_kept(program: Path) -> None:
     version = re.search(r"^ziglang==(\S+)", compiled_kernel.LOCK.read_text(), re.MULTILINE)
     assert version is not None

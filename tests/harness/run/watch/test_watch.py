@@ -277,6 +277,7 @@ def load(processes: int) -> Iterator[None]:
             process.wait()
 
 
+@pytest.mark.long
 def test_a_healthy_run_on_a_machine_under_load_ten_does_not_alarm(tmp_path: Path) -> None:
     with load(10):
         made, _ = watch(tmp_path / "run", 2, 40, limits=limits_of([{}] * 5, "cpu"))
