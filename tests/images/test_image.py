@@ -1,5 +1,6 @@
 """What an image is, asked of the built container: the same of every stack, and what each stack declares."""
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from harness.environments.pins import lock_file
 from harness.environments.wheelhouse import read_lock
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix, Stack
+from harness.report.upstream.reproducers import reproducer
 
 PYTHON = "/opt/venv/bin/python"
 FACTS = """
@@ -99,6 +101,15 @@ def test_bytecode_is_there_and_is_not_checked_against_times(facts: dict[str, Any
     # Bit 0: based on a hash; bit 1: the source is looked at. Debian compiles its own packages its own way.
     mine = {name: flags for name, flags in bytecode.items() if name in ("polars", "vpoc") or not stack.torch_from_base}
     assert set(mine.values()) == {0b01}
+
+
+@pytest.mark.parametrize("class_", ["blas-init", "no-device"])
+def test_the_script_of_a_bug_report_runs_in_a_clean_container(host: Host, class_: str) -> None:
+    script = base64.b64encode((reproducer(class_) or "").encode()).decode()
+    # Isolated: only what is installed, nothing of the folder.
+    done = host.run("echo %s | base64 -d | %s -I -", script, PYTHON)
+    assert done.rc == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("right on ")
 
 
 def test_the_labels_say_what_it_is(image: Image, stack: Stack) -> None:
