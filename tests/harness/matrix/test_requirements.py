@@ -18,6 +18,10 @@ def program(*lines: str) -> Program:
         (("# mine", "torch==2.4.1"), "requirements.txt:2: torch==2.4.1: stack cpu has torch 2.13.0"),
         (("Torch<2",), "requirements.txt:1: Torch<2: stack cpu has torch 2.13.0"),
         (("-r other.txt",), "requirements.txt:1: -r other.txt: is no plain requirement"),
+        (
+            ("peft==0.19 \\", "    --hash=sha256:00"),
+            "requirements.txt:1: peft==0.19 \\: has hashes, which are made anew",
+        ),
         (("torch @ https://example.org/torch.whl",), "comes from a place of its own"),
     ],
 )
