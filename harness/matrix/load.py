@@ -209,8 +209,8 @@ def _check_stages(matrix: Matrix) -> Iterator[Problem]:
         if stage.workload is not None and stage.workload not in matrix.workloads:
             hint = nearest(stage.workload, list(matrix.workloads))
             yield Problem((*at, "workload"), f"unknown workload {stage.workload!r}; {hint}")
-        elif stage.workload is not None and matrix.workloads[stage.workload].program:
-            why = "stages judge by numbers that are checked, which a program's are not; `matrix run --workload` runs it"
+        elif stage.workload is not None and stage.enters != "winner" and matrix.workloads[stage.workload].program:
+            why = "cells are chosen by numbers that are checked, which a program's are not; give `enters: winner`"
             yield Problem((*at, "workload"), f"{stage.workload} runs a program of your own: {why}")
         for i, other in enumerate(stage.otherwise):
             if other.preset is not None and other.preset not in matrix.presets:

@@ -36,7 +36,9 @@ class Setting:
         return None if cell.excluded else Setting(cell, other.strategy or self.strategy, options, changed)
 
     def workload(self, base: Workload) -> Workload:
-        """Return a workload of the matrix file as it is run in this setting."""
+        """Return a workload of the matrix file as it is run in this setting; a program has no options to change."""
+        if base.program:
+            return base.model_copy(update={"strategy": self.strategy})
         backend = base.backend if self.strategy == base.strategy else None
         return base.model_copy(update={"strategy": self.strategy, "backend": backend, **dict(self.options)})
 

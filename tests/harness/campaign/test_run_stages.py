@@ -22,6 +22,8 @@ from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Preset, Workload
+from harness.matrix.programs import Program
+from harness.matrix.stages import CampaignStage
 from harness.matrix.workload_options import train_options
 from harness.search.conclusion import Conclusion
 from harness.search.goal import Goal
@@ -37,6 +39,8 @@ MakeRecord = Callable[..., Record]
 @dataclass(frozen=True)
 class FakeEnvironment:
     device: str = "cuda"
+    image: str | None = None
+    version: str = "3.11"
 
     def hash(self, preset: Preset) -> str:
         return preset.name
@@ -153,6 +157,25 @@ def test_what_trains_goes_through_the_stages_until_it_is_good_and_then_meets_the
     assert {one for one, *_ in bench.workloads} == {cell}
     assert found.reached
     assert found.sentence.startswith(f"{cell} on 2 GPUs (ddp) is good: ")
+
+
+def test_what_is_good_runs_a_program_of_the_users_own(bench: Recording, matrix: Matrix) -> None:
+    program = Program(command=("python", "train.py"), source="code")
+    mine = Workload.model_validate({"name": "mine", "description": "m", "time_limit": 60, "program": program})
+    stage = CampaignStage(name="mine", description="my training", workload="mine", enters="winner")
+    own = {"workloads": {**matrix.workloads, "mine": mine}, "stages": {**matrix.stages, "mine": stage}}
+    run_as = []
+
+    def passes(run: FakeRun) -> bool:
+        if run.workload.program:
+            run_as.append((run.planned.cell.id, run.workload))
+        return run.workload.vpoc_path == "preallocated" or run.workload.name in ("quick", "mine")
+
+    bench.passes, bench.fails_in = passes, "features"
+    found, _, _ = carried_out(bench, prepared(bench, matrix.model_copy(update=own)))
+    assert found.reached
+    # What the cell's way of making features is called is nothing to the program.
+    assert run_as == [(f"{FIRST}-plain", mine.model_copy(update={"strategy": "ddp"}))]
 
 
 def test_where_collectives_fail_the_ways_around_them_are_tried_in_order(bench: Recording, matrix: Matrix) -> None:

@@ -75,12 +75,22 @@ def test_a_mistake_is_reported_where_it_is(write_matrix: Write, stage: str, said
     assert f"{file}:{place}:" in str(refused.value)
 
 
-def test_a_program_of_the_users_own_is_not_judged_by_stages(write_matrix: Write) -> None:
-    program = "{description: mine, time_limit: 60, program: {command: x, source: .}}"
-    first = "{description: a, workload: mine, enters: selection}"
-    file = write_matrix(f"workloads:\n  mine: {program}\nstages:\n  first: {first}\n")
-    with pytest.raises(UserError, match="mine runs a program of your own: stages judge by numbers that are checked"):
+PROGRAM = (
+    "workloads:\n  quick: {description: small, synthetic: {sessions: 30}, epochs: 1, time_limit: 60}\n"
+    "  mine: {description: mine, time_limit: 60, program: {command: x, source: .}}\n"
+)
+
+
+def test_no_cell_is_chosen_by_a_program_of_the_users_own(write_matrix: Write) -> None:
+    file = write_matrix(f"{PROGRAM}stages:\n  first: {{description: a, workload: mine, enters: selection}}\n")
+    with pytest.raises(UserError, match="a program of your own: cells are chosen by numbers that are checked"):
         load_matrix(file)
+
+
+def test_what_is_good_may_run_one(write_matrix: Write) -> None:
+    stages = "  first: {description: a, workload: quick, enters: selection}\n"
+    stages += "  mine: {description: b, workload: mine, enters: winner}\n"
+    assert load_matrix(write_matrix(f"{PROGRAM}stages:\n{stages}")).stages["mine"].workload == "mine"
 
 
 def test_hours_of_another_family_would_not_count(write_matrix: Write) -> None:
