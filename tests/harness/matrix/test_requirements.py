@@ -20,7 +20,7 @@ def program(*lines: str) -> Program:
         (("-r other.txt",), "requirements.txt:1: -r other.txt: is no plain requirement"),
         (
             ("peft==0.19 \\", "    --hash=sha256:00"),
-            "requirements.txt:1: peft==0.19 \\: has hashes, which are made anew",
+            "requirements.txt:1: peft==0.19 \\: has hashes, and the lock",
         ),
         (("torch @ https://example.org/torch.whl",), "comes from a place of its own"),
     ],
