@@ -26,7 +26,8 @@ def contradiction(program: Program, stack: Stack, pinned: Mapping[str, str] | No
             wanted = Requirement(text)
         except InvalidRequirement:
             if "--hash" in text or text.endswith("\\"):
-                return f"{at}: has hashes, and the lock of each stack has its own; give what it was locked from (name==1.2)"
+                why = "has hashes, and the lock of each stack has its own; give what it was locked from (name==1.2)"
+                return f"{at}: {why}"
             return f"{at}: is no plain requirement such as name>=1.2; give it so"
         if wanted.url:
             return f"{at}: comes from a place of its own; name a version"
