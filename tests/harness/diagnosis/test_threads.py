@@ -19,6 +19,7 @@ SHA256 = {
     "third": "a0c1e31a66143e813f8b7c5db62a3216da028660a72d73a25c3ee92dbf6c2a38",
     "fourth": "9d29e0990882b0fa0ff3663854389113ad2b5eed9ce981e508d9fc929e4ddb25",
     "fifth": "5e079b5cc5ecc096ec51e0d715bd4f59c272c29e12b5fc8dda715bedfb4493f6",
+    "sixth": "6527918552c0702fa7d995034d06ab6077a856984eece55fcf43feda66de8587",
 }
 # What the lines support, and no rule tells; docs/evidence/diagnosis-figures.md lists them with their labels.
 NOT_RIGHT = {
