@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from harness.diagnosis.lines import Line
-from harness.diagnosis.rules import Signature, load_signatures
+from harness.diagnosis.rules import Fault, Signature, load_signatures
 from harness.diagnosis.scan import Found, Hit, matcher_of
 from harness.environments.executors.job import Exit
 from harness.evidence.outcome.decide import SHELL_SIGNALS, Outcome
@@ -85,7 +85,7 @@ def diagnose(log: Found, kernel: Found, facts: Facts, presets: Collection[str] |
         _by_word(facts, fatal=True),
         unhealthy,
         *((kernel.fatal, facts.stack) if name == "hung" else ()),
-        _told_before(log),
+        _more_specific(log),
         log.fatal,
         kernel.fatal,
         *(hit for hit in log.endings if hit.signature.severity == "ending"),
@@ -142,12 +142,24 @@ def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
     return min(hits, key=lambda hit: load_signatures().signatures.index(hit.signature), default=None)
 
 
-def _told_before(log: Found) -> Hit | None:
-    """Return the end of a process named before an exception which says only that something failed."""
-    if log.fatal is None or not log.fatal.signature.generic:
+def _more_specific(log: Found) -> Hit | None:
+    """Return what ended a process, where the fatal line says less than that.
+
+    One that says only that something failed gives way to every end of a process named before it; one that holds for
+    many failures, to an end that names one of the environment or the host, wherever it is.
+    """
+    if log.fatal is None:
         return None
-    ends = (hit for hit in log.endings if hit.signature.severity == "ending" and not _is_programs(hit.signature))
-    return next((hit for hit in ends if hit.line.number < log.fatal.line.number), None)
+    ends = [hit for hit in log.endings if hit.signature.severity == "ending"]
+    before = [hit for hit in ends if not _is_programs(hit.signature) and hit.line.number < log.fatal.line.number]
+    named = [hit for hit in ends if _fault_of(hit.signature) in ("environment", "host") and not _is_an_end(hit)]
+    found = [*(before if log.fatal.signature.generic else ()), *(named if log.fatal.signature.catch_all else ())]
+    return next(iter(found), None)
+
+
+def _is_an_end(hit: Hit) -> bool:
+    """Return whether a line names the signal of a process and nothing of its cause."""
+    return bool(hit.signature.signals)
 
 
 def _unhealthy(kernel: Hit | None, log: Hit | None) -> Hit | None:
@@ -170,8 +182,12 @@ def _is_later(one: Line, other: Line) -> bool:
     return first["at"].replace("T", " ") > second["at"].replace("T", " ")
 
 
+def _fault_of(signature: Signature) -> Fault:
+    return load_signatures().classes[signature.class_].fault
+
+
 def _is_programs(signature: Signature) -> bool:
-    return load_signatures().classes[signature.class_].fault == "program"
+    return _fault_of(signature) == "program"
 
 
 def _decided(outcome: Outcome) -> Explanation:
