@@ -22,7 +22,7 @@ BEYOND = {
         '["]]]]", ' * MOST_LEVELS + '"}"' + "]" * MOST_LEVELS,
         "it is nested more than 32 levels deep",
     ),
-    "a number behind a text that ends in a backslash": (r'["\", ' + "9" * 400 + "]", "a number is too large"),
+    "a number behind a text that ends in a backslash": (r'["\\", ' + "9" * 400 + "]", "a number is too large"),
     "deep by turns": ('[{"a":' * 20 + "1" + "}]" * 20, "it is nested more than 32 levels deep"),
 }
 
