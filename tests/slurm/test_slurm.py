@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Campaign:
     place: Path
     runs: int
     options: tuple[str, ...] = ("--on", "slurm")
+    environment: Mapping[str, str] | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -46,7 +47,11 @@ class Campaign:
         words += [*self.options, "--executor", "process", "--python", "python", "--data", "bars.csv"]
         with (self.place / "said.txt").open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness", *words], cwd=self.place, stdout=said, stderr=said
+                [sys.executable, "-P", "-m", "harness", *words],
+                cwd=self.place,
+                env=None if self.environment is None else dict(self.environment),
+                stdout=said,
+                stderr=said,
             )
 
     def kill(self) -> None:
