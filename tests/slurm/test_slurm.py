@@ -42,12 +42,16 @@ class Campaign:
     def results(self) -> Results:
         return Results(self.place / "results")
 
-    def start(self) -> None:
+    @property
+    def command(self) -> list[str]:
         words = ["--matrix", "matrix.yaml", "--results", "results", "run", "host-plain", "--repeats", str(self.runs)]
         words += [*self.options, "--executor", "process", "--python", "python", "--data", "bars.csv"]
+        return [sys.executable, "-P", "-m", "harness", *words]
+
+    def start(self) -> None:
         with (self.place / "said.txt").open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness", *words],
+                self.command,
                 cwd=self.place,
                 env=None if self.environment is None else dict(self.environment),
                 stdout=said,
