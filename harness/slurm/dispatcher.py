@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -145,6 +145,10 @@ class SlurmDispatcher:
         """Submit no more jobs to a node; the last one stays."""
         if set(self.nodes) - self._excluded - {node}:
             self._excluded.add(node)
+
+    def only(self, node: str) -> "SlurmDispatcher":
+        """Return what carries runs to one node alone."""
+        return replace(self, nodes=(node,), _excluded={*self._excluded, *self.nodes} - {node}, _jobs={})
 
     def learn(self, intent: Intent) -> None:
         """Take note of the node that a run was made on: it may have been booted since it was asked."""

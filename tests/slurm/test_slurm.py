@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -44,7 +45,8 @@ class Campaign:
 
     @property
     def command(self) -> list[str]:
-        words = ["--matrix", "matrix.yaml", "--results", "results", "run", "host-plain", "--repeats", str(self.runs)]
+        words = ["--matrix", "matrix.yaml", "--results", "results", "run", "host-plain"]
+        words += [] if "--all" in self.options else ["--repeats", str(self.runs)]
         words += [*self.options, "--executor", "process", "--python", "python", "--data", "bars.csv"]
         return [sys.executable, "-P", "-m", "harness", *words]
 
@@ -203,3 +205,15 @@ def check(campaign: Campaign, records: dict[str, Record]) -> None:
     counted = [name for name, one in counts_of(campaign.results).items() if one.counts]
     assert len(counted) == campaign.runs
     assert len(Index(campaign.results).rows()) == len(records)
+
+
+def test_a_goal_is_pursued_on_all_nodes_at_once(slurm: Cluster, place: Path) -> None:
+    (place / SLOW).write_text("0.2")
+    campaign = Campaign(place, 0, ("--on", "slurm", "--all", "--budget", "20s"))
+    campaign.start()
+    assert campaign.finish() == 1
+    records = list(campaign.results.records())
+    assert {node_of(record.intent) for record in records} == set(slurm.nodes), (place / "said.txt").read_text()
+    begun = sorted((record.intent.started, record.finished) for record in records)
+    assert any(later[0] < sooner[1] for sooner, later in pairwise(begun))
+    assert {record.intent.campaign for record in records} == {records[0].intent.campaign}

@@ -9,7 +9,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign import follow
 from harness.campaign.bench import Bench
-from harness.campaign.dispatch import Closing, JobSeen, RunRequest
+from harness.campaign.dispatch import Closing, Dispatcher, JobSeen, RunRequest
 from harness.campaign.display import QuietDisplay
 from harness.campaign.follow import Follower
 from harness.campaign.plan import PendingRun, PlannedRun
@@ -54,6 +54,9 @@ class Scripted:
 
     def cancel(self, run_ids: Collection[str]) -> None:
         self.cancelled += run_ids
+
+    def only(self, node: str) -> Dispatcher:
+        raise NotImplementedError(node)
 
     def avoid(self, node: str) -> None:
         self.avoided.append(node)
