@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from harness.doctor.ask import ask_slurm
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
@@ -59,6 +60,10 @@ class Campaign:
                 stdout=said,
                 stderr=said,
             )
+
+    def start_and_finish(self) -> None:
+        self.start()
+        assert self.finish() == 0, (self.place / "said.txt").read_text()
 
     def kill(self) -> None:
         assert self.process
@@ -205,6 +210,10 @@ def check(campaign: Campaign, records: dict[str, Record]) -> None:
     counted = [name for name, one in counts_of(campaign.results).items() if one.counts]
     assert len(counted) == campaign.runs
     assert len(Index(campaign.results).rows()) == len(records)
+
+
+def test_the_doctor_names_hooks_that_are_not_installed(slurm: Cluster) -> None:
+    assert [(one.name, one.programs, one.ours) for one in ask_slurm()] == [("Prolog", (), None), ("Epilog", (), None)]
 
 
 def test_a_goal_is_pursued_on_all_nodes_at_once(slurm: Cluster, place: Path) -> None:

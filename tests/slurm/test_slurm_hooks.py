@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
+from harness.doctor.ask import ask_slurm
 from harness.evidence.health_log import append_steps
 from harness.evidence.host_changes import host_of
 from harness.evidence.records import Results
@@ -54,7 +55,12 @@ def note_unhealthy(results: Results) -> None:
 def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     results = Results(place / "results")
     lines = installed(place)
-    with cluster(tmp_path_factory.mktemp("hooked"), 2, more=lines) as hooked:
+    with cluster(tmp_path_factory.mktemp("hooked"), 2, more=lines) as hooked, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", hooked.environment["SLURM_CONF"])
+        assert [(one.name, one.ours) for one in ask_slurm()] == [
+            ("Prolog", f"{place}/rocm-matrix-prolog"),
+            ("Epilog", f"{place}/rocm-matrix-epilog"),
+        ]
         (place / SLOW).write_text("100")
         campaign = Campaign(place, 4, environment=hooked.environment)
         campaign.start()
