@@ -19,9 +19,11 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import counts_of
+from harness.host.fingerprint import read_host
 from harness.host.processes import environment_of
 from harness.host.run_processes import RUN_MARK
 from harness.rehearsal.stand_in_app import SLOW
+from harness.slurm.nodes import note_node
 from tests.slurm.cluster import Cluster
 
 RUNS = 24
@@ -226,3 +228,22 @@ def test_a_goal_is_pursued_on_all_nodes_at_once(slurm: Cluster, place: Path) -> 
     begun = sorted((record.intent.started, record.finished) for record in records)
     assert any(later[0] < sooner[1] for sooner, later in pairwise(begun))
     assert {record.intent.campaign for record in records} == {records[0].intent.campaign}
+
+
+def test_each_host_kind_has_a_campaign_of_its_own(slurm: Cluster, place: Path) -> None:
+    campaign = Campaign(place, 3)
+    here = read_host(Path("/"))
+    for node in slurm.nodes:
+        # As if two of them had another kernel.
+        other = here.model_copy(update={"kind": "another", "kernel": "another"})
+        note_node(campaign.results, node, other if node in slurm.nodes[2:] else here)
+    campaign.start()
+    assert campaign.finish() == 0, (place / "said.txt").read_text()
+    nodes: dict[str, set[str]] = {}
+    for record in campaign.results.records():
+        nodes.setdefault(record.intent.campaign or "", set()).add(node_of(record.intent))
+    assert sorted(map(sorted, nodes.values())) == [["n1", "n2"], ["n3", "n4"]]
+    assert len(list(campaign.results.records())) == 2 * campaign.runs
+    said = (place / "said.txt").read_text()
+    assert "n1,n2: " in said
+    assert "n3,n4: " in said
