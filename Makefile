@@ -41,7 +41,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -150,6 +150,9 @@ bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/evidence/c
 
 bench-attacks: setup ## attack the harness with a hostile app, in containers and as processes, into docs/evidence/attacks.md (ARGS='--only links')
 	.venv/bin/python -m benchmarks.attacks $(ARGS)
+
+bench-slurm: setup-dev ## kill a campaign on Slurm at random moments, and measure its cost, into docs/evidence/slurm-figures.md (ARGS='kills --kills 50')
+	.venv/bin/python -m benchmarks.slurm $(ARGS)
 
 bench-records: setup-dev ## measure what 10,000 records cost, into docs/evidence/records-figures.md (ARGS=1000: fewer)
 	.venv/bin/python -m benchmarks.records $(ARGS)

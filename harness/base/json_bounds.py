@@ -16,9 +16,14 @@ LARGEST_INTEGER = 2**64 - 1
 # A float32 has none that is larger, and a float64 that is one overflows where it is multiplied.
 LARGEST_FLOAT = 1e39
 
-_LARGE = re.compile(rb"[0-9_]{20}|[eE]\+?[0-9]{2}")
+_LARGE = re.compile(rb"[0-9]{20}|[eE]\+?[0-9]{2}")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 # Where a number is asked for, a text of digits is taken for one, also escaped ones. Hashes have 64 characters.
-_TEXT_OF_DIGITS = re.compile(rb"[0-9_]{65}|\\u00[35]")
+_DIGITS = bytes(ord("0") if one in b"0123456789_" else ord(" ") for one in range(256))
+_TEXT_OF_DIGITS = b"0" * 65
+_ESCAPED = (rb"\u003", rb"\u005")
 
 
 class Excess(NamedTuple):
@@ -30,8 +35,9 @@ class Excess(NamedTuple):
 
 def beyond_bounds(content: bytes) -> Excess | None:
     """Return what is beyond the bounds in a JSON text; None where nothing is, or it is no JSON."""
-    levels = content.count(b"{") + content.count(b"[")
-    if levels <= MOST_LEVELS and not _LARGE.search(content):
+    # To make values of ten thousand records takes longer than all else that is done with them.
+    plain = _STRING.sub(b"", content)
+    if not _LARGE.search(plain) and _is_flat(plain):
         return None
     try:
         value = from_json(content)
@@ -40,9 +46,20 @@ def beyond_bounds(content: bytes) -> Excess | None:
     return excess_of(value)
 
 
+def _is_flat(plain: bytes) -> bool:
+    """Return whether a JSON text without its strings is within the levels; False where that takes a closer look."""
+    brackets = plain.translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(MOST_LEVELS):
+        if not brackets:
+            return True
+        # The innermost level.
+        brackets = brackets.replace(b"[]", b"")
+    return not brackets
+
+
 def may_hold_number_as_text(content: bytes) -> bool:
     """Return whether a JSON text has so many digits in a row that what they were taken for is to be looked at."""
-    return _TEXT_OF_DIGITS.search(content) is not None
+    return _TEXT_OF_DIGITS in content.translate(_DIGITS) or any(escaped in content for escaped in _ESCAPED)
 
 
 def load_json(content: bytes | str) -> Any:

@@ -77,11 +77,15 @@ class Campaign:
 
     def next_repeats(self, placements: list[PlannedRun]) -> list[PendingRun]:
         """Return the next run of each placement, those first that had the fewest runs in this campaign."""
-        pending = []
-        for planned in placements:
-            further = (replace(planned, repeat=repeat) for repeat in count(planned.repeat))
-            pending.append(next(PendingRun(one, run_id) for one in further if (run_id := self.next_attempt(one))))
+        pending = [next(self.repeats_of(planned)) for planned in placements]
         return sorted(pending, key=lambda one: one.planned.repeat)
+
+    def repeats_of(self, planned: PlannedRun, *, following: bool = False) -> Iterator[PendingRun]:
+        """Yield the runs of a placement that are still to be done, without an end; `following` as in `next_attempt`."""
+        for repeat in count(planned.repeat):
+            one = replace(planned, repeat=repeat)
+            if run_id := self.next_attempt(one, following=following):
+                yield PendingRun(one, run_id)
 
     def finished_runs(self) -> list[Row]:
         """Return the runs that are done. Of several attempts at one all but the last were interrupted or not begun."""

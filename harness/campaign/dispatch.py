@@ -80,6 +80,9 @@ class Dispatcher(Protocol):
             UserError: when it is refused.
         """
 
+    def only(self, node: str) -> "Dispatcher":
+        """Return what carries runs to one node alone."""
+
     def look(self) -> Mapping[str, JobSeen] | None:
         """Return this user's jobs by the ids of their runs; None when the scheduler does not answer."""
 

@@ -36,6 +36,9 @@ class Display(Protocol):
     def problem(self, text: str) -> None:
         """Something kept cells from being run, or the index from being written."""
 
+    def agrees(self, question: str) -> bool:
+        """Ask the person who pressed Ctrl-C; False where nobody watches, or does not answer."""
+
     def lane(self, number: int) -> "Display":
         """Return what takes the events of one of several runs side by side, by its number from 0."""
 
@@ -66,6 +69,10 @@ class QuietDisplay:
 
     def problem(self, text: str) -> None:
         """Something kept cells from being run, or the index from being written."""
+
+    def agrees(self, _question: str) -> bool:
+        """Ask the person who pressed Ctrl-C; False where nobody watches, or does not answer."""
+        return False
 
     def lane(self, _number: int) -> Display:
         """Return what takes the events of one of several runs side by side, by its number from 0."""

@@ -1,11 +1,12 @@
 """Follows runs on other hosts to their records: each is submitted once, and yielded once."""
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.base.errors import UserError
-from harness.base.interrupts import shielded
+from harness.base.interrupts import shielded, skippable
 from harness.campaign.bench import Bench
 from harness.campaign.dispatch import Dispatcher, JobSeen, RunRequest
 from harness.campaign.display import Display
@@ -84,14 +85,25 @@ class Follower:
             if not done:
                 time.sleep(RECORD_SECONDS)
 
-    def cancel_waiting(self) -> int:
-        """Cancel the jobs that wait, as the scheduler tells it now; return how many others there are."""
+    def interrupted(self, name: str) -> int:
+        """After a signal, cancel the jobs that wait, as the scheduler tells it now; return how many go on.
+
+        Whether those that run are cancelled, too, is for the person to say who pressed Ctrl-C.
+        """
         seen = self.dispatcher.look() or {}
         for run_id, one in self._followed.items():
             one.job = seen.get(run_id, one.job)
         waiting, running = self.phases()
         self.dispatcher.cancel(waiting)
-        return len(running)
+        if not running or name != signal.Signals.SIGINT.name:
+            return len(running)
+        question = f"{len(waiting)} jobs that waited are cancelled, {len(running)} run. Cancel those, too?"
+        agreed = False
+        with skippable("Ctrl-C once more leaves what runs as it is"):
+            agreed = self.display.agrees(question)
+        if agreed:
+            self.dispatcher.cancel(running)
+        return 0 if agreed else len(running)
 
     def phases(self) -> tuple[list[str], list[str]]:
         """Return the runs that wait, and those that run or may run."""

@@ -1,12 +1,13 @@
 """Carries out a campaign with a goal: the runs that its search asks for, on a bench."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
+from harness.campaign.dispatch import Dispatcher
 from harness.campaign.plan import PendingRun, Plan, PlannedRun
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
@@ -18,6 +19,7 @@ from harness.evidence.verdicts.counting import REFUSED
 from harness.search.goal import Goal
 from harness.search.pursue import Pursuit, pursue
 from harness.search.schedule import Candidate, Tally
+from harness.search.spread import candidates_at_once
 
 
 def pursue_goal(plan: Plan, goal: Goal, campaign: Campaign, runner: Runner, tallies: Tallies) -> Pursuit:
@@ -32,7 +34,7 @@ def pursue_goal(plan: Plan, goal: Goal, campaign: Campaign, runner: Runner, tall
     until = None if goal.budget is None else time.monotonic() + goal.budget - spent
     left = list(plan.runs)
     recheck_unhealthy(campaign.next_repeats(left), plan.workload, runner.bench, runner.display)
-    runs = _PlanRunner(plan, campaign, runner, tallies, left, len(before))
+    runs = _PlanRunner(plan, campaign, runner, tallies, left, len(before), goal)
     found = pursue(goal, campaign.seed, runs, lambda: None if until is None else until - time.monotonic())
     # What was left out may be there when the same command continues.
     if not (found.left_out and found.why == "exhausted"):
@@ -50,6 +52,7 @@ class _PlanRunner:
     tallies: Tallies
     left: list[PlannedRun]
     made: int
+    goal: Goal
     _healthy: HealthyGpus = field(init=False)
     _unproven: UnprovenGpus = field(init=False)
 
@@ -91,8 +94,11 @@ class _PlanRunner:
                 self.left = [planned for planned in self.left if planned.cell.stack != error.stack]
             # With its environment more may be known of the cell: it is decided again.
             return False
-        pending = self._unproven.runs(self.campaign.next_repeats(of_candidate))
-        made = self._make(pending, seconds_left, most)
+        if bench.dispatcher:
+            made = self._make_elsewhere(candidate, bench.dispatcher, seconds_left)
+        else:
+            pending = self._unproven.runs(self.campaign.next_repeats(of_candidate))
+            made = self._make(pending, seconds_left, most)
         for done, record in made:
             self._unproven.saw(done, record)
         if refused := next((record for _, record in made if record.diagnosis == REFUSED), None):
@@ -109,6 +115,31 @@ class _PlanRunner:
             return run_together(self.runner, numbered, seconds_left and seconds_left / len(numbered))
         self.made += 1
         return [self.runner.run([replace(one, position=self.made) for one in pending], seconds_left)]
+
+    def _make_elsewhere(
+        self, first: Candidate, dispatcher: Dispatcher, seconds_left: float | None
+    ) -> list[tuple[PendingRun, Record]]:
+        """Make runs at once, one on each node: of a candidate, and of those that come next if all end as expected."""
+        tallies, seconds = self.known()
+        candidates = [one for one in self.candidates() if one == first or self._is_ready(one)]
+        most = dispatcher.nodes_at_work
+        chosen = candidates_at_once(candidates, tallies, self.goal, self.campaign.seed, seconds, None, most)
+        repeats = {one: self._repeats(one) for one in chosen or [first]}
+        pending = [next(repeats[one]) for one in chosen or [first]]
+        numbered = [replace(one, position=self.made + number) for number, one in enumerate(pending, start=1)]
+        self.made += len(numbered)
+        self.runner.display.time_left(seconds_left)
+        return self.runner.run_elsewhere(numbered, dispatcher)
+
+    def _is_ready(self, candidate: Candidate) -> bool:
+        cells = (one.cell for one in self.left if self.tallies.candidate(one) == candidate)
+        return self.runner.bench.is_ready(next(cells), self.plan.workload)
+
+    def _repeats(self, candidate: Candidate) -> Iterator[PendingRun]:
+        """Yield the runs of a candidate that are still to be done, of all its placements in turn."""
+        placed = [planned for planned in self.left if self.tallies.candidate(planned) == candidate]
+        for together in zip(*(self.campaign.repeats_of(one, following=True) for one in placed), strict=True):
+            yield from sorted(together, key=lambda one: one.planned.repeat)
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
         """Run a candidate no more, and say so."""

@@ -1,6 +1,6 @@
 """Run a prepared campaign, or continue it, and say how it stands."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from harness.base.errors import UserError
@@ -16,6 +16,7 @@ from harness.campaign.run_stages import run_stages
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
 from harness.campaign.unproven import host_cause
+from harness.evidence.by_node import worst_node
 from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.isolations import FaultIsolation, read_isolations
@@ -119,9 +120,13 @@ def _run_controls(prepared: PreparedCampaign, campaign: Campaign, display: Displ
     if suspect is None:
         return None
     campaign.begin_controls()
+    on = ""
+    if bench.dispatcher and (node := worst_node([row for row in rows if row.campaign == campaign.id], suspect.cell)):
+        # Controls stay with their cell: what differs must be the cell alone.
+        bench, on = replace(bench, dispatcher=bench.dispatcher.only(node)), f" on {node}"
     display.problem(
         f"{suspect.failures} runs of {suspect.cell} failed in a way that a GPU or the host can cause; "
-        f"controls tell which, {plan.controls} runs at most"
+        f"controls{on} tell which, {plan.controls} runs at most"
     )
     answer = None
     try:

@@ -23,7 +23,7 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, or jobs are refused.
-        KeyboardInterrupt: after those that wait were cancelled; those that run go on, and have their records.
+        KeyboardInterrupt: after those that wait were cancelled; those that run go on, unless a person wants otherwise.
     """
     follower = Follower(runner.bench, dispatcher, runner.display, runner.campaign, runner.total)
     spread = _Spread(plan, campaign, runner, follower, campaign.pending(plan, following=True))
@@ -32,8 +32,8 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
         for done, record in follower.records():
             spread.saw(done, record)
             spread.fill()
-    except KeyboardInterrupt:
-        if running := follower.cancel_waiting():
+    except KeyboardInterrupt as signalled:
+        if running := follower.interrupted(str(signalled)):
             runner.display.problem(f"{running} runs go on to their records; {CONTINUES}")
         raise
 

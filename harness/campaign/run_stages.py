@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.cells import Cell, Stack
 from harness.search.conclusion import Conclusion
+from harness.search.spread import stage_runs_at_once
 from harness.search.stage_conclusion import conclude_stages
 from harness.search.stage_runs import StageRun
 from harness.search.stage_search import StageEnd, StageSearch
@@ -125,22 +126,29 @@ class _Stages:
             self._stage = wanted.why
             display.problem(f"{cell.id}: {wanted.why}")
         runner = replace(self.runner, workload=wanted.workload)
-        pending = [
-            PendingRun(*self._attempt(one), self.made + number)
-            for number, one in enumerate((wanted, *wanted.beside), start=1)
-        ]
+        together = [wanted, *wanted.beside]
+        if bench.dispatcher:
+            together = stage_runs_at_once(
+                self._search(), self.evidence.read(), wanted, bench.dispatcher.nodes_at_work, left
+            )
+        pending: list[PendingRun] = []
+        for one in together:
+            attempt = self._attempt(one, {other.run_id for other in pending})
+            pending.append(PendingRun(*attempt, self.made + len(pending) + 1))
         self.made += len(pending)
-        made = run_together(runner, pending, left) if wanted.beside else [runner.run(pending, left)]
+        made = run_together(runner, pending, left) if len(pending) > 1 else [runner.run(pending, left)]
         for done, record in made:
             if record.diagnosis == NOT_BEGUN:
                 self.unproven.saw(done, record)
         # Nobody has planned what else would need them.
         self.healthy.runs(())
 
-    def _attempt(self, wanted: StageRun) -> tuple[PlannedRun, str]:
+    def _attempt(self, wanted: StageRun, taken: Collection[str]) -> tuple[PlannedRun, str]:
         planned = PlannedRun(wanted.cell, wanted.number, wanted.gpus, placement_of(wanted))
         further = (replace(planned, repeat=repeat) for repeat in count(wanted.number))
-        return next((one, run_id) for one in further if (run_id := self.campaign.next_attempt(one)))
+        elsewhere = self.runner.bench.dispatcher is not None
+        attempts = ((one, self.campaign.next_attempt(one, following=elsewhere)) for one in further)
+        return next((one, run_id) for one, run_id in attempts if run_id and run_id not in taken)
 
     def _prepare(self, cell: Cell) -> None:
         """Make the stack of a cell while runs go on, where it has room: otherwise that is said at its turn."""

@@ -85,7 +85,8 @@ class Runner:
         Raises:
             StackUnavailableError: when what their cells run in cannot be made.
             UserError: when jobs are refused, or end before their runs begin.
-            KeyboardInterrupt: after the jobs were cancelled.
+            KeyboardInterrupt: after those that wait were cancelled; those that run go on, unless a person wants them
+                cancelled, too.
         """
         for one in pending:
             if not self.bench.is_ready(one.cell, self.workload):
@@ -94,8 +95,9 @@ class Runner:
         follower.follow(pending, self.workload)
         try:
             return list(follower.records())
-        except KeyboardInterrupt:
-            dispatcher.cancel([one.run_id for one in pending])
+        except KeyboardInterrupt as signalled:
+            if running := follower.interrupted(str(signalled)):
+                self.display.problem(f"{running} runs go on to their records; {CONTINUES}")
             raise
 
     def _record(self, run: Run, observe: Observer) -> Record:

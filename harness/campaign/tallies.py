@@ -109,9 +109,15 @@ class Tallies:
             self._causes[row.run_id] = explained or row.diagnosis
         return self._causes[row.run_id]
 
+    def _is_here(self, row: Row) -> bool:
+        """Return whether runs now take as long as it: on this host, or on one of its kind where any of those does."""
+        if self.bench.dispatcher:
+            return row.host_kind == self.bench.host.kind
+        return row.host_fingerprint == self.bench.host.fingerprint
+
     def _seconds(self, rows: Iterable[Row]) -> dict[str, float]:
         taken = defaultdict(list)
         for row in rows:
-            if row.host_fingerprint == self.bench.host.fingerprint and row.outcome in ENDED_BY_ITSELF:
+            if self._is_here(row) and row.outcome in ENDED_BY_ITSELF:
                 taken[row.cell].append(row.finished - row.started)
         return {cell: median(each) for cell, each in taken.items()}

@@ -22,7 +22,7 @@ from harness.host.slurm import job_here, node_here
 from harness.matrix.clusters import Cluster
 from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo
-from harness.slurm.dispatcher import SlurmDispatcher, open_dispatcher
+from harness.slurm.dispatcher import SlurmDispatcher, open_dispatchers
 from harness.slurm.hooks import end_job, installation, why_drain
 from harness.slurm.nodes import note_node
 
@@ -39,17 +39,21 @@ def of_cluster(settings: Settings, name: str | None) -> Settings:
     return settings.with_results(Path(cluster.results)) if cluster and cluster.results else settings
 
 
-def dispatcher_of(settings: Settings, name: str | None) -> SlurmDispatcher | None:
-    """Return what carries runs to the nodes of a cluster; None where none is named.
+def dispatchers_of(settings: Settings, name: str | None, kind: str | None = None) -> list[SlurmDispatcher]:
+    """Return what carries runs to the nodes of a cluster, for each host kind or for one; nothing where none is named.
 
     Raises:
         UserError: when there is no such cluster, or no node of it can be used.
     """
     cluster = _cluster(settings, name)
     if cluster is None:
-        return None
+        return []
     with interruptible():
-        return open_dispatcher(settings.results, cluster, settings.root, lambda text: echo(text, err=True))
+        found = open_dispatchers(settings.results, cluster, settings.root, lambda text: echo(text, err=True))
+    of_kind = [one for one in found if kind in (None, one.kind.kind)]
+    if not of_kind:
+        raise UserError(f"no node of host kind {kind} takes jobs now; `sinfo` says why")
+    return of_kind
 
 
 def _cluster(settings: Settings, name: str | None) -> Cluster | None:

@@ -27,11 +27,12 @@ from harness.campaign.run_one import run_one
 from harness.campaign.runner import CONTINUES
 from harness.campaign.screen_gpus import may_use
 from harness.campaign.under_way import noted_under_way
-from harness.cli.clusters import dispatcher_of, of_cluster, run_request
+from harness.cli.clusters import dispatchers_of, of_cluster, run_request
 from harness.cli.completion import complete_cells, complete_selections
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.in_background import start_in_background
+from harness.cli.kinds import end_with_starter, run_each_kind
 from harness.cli.program_options import WithProgram, program_options, taken
 from harness.cli.records import report_on
 from harness.cli.shared import (
@@ -112,7 +113,10 @@ def campaign_options(command: Any) -> Any:
 def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> None:
     """Print what `matrix run` would do here: cells, runs, disk, time."""
     settings = of_cluster(settings, options["cluster"])
-    prepared = _prepare(settings, **options)
+    kinds = dispatchers_of(settings, options["cluster"])
+    for other in kinds[1:]:
+        warn([f"{', '.join(other.nodes)}: of another host kind, with a campaign of its own; this is of the others"])
+    prepared = _prepare(settings, dispatcher=next(iter(kinds), None), **options)
     if as_json:
         stages = {"stages": asdict(forecast(prepared))} if prepared.stages else {}
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
@@ -133,6 +137,7 @@ def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> No
 @click.option(
     "--detach", "in_background", is_flag=True, help="Run on when this terminal closes; `matrix watch` attaches."
 )
+@click.option("--kind", hidden=True)
 @click.option("--reboot-when-sick", "reboot_when_unhealthy", is_flag=True, hidden=True)
 @as_json
 @pass_settings
@@ -163,12 +168,14 @@ def run(
     Exit status: 0 when every run completed (with --until or --all: when that was reached), 1 if not, 130 after Ctrl-C.
     """
     settings = of_cluster(settings, options["cluster"])
-    if reboot_when_unhealthy and (settings.simulated or options["cluster"]):
-        meant = "the simulated host" if settings.simulated else "a node of the cluster"
-        raise UserError(f"--reboot-when-unhealthy would reboot this machine, not {meant}; leave it out")
     if reboot_when_unhealthy:
-        check_reboot()
-    prepared = _prepare(settings, asks=True, **options)
+        _check_reboot(settings, options["cluster"])
+    if options["kind"]:
+        end_with_starter()
+    kinds = dispatchers_of(settings, options["cluster"], options.pop("kind"))
+    if len(kinds) > 1 and not in_background:
+        sys.exit(run_each_kind(settings, {one.kind.kind: one.nodes for one in kinds}, as_json=as_json))
+    prepared = _prepare(settings, asks=True, dispatcher=next(iter(kinds), None), **options)
     err.print(prepared.capabilities.sentence, soft_wrap=True)
     for line in _plan_lines(prepared):
         print_folded(err, line)
@@ -286,6 +293,13 @@ def _answer(ended: CampaignResult, bench: Bench, settings: Settings, machine: st
     return LastAnswer(ended.conclusion.named, ended.conclusion.sentence, following)
 
 
+def _check_reboot(settings: Settings, cluster: str | None) -> None:
+    if settings.simulated or cluster:
+        meant = "the simulated host" if settings.simulated else "a node of the cluster"
+        raise UserError(f"--reboot-when-unhealthy would reboot this machine, not {meant}; leave it out")
+    check_reboot()
+
+
 def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> NextCommand | None:
     """Return the command that continues what was interrupted, or what its time or a boot kept from its end.
 
@@ -320,7 +334,6 @@ def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
 
 def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     matrix, cells = settings.matrix, options["cells"]
-    options["dispatcher"] = dispatcher_of(settings, options["cluster"])
     for cell in cells:
         known(cell, matrix.cells, "cell")
     selection = known(options["selection"] or DEFAULT_SELECTION, matrix.selections, "selection")

@@ -1,12 +1,14 @@
 """`matrix status`: what the records show."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 
 import click
 
 from harness.base.errors import UserError
 from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
+from harness.evidence.by_node import NodeRuns, by_node
 from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index, Row
 from harness.evidence.isolations import FaultIsolation, read_isolations, sentences
@@ -26,6 +28,7 @@ from harness.screen.fitted import print_table, wide_option
 @click.command()
 @click.argument("cell", required=False, shell_complete=complete_cells)
 @click.option("--without-imported", is_flag=True, help="Leave out runs that came with `matrix import`.")
+@click.option("--nodes", is_flag=True, help="Show what the nodes of a cluster did, by host kind.")
 @click.option(
     "--variants", is_flag=True, help="Show cells too that `minimise` and `train` derived from others (CELL~...)."
 )
@@ -44,6 +47,7 @@ def status(
     settings: Settings,
     cell: str | None,
     without_imported: bool,
+    nodes: bool,
     variants: bool,
     expect_hours: float,
     wide: bool,
@@ -81,6 +85,10 @@ def status(
             print_table(out, tables.runs_table(rows, counts), tables.OF_RUNS, "detail", wide=wide)
             print_lines(list(_resting(tags, rows)))
         return
+    of_nodes = by_node(rows, counts_of(results, everything)) if any(row.node for row in rows) else []
+    if nodes:
+        _show_nodes(of_nodes, as_json=as_json)
+        return
     host = host_of(results, settings.root)
     verdicts = of_results.verdicts_on(rows, results, settings.matrix, everything, host)
     if as_json:
@@ -96,6 +104,7 @@ def status(
     machine = host.machine
     beside = of_results.beside_the_verdicts(everything, results, machine)
     answers = [one for one in read_isolations(results) if one.machine == machine]
+    beside += [one.in_words for one in of_nodes if one.unlike_others]
     beside += of_results.changes_in_words(shown)
     beside += sentences(answers)
     beside += filter(None, [_hint(everything, results, machine, answers)])
@@ -111,6 +120,15 @@ def status(
         else:
             out.print("No records yet; `matrix run` makes some.")
         print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))
+
+
+def _show_nodes(nodes: Sequence[NodeRuns], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"nodes": [asdict(one) for one in nodes]})
+    elif nodes:
+        print_table(out, tables.nodes_table(nodes), (), "note", wide=True)
+    else:
+        out.print("No runs on nodes yet; `matrix run --on slurm` makes some.")
 
 
 def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) -> Iterator[str]:

@@ -9,11 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.storage import read_regular
 from harness.base.time_limits import Look
-from harness.doctor.machine import BaseImage, Docker, Machine, Room
+from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
 from harness.environments.images import base_reference, find
 from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
+from harness.host.slurm import hooks_of_nodes
+from harness.host.slurm import is_there as slurm_is_there
 from harness.matrix.cells import Cell, Matrix, Stack
 from harness.matrix.two_gpus import in_turn
 
@@ -33,7 +36,26 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))
     capabilities = with_kfd(capabilities, there=machine.kfd is not None)
-    return replace(machine, docker=docker, room=measure_room(cells, capabilities, _in_turn(machine, matrix, cells)))
+    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells))
+    return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm())
+
+
+def ask_slurm() -> tuple[SlurmHook, ...]:
+    """Return the hooks of the Slurm that this host belongs to; none where there is no Slurm, or it does not say."""
+    hooks = (hooks_of_nodes() if slurm_is_there() else None) or {}
+    return tuple(
+        SlurmHook(name, programs, next((one for one in programs if _runs(one, f"slurm-{name.lower()}")), None))
+        for name, programs in hooks.items()
+    )
+
+
+def _runs(program: str, command: str) -> bool:
+    """Return whether a program of this host can be run, and has a command of this tool in it."""
+    try:
+        content = read_regular(Path(program))
+    except OSError:
+        return False
+    return command.encode() in content and os.access(program, os.X_OK)
 
 
 def _in_turn(machine: Machine, matrix: Matrix, cells: Iterable[Cell]) -> list[Stack]:

@@ -21,6 +21,15 @@ class Caller:
 
 
 @dataclass(frozen=True)
+class SlurmHook:
+    """A hook of Slurm: `Prolog` or `Epilog`, what is set for it, and which of that runs the hook of this tool here."""
+
+    name: str
+    programs: tuple[str, ...]
+    ours: str | None
+
+
+@dataclass(frozen=True)
 class Node:
     """A device node; `usable`: the caller may read and write it."""
 
@@ -204,6 +213,7 @@ class Machine:
     rocm: WantedRocm
     docker: Docker | None = None
     room: Room | None = None
+    slurm_hooks: tuple[SlurmHook, ...] = ()
 
     @property
     def training(self) -> tuple[HostGpu, ...]:

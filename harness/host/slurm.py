@@ -5,6 +5,7 @@ Nothing else of Slurm is used: jobs are found again by their names, so that no d
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import time
@@ -22,6 +23,7 @@ ANSWER_IN_JOB_SECONDS = 8.0
 # After so long it is looked whether a program says that it waits.
 PATIENCE_SECONDS = 0.5
 SEPARATOR = "|"
+HOOKS = ("Prolog", "Epilog")
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 RUNNING = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
 # As sinfo shortens them.
@@ -32,6 +34,14 @@ NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints",
 SILENT = (
     "Unable to contact slurm controller",
     "Connection refused",
+    # Killed in the middle of an answer.
+    "Connection reset by peer",
+    "Connection aborted",
+    "Broken pipe",
+    "Insane message length",
+    "Unexpected message received",
+    "No route to host",
+    "Network is unreachable",
     "Socket timed out",
     "Connection timed out",
     "Zero Bytes were transmitted",
@@ -145,6 +155,20 @@ def nodes_of(partition: str | None) -> list[SlurmNode]:
     return [
         SlurmNode(name, state, count_gpus(gres), seconds_of(limit), why) for _, name, state, limit, gres, why in found
     ]
+
+
+def hooks_of_nodes() -> dict[str, tuple[str, ...]] | None:
+    """Return the programs that Slurm runs on a node before and after a job, by `Prolog` and `Epilog`.
+
+    None where it does not say: Spur has no `scontrol show config`. Nothing but advice depends on it.
+    """
+    try:
+        said = _asked(["scontrol", "show", "config"], ANSWER_IN_JOB_SECONDS)
+    except (SlurmSilentError, UserError):
+        return None
+    # Since 24.05 each of several has a number.
+    found = re.findall(r"^(Prolog|Epilog)(?:\[\d+\])?\s*=\s*(.*?)\s*$", said, re.MULTILINE)
+    return {name: tuple(value for key, value in found if key == name and value != "(null)") for name in HOOKS}
 
 
 def job_here() -> str | None:

@@ -1,6 +1,7 @@
 """Shows a campaign: live on a terminal, in plain lines when piped."""
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -8,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+import click
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -164,6 +166,15 @@ class CampaignDisplay:
         """Show why cells could not be run."""
         self.log(f"[red]{escape(text)}[/red]")
 
+    def agrees(self, question: str) -> bool:
+        """Ask the person who pressed Ctrl-C; a further Ctrl-C, and a terminal that nobody watches, answer no."""
+        if not (self._console.is_terminal and sys.stdin.isatty()):
+            return False
+        self._view.__exit__(None, None, None)
+        with suppress(click.Abort):
+            return click.confirm(question, err=True)
+        return False
+
     @property
     def live(self) -> bool:
         """Return whether the view is shown, and no line needs to say what it shows."""
@@ -268,6 +279,10 @@ class Lane:
     def problem(self, text: str) -> None:
         """Show why cells could not be run."""
         self._display.problem(text)
+
+    def agrees(self, question: str) -> bool:
+        """Ask the person who pressed Ctrl-C."""
+        return self._display.agrees(question)
 
     def _show(self, current: Current | None) -> None:
         self.current = current

@@ -23,6 +23,7 @@ from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
 if TYPE_CHECKING:
     from harness.campaign.plan import Plan
     from harness.environments.capabilities import Skipped
+    from harness.evidence.by_node import NodeRuns
     from harness.matrix.lint import LintFinding
     from harness.registry.image_commands import BuildPlan
     from harness.search.goal import Goal
@@ -216,6 +217,16 @@ def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
         texts = (counted, row.diagnosis or count.diagnosis or "", ran_on, f"{row.seconds:.1f}", speed, row.detail)
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
         table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
+    return table
+
+
+def nodes_table(nodes: "Iterable[NodeRuns]") -> Table:
+    """Return a table of the nodes of a cluster, by host kind."""
+    table = _table("host kind", "node", "passed", "ran on", "note")
+    for one in nodes:
+        note = "fails more often than the others" if one.unlike_others else ""
+        passed = f"{one.runs - one.failures} of {one.runs}"
+        table.add_row(*map(escape, (one.host_kind[:8], one.node, passed, one.ran_on, note)))
     return table
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -146,6 +146,10 @@ class SlurmDispatcher:
         if set(self.nodes) - self._excluded - {node}:
             self._excluded.add(node)
 
+    def only(self, node: str) -> "SlurmDispatcher":
+        """Return what carries runs to one node alone."""
+        return replace(self, nodes=(node,), _excluded={*self._excluded, *self.nodes} - {node}, _jobs={})
+
     def learn(self, intent: Intent) -> None:
         """Take note of the node that a run was made on: it may have been booted since it was asked."""
         if intent.scheduled is None:
@@ -169,8 +173,10 @@ class SlurmDispatcher:
         return _submit(self.results, options, command, request)
 
 
-def open_dispatcher(results: Results, cluster: Cluster, root: Path, notify: Callable[[str], None]) -> SlurmDispatcher:
-    """Return what carries runs to the largest group of equal nodes; nodes that nobody asked before are asked.
+def open_dispatchers(
+    results: Results, cluster: Cluster, root: Path, notify: Callable[[str], None]
+) -> list[SlurmDispatcher]:
+    """Return what carries runs to each group of equal nodes, the largest first; nodes nobody asked before are asked.
 
     `root` holds the /sys and /dev of every node, and can be a fake tree.
 
@@ -191,11 +197,13 @@ def open_dispatcher(results: Results, cluster: Cluster, root: Path, notify: Call
     if not groups:
         said = last_line(results.folder / FOLDER / f"{_asking(results, unknown[0])}.txt")
         raise UserError(f"no node of Slurm told what it is; the job on {unknown[0]} said: {said}")
-    chosen, others = groups[0], groups[1:]
-    for other in others:
-        notify(f"{', '.join(other)} {'is' if len(other) == 1 else 'are'} of another host kind, and left out")
-    excluded = {node.name for node in nodes} - set(chosen)
-    return SlurmDispatcher(results, matrix, cluster, known[chosen[0]], chosen, seconds, _excluded=excluded, _told=known)
+    names = {node.name for node in nodes}
+    return [
+        SlurmDispatcher(
+            results, matrix, cluster, known[group[0]], group, seconds, _excluded=names - set(group), _told=dict(known)
+        )
+        for group in groups
+    ]
 
 
 def _ask(

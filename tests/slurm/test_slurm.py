@@ -7,19 +7,23 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
+from harness.doctor.ask import ask_slurm
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import counts_of
+from harness.host.fingerprint import read_host
 from harness.host.processes import environment_of
 from harness.host.run_processes import RUN_MARK
 from harness.rehearsal.stand_in_app import SLOW
+from harness.slurm.nodes import note_node
 from tests.slurm.cluster import Cluster
 
 RUNS = 24
@@ -35,19 +39,33 @@ class Campaign:
     place: Path
     runs: int
     options: tuple[str, ...] = ("--on", "slurm")
+    environment: Mapping[str, str] | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def results(self) -> Results:
         return Results(self.place / "results")
 
-    def start(self) -> None:
-        words = ["--matrix", "matrix.yaml", "--results", "results", "run", "host-plain", "--repeats", str(self.runs)]
+    @property
+    def command(self) -> list[str]:
+        words = ["--matrix", "matrix.yaml", "--results", "results", "run", "host-plain"]
+        words += [] if "--all" in self.options else ["--repeats", str(self.runs)]
         words += [*self.options, "--executor", "process", "--python", "python", "--data", "bars.csv"]
+        return [sys.executable, "-P", "-m", "harness", *words]
+
+    def start(self) -> None:
         with (self.place / "said.txt").open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness", *words], cwd=self.place, stdout=said, stderr=said
+                self.command,
+                cwd=self.place,
+                env=None if self.environment is None else dict(self.environment),
+                stdout=said,
+                stderr=said,
             )
+
+    def start_and_finish(self) -> None:
+        self.start()
+        assert self.finish() == 0, (self.place / "said.txt").read_text()
 
     def kill(self) -> None:
         assert self.process
@@ -194,3 +212,38 @@ def check(campaign: Campaign, records: dict[str, Record]) -> None:
     counted = [name for name, one in counts_of(campaign.results).items() if one.counts]
     assert len(counted) == campaign.runs
     assert len(Index(campaign.results).rows()) == len(records)
+
+
+def test_the_doctor_names_hooks_that_are_not_installed(slurm: Cluster) -> None:
+    assert [(one.name, one.programs, one.ours) for one in ask_slurm()] == [("Prolog", (), None), ("Epilog", (), None)]
+
+
+def test_a_goal_is_pursued_on_all_nodes_at_once(slurm: Cluster, place: Path) -> None:
+    (place / SLOW).write_text("0.2")
+    campaign = Campaign(place, 0, ("--on", "slurm", "--all", "--budget", "20s"))
+    campaign.start()
+    assert campaign.finish() == 1
+    records = list(campaign.results.records())
+    assert {node_of(record.intent) for record in records} == set(slurm.nodes), (place / "said.txt").read_text()
+    begun = sorted((record.intent.started, record.finished) for record in records)
+    assert any(later[0] < sooner[1] for sooner, later in pairwise(begun))
+    assert {record.intent.campaign for record in records} == {records[0].intent.campaign}
+
+
+def test_each_host_kind_has_a_campaign_of_its_own(slurm: Cluster, place: Path) -> None:
+    campaign = Campaign(place, 3)
+    here = read_host(Path("/"))
+    for node in slurm.nodes:
+        # As if two of them had another kernel.
+        other = here.model_copy(update={"kind": "another", "kernel": "another"})
+        note_node(campaign.results, node, other if node in slurm.nodes[2:] else here)
+    campaign.start()
+    assert campaign.finish() == 0, (place / "said.txt").read_text()
+    nodes: dict[str, set[str]] = {}
+    for record in campaign.results.records():
+        nodes.setdefault(record.intent.campaign or "", set()).add(node_of(record.intent))
+    assert sorted(map(sorted, nodes.values())) == [["n1", "n2"], ["n3", "n4"]]
+    assert len(list(campaign.results.records())) == 2 * campaign.runs
+    said = (place / "said.txt").read_text()
+    assert "n1,n2: " in said
+    assert "n3,n4: " in said

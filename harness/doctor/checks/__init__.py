@@ -6,7 +6,7 @@ The name of a function is the check's id, the first line of its docstring its su
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from harness.doctor.checks import access, docker, driver, gpus, pcie, room, system
+from harness.doctor.checks import access, docker, driver, gpus, pcie, room, slurm, system
 from harness.doctor.finding import Finding
 from harness.doctor.machine import Machine
 
@@ -45,6 +45,7 @@ CHECKS: tuple[Check, ...] = (
     docker.docker_builder,
     docker.base_image,
     docker.cgroups,
+    slurm.slurm_hooks,
     room.disk_space,
     room.disk_speed,
 )

@@ -8,6 +8,7 @@ health/<machine>.jsonl          the health log of the GPUs of a machine
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
-from harness.base.storage import create, unfinished
+from harness.base.storage import create, sync_folder, unfinished
 from harness.registry.share.shared_files import SHARED
 
 ENDING = ".tar.gz"
@@ -51,14 +52,17 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
             # Without a name and a time, so that equal records give equal bytes.
             with (
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=LEVEL) as packed,
-                tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+                # In large pieces: most members are small.
+                tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT, bufsize=LARGEST_READ) as archive,
             ):
                 for name, content in ((MARK, MARK_CONTENT), *members):
                     member = tarfile.TarInfo(name)
                     member.size, member.mode = len(content), 0o644
                     archive.addfile(member, io.BytesIO(content))
             raw.flush()
+            os.fsync(raw.fileno())
         temporary.replace(file)
+        sync_folder(file.absolute().parent)
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
     finally:
@@ -73,6 +77,7 @@ def unpack(file: Path, place: Path) -> None:
     """
     with _readable(file) as archive:
         seen: set[str] = set()
+        made: set[Path] = set()
         for member in archive:
             plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
             if not plain or not MEMBER.fullmatch(member.name):
@@ -86,7 +91,11 @@ def unpack(file: Path, place: Path) -> None:
             if not seen and member.name != MARK:
                 raise UserError(f"{file}: does not begin with {MARK}; `matrix export` makes such a file")
             seen.add(member.name)
-            _copy(archive, member, place / member.name)
+            target = place / member.name
+            if target.parent not in made:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                made.add(target.parent)
+            _copy(archive, member, target)
         if not seen:
             raise UserError(f"{file}: is empty; `matrix export` makes such a file")
     _check_mark(file, place / MARK)
@@ -99,7 +108,6 @@ def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> None
     """
     content = archive.extractfile(member)
     assert content is not None
-    file.parent.mkdir(parents=True, exist_ok=True)
     with content, file.open("xb") as target:
         shutil.copyfileobj(content, target, LARGEST_READ)
 

@@ -42,8 +42,9 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """Return the text with them replaced, and any other absolute path too. A second pass changes nothing."""
-        for place in sorted(self.own, key=len, reverse=True):
-            text = _without(text, place, self.own[place])
+        if "/" in text:
+            for place in sorted(self.own, key=len, reverse=True):
+                text = _without(text, place, self.own[place])
         return (self._shared or self)._replaced(text)
 
     def of_run(self, own: Mapping[str, str], words: Mapping[str, str]) -> "Scrubber":
@@ -56,12 +57,19 @@ class Scrubber:
     def _replaced(self, text: str) -> str:
         known = self._known.get(text)
         if known is None:
-            known = self._pattern.sub(self._instead, text)
-            if KERNEL in known:
-                known = JOURNAL_LINE.sub(rf"\1 {HOST} ", known)
+            # Most texts have no name in them, and the longest are such.
+            known = _without_host(text if self._has_no_name(text) else self._pattern.sub(self._instead, text))
             if len(text) <= LONGEST_KNOWN and len(self._known) < MOST_KNOWN:
                 self._known[text] = known
         return known
+
+    def _has_no_name(self, text: str) -> bool:
+        """Return whether none of the words or places can be in a text: False where that takes a closer look."""
+        # Beyond ASCII a letter has several that are equal to it.
+        if "/" in text or not text.isascii():
+            return False
+        lower = text.lower()
+        return not any(word in lower for word in self._words)
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with every string replaced in the same way, keys included."""
@@ -96,6 +104,11 @@ class Scrubber:
 
     def _instead_of_word(self, found: re.Match[str]) -> str:
         return self._words[found["word"].lower()]
+
+
+def _without_host(text: str) -> str:
+    """Return a text without the name of the host in lines of its journal."""
+    return JOURNAL_LINE.sub(rf"\1 {HOST} ", text) if KERNEL in text else text
 
 
 def _any_of(texts: Collection[str]) -> str:

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -40,6 +39,7 @@ NAMES = (
 OF_APP = (WorkFolder.RESULT, WorkFolder.REFERENCE, WorkFolder.STACKS, WorkFolder.PROGRESS)
 IN_WORK = rf"(?:{RunFolder.WORK}/)?(?:{'|'.join(map(regex_of, OF_APP))})"
 IN_FAILURE = rf"{RunFolder.FAILURE}/[\w-]+\.(?:txt|json)"
+FOLDERS = frozenset({RunFolder.FAILURE, RunFolder.KEPT, RunFolder.WORK})
 SHARED = re.compile("|".join([*map(regex_of, NAMES), IN_WORK, IN_FAILURE]))
 # Other lines of the kernel log are about networks, disks and other people's programs.
 OF_GPUS_AND_MEMORY = re.compile(
@@ -80,10 +80,15 @@ def content_hash(files: Mapping[str, bytes]) -> str:
 
 def _evidence(folder: RunFolder) -> list[str]:
     """Return the names of the files that are exported. Links are left out: they may lead anywhere."""
-    tree, found = UntrustedTree(folder.path), []
-    for place in ("", RunFolder.FAILURE, PurePosixPath(RunFolder.KEPT_RESULT).parent, RunFolder.WORK):
+    tree = UntrustedTree(folder.path)
+    try:
+        inner = tree.entries()
+    except (FileNotFoundError, NotAFileError):
+        return []
+    found = [entry.name for entry in inner if entry.is_file]
+    for place in (entry.name for entry in inner if entry.is_folder and entry.name in FOLDERS):
         with suppress(FileNotFoundError, NotAFileError):
-            found += [(PurePosixPath(place) / entry.name).as_posix() for entry in tree.entries(place) if entry.is_file]
+            found += [f"{place}/{entry.name}" for entry in tree.entries(place) if entry.is_file]
     return sorted(name for name in found if SHARED.fullmatch(name))
 
 

@@ -18,6 +18,11 @@ BEYOND = {
     "just too small": (str(-LARGEST_INTEGER - 1), "a number is too large"),
     "a float": ("1e40", "a number is too large"),
     "deep": ("[" * MOST_LEVELS + "]" * MOST_LEVELS, "it is nested more than 32 levels deep"),
+    "deep, beside texts that look like the ends of it": (
+        '["]]]]", ' * MOST_LEVELS + '"}"' + "]" * MOST_LEVELS,
+        "it is nested more than 32 levels deep",
+    ),
+    "a number behind a text that ends in a backslash": (r'["\\", ' + "9" * 400 + "]", "a number is too large"),
     "deep by turns": ('[{"a":' * 20 + "1" + "}]" * 20, "it is nested more than 32 levels deep"),
 }
 
@@ -28,7 +33,7 @@ def test_beyond(value: str, problem: str) -> None:
     excess = beyond_bounds(content)
     assert excess is not None
     assert excess.problem == problem
-    assert excess.place in (("a", 2, "b"), ())
+    assert excess.place in (("a", 2, "b"), ("a", 2, "b", 1), ())
     with pytest.raises(ValueError, match=problem):
         load_json(content)
     with pytest.raises(ValidationError, match=problem):

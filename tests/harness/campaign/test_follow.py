@@ -9,7 +9,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign import follow
 from harness.campaign.bench import Bench
-from harness.campaign.dispatch import Closing, JobSeen, RunRequest
+from harness.campaign.dispatch import Closing, Dispatcher, JobSeen, RunRequest
 from harness.campaign.display import QuietDisplay
 from harness.campaign.follow import Follower
 from harness.campaign.plan import PendingRun, PlannedRun
@@ -54,6 +54,9 @@ class Scripted:
 
     def cancel(self, run_ids: Collection[str]) -> None:
         self.cancelled += run_ids
+
+    def only(self, node: str) -> Dispatcher:
+        raise NotImplementedError(node)
 
     def avoid(self, node: str) -> None:
         self.avoided.append(node)
@@ -161,18 +164,41 @@ def test_a_job_that_would_wait_for_ever_is_cancelled(results: Results, host: Hos
     assert scheduler.cancelled == ["r1"]
 
 
-def test_what_was_submitted_since_the_last_look_is_cancelled_where_it_waits(
-    results: Results, host: HostFacts, matrix: Matrix
+class Person(QuietDisplay):
+    """Answers yes."""
+
+    def agrees(self, question: str) -> bool:
+        assert question == "1 jobs that waited are cancelled, 1 run. Cancel those, too?"
+        return True
+
+
+@pytest.mark.parametrize(
+    ("display", "name", "left", "cancelled"),
+    [
+        (QuietDisplay(), "SIGINT", 1, ["r2"]),
+        (Person(), "SIGINT", 0, ["r2", "r1"]),
+        # The terminal was closed: nobody can answer.
+        (Person(), "SIGHUP", 1, ["r2"]),
+    ],
+)
+def test_what_waits_is_cancelled_though_it_was_submitted_since_the_last_look_and_what_runs_where_that_is_wanted(
+    display: QuietDisplay,
+    name: str,
+    left: int,
+    cancelled: list[str],
+    results: Results,
+    host: HostFacts,
+    matrix: Matrix,
 ) -> None:
     scheduler = Scripted(host, [dict, lambda: {"r1": JobSeen("runs"), "r2": JobSeen("waits")}])
     bench = Bench(results, ProcessExecutor(), host, (), dispatcher=scheduler)
-    follower = Follower(bench, scheduler, QuietDisplay(), "c1")
+    follower = Follower(bench, scheduler, display, "c1")
     planned = PlannedRun(matrix.cells["cpu-plain"], 1)
     follower.follow([PendingRun(planned, name) for name in ("r1", "r2")], matrix.workloads["quick"])
     follower._look()
     follower._submit()
-    assert follower.cancel_waiting() == 1
-    assert scheduler.cancelled == ["r2"]
+    assert follower.interrupted(name) == left
+    assert scheduler.cancelled == cancelled
 
 
 def test_a_node_with_an_unhealthy_gpu_gets_no_more_runs(

@@ -10,7 +10,7 @@ from harness.base.storage import write_durably
 from harness.cli.main import cli
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
+from harness.evidence.run_files import Record, Scheduled
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move
@@ -140,3 +140,19 @@ def test_what_a_host_showed_before_it_changed_is_stale_at_once(
     shown = " ".join(CliRunner().invoke(cli, words).output.split())
     assert "cpu-plain seen (stale)" in shown
     assert "before this host changed are stale: VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW, pcie_aspm" in shown
+
+
+def test_a_node_that_does_it_is_named(tmp_path: Path, make_record: Callable[..., Record]) -> None:
+    results = Results(tmp_path)
+    for node, outcome, count in (("n1", "completed", 12), ("n2", "failed", 4)):
+        for number in range(count):
+            on = Scheduled(scheduler="slurm", job=str(number), node=node)
+            keep(results, make_record(f"{node}-{number}", outcome, scheduled=on))
+    words = ["--results", str(results.folder), "status"]
+    said = "n2 does it: 4 of its 4 runs failed, and 0 of 12 on the others of its kind"
+    assert said in CliRunner().invoke(cli, words).output
+    table = status(results, "--nodes")
+    assert "12 of 12" in table
+    assert "fails more often than the others" in table
+    nodes = json.loads(status(results, "--nodes", "--json"))["nodes"]
+    assert [(one["node"], one["runs"], one["failures"]) for one in nodes] == [("n1", 12, 0), ("n2", 4, 4)]

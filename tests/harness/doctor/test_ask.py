@@ -157,3 +157,22 @@ def test_the_speed_of_a_disk_and_nothing_left_behind(tmp_path: Path) -> None:
     assert (measure_write_speed(tmp_path) or 0) > 0
     assert list(tmp_path.iterdir()) == []
     assert measure_write_speed(tmp_path / "missing") is None
+
+
+def test_a_hook_of_slurm_counts_where_it_runs_this_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Read
+) -> None:
+    hook = tmp_path / "epilog"
+    hook.write_text("#!/bin/sh\nexec /shared/matrix/.venv/bin/matrix --results /shared/results slurm-epilog\n")
+    hook.chmod(0o755)
+    told = f"Configuration data\nEpilog[0]               = {hook}\nEpilogMsgTime = 2000 usec\nProlog = (null)\n"
+    for name in ("sbatch", "squeue", "scancel", "sinfo"):
+        (tmp_path / name).symlink_to("/bin/true")
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\ncat <<'END'\n{told}END\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    hooks = asking.ask_slurm()
+    assert [(one.name, one.ours) for one in hooks] == [("Prolog", None), ("Epilog", str(hook))]
+    machine = replace(read(trees.none(tmp_path / "root").root), slurm_hooks=hooks)
+    found = [one for one in examine(machine) if one.check == "slurm-hooks"]
+    assert [(one.level, one.fix) for one in found] == [("warning", ".venv/bin/matrix slurm-prolog"), ("ok", None)]

@@ -85,9 +85,10 @@ def test_what_is_refused_is_an_error_and_silence_is_not(programs: Path) -> None:
     write(programs, "sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
     with pytest.raises(UserError, match="Invalid account"):
         submit(programs / "script")
-    write(programs, "sbatch", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
-    with pytest.raises(SlurmSilentError):
-        submit(programs / "script")
+    for silent in ("Unable to contact slurm controller (connect failure)", "slurm_load_jobs error: Broken pipe"):
+        write(programs, "sbatch", f"echo '{silent}' >&2; exit 1")
+        with pytest.raises(SlurmSilentError):
+            submit(programs / "script")
     write(programs, "sbatch", "echo '12;lab'")
     assert submit(programs / "script") == "12"
 

@@ -38,6 +38,8 @@ SCRUBBER = Scrubber(
         ("alice_model of malice", "<user>_model of malice"),
         ("[10.1.2.3]:29500, not 110.1.2.3", "[<host>]:29500, not 110.1.2.3"),
         ("root is everywhere", "root is everywhere"),
+        ("nothing of ours, é", "nothing of ours, é"),
+        ("Alice, é", "<user>, é"),
         (
             "2026-11-21T20:43:08.123456+0000 somebody kernel: amdgpu 0000:03:00.0: GPU reset",
             "2026-11-21T20:43:08.123456+0000 <host> kernel: amdgpu 0000:03:00.0: GPU reset",

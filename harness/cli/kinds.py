@@ -1,0 +1,99 @@
+"""A campaign on a cluster with several host kinds: one command for each kind, side by side, as evidence is by kind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO
+
+from harness.base.interrupts import INTERRUPTED, interruptible
+from harness.cli.shared import Settings, print_json, typed_words
+from harness.screen.terminal import echo
+
+KIND = "--kind"
+LOOK_SECONDS = 1.0
+
+
+def run_each_kind(settings: Settings, kinds: Mapping[str, Sequence[str]], *, as_json: bool) -> int:
+    """Run the command that was typed for each kind, whose nodes are given; return the exit status.
+
+    What each says is shown with its nodes before it. Ctrl-C is passed on to all of them.
+    """
+    words = (sys.executable, "-P", "-m", "harness", *settings.invocation.options, *typed_words())
+    started = {kind: _start((*words, KIND, kind)) for kind in kinds}
+    told: dict[str, list[str]] = {kind: [] for kind in kinds}
+    readers = []
+    for kind, process in started.items():
+        for stream, kept in ((process.stdout, told[kind] if as_json else None), (process.stderr, None)):
+            assert stream is not None
+            readers.append(threading.Thread(target=_show, args=(stream, ",".join(kinds[kind]), kept)))
+    for reader in readers:
+        reader.start()
+    interrupted = False
+    with interruptible():
+        try:
+            _wait(started.values())
+        except KeyboardInterrupt as signalled:
+            interrupted = True
+            name = str(signalled)
+            for process in started.values():
+                process.send_signal(signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT)
+            _wait(started.values())
+    for reader in readers:
+        reader.join()
+    if as_json:
+        parts = [
+            {"kind": kind, "nodes": list(nodes), "campaign": _value("".join(told[kind]))}
+            for kind, nodes in kinds.items()
+        ]
+        print_json({"kinds": parts})
+    return INTERRUPTED if interrupted else max(process.returncode for process in started.values())
+
+
+def end_with_starter() -> None:
+    """End this command in order when the one that started it is gone: the same command starts it again."""
+    starter = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == starter:
+            time.sleep(LOOK_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _start(words: Sequence[str]) -> subprocess.Popen[str]:
+    # In a group of its own: Ctrl-C reaches it once, through this process.
+    return subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=0,
+    )
+
+
+def _wait(processes: Iterable[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        process.wait()
+
+
+def _show(stream: IO[str], nodes: str, kept: list[str] | None) -> None:
+    for line in stream:
+        if kept is None:
+            echo(f"{nodes}: {line.rstrip()}", err=True)
+        else:
+            kept.append(line)
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

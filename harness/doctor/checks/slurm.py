@@ -1,0 +1,26 @@
+"""The hooks of Slurm on its nodes."""
+
+from collections.abc import Iterator
+
+from harness.doctor.finding import Finding, ok, warning
+from harness.doctor.machine import Machine
+
+INSTALL = ".venv/bin/matrix slurm-prolog"
+WITHOUT = {
+    "Prolog": "a node with an unhealthy GPU takes job after job, which all fail",
+    "Epilog": "what a cancelled job leaves, containers too, keeps its memory and its GPU",
+}
+
+
+def slurm_hooks(machine: Machine) -> Iterator[Finding]:
+    """Prolog and Epilog of Slurm, where this host has it: are they those that `matrix slurm-prolog` prints."""
+    for hook in machine.slurm_hooks:
+        if hook.ours:
+            yield ok(f"Slurm's {hook.name} is {hook.ours}")
+        else:
+            set_to = ", ".join(hook.programs) or "not set"
+            yield warning(
+                f"Slurm's {hook.name} is {set_to}, which runs no `matrix slurm-{hook.name.lower()}` on this host",
+                WITHOUT[hook.name],
+                INSTALL,
+            )

@@ -1,0 +1,44 @@
+"""Ctrl-C on a terminal: what waits is cancelled, and a person is asked about what runs."""
+
+import os
+import pty
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from harness.rehearsal.stand_in_app import SLOW
+from tests.slurm.cluster import Cluster
+from tests.slurm.test_slurm import Campaign, left_of, wait
+
+QUESTION = b"Cancel those, too?"
+
+
+def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cluster, place: Path) -> None:
+    (place / SLOW).write_text("100")
+    campaign = Campaign(place, 6)
+    keyboard, terminal = pty.openpty()
+    process = subprocess.Popen(
+        campaign.command, cwd=place, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+    )
+    os.close(terminal)
+    # What is shown is read, or it would wait for that.
+    os.set_blocking(keyboard, False)
+    shown = bytearray()
+
+    def showed(text: bytes) -> bool:
+        with suppress(OSError):
+            shown.extend(os.read(keyboard, 1 << 16))
+        return text in shown
+
+    wait(lambda: not showed(b"never shown") and len(campaign.running()) == 4)
+    process.send_signal(2)
+    wait(lambda: showed(QUESTION))
+    assert slurm.ask("squeue", "--noheader", "--states=PENDING", "--partition=gpus") == ""
+    assert len(campaign.running()) == 4
+    os.write(keyboard, b"y\n")
+    wait(lambda: not showed(b"never shown") and process.poll() is not None)
+    os.close(keyboard)
+    assert process.returncode == 130
+    wait(lambda: slurm.ask("squeue", "--noheader", "--partition=gpus") == "")
+    assert left_of(place) == []
+    assert {record.outcome for record in campaign.results.records()} <= {"interrupted"}

@@ -1,0 +1,83 @@
+"""The hooks as they are printed, run by a real slurmd: what they end, and what they drain a node for."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.base.paths import CHECKOUT
+from harness.doctor.ask import ask_slurm
+from harness.evidence.health_log import append_steps
+from harness.evidence.host_changes import host_of
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep
+from harness.rehearsal.stand_in_app import SLOW
+from tests.slurm.cluster import Cluster, cluster
+from tests.slurm.test_slurm import Campaign, check, left_of, node_of, wait
+
+MATRIX = Path(sys.executable).parent / "matrix"
+
+
+def installed(place: Path) -> str:
+    """Install the hooks as the command prints it, but in this folder; return the lines for slurm.conf."""
+    words = [str(MATRIX), "--results", str(place / "results"), "slurm-prolog"]
+    told = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    told = told.replace("/etc/slurm/", f"{place}/")
+    scripts, _, lines = told.partition("# In slurm.conf")
+    subprocess.run(["sh", "-e"], input=scripts, text=True, check=True)
+    return "\n".join(re.findall(r"^(?:Prolog|Epilog)=.*$", lines, re.MULTILINE))
+
+
+def note_unhealthy(results: Results) -> None:
+    """Note what a probe after a failure notes of a GPU that hangs."""
+    host = host_of(results, Path("/"))
+    step = HealthStep(
+        machine=host.machine,
+        boot_id=host.boot_id,
+        run_id="r1",
+        environment="e" * 64,
+        when="after-failure",
+        check="probe",
+        gpu=0,
+        good=False,
+        detail="hung",
+        at=time.time(),
+        seconds=1.0,
+    )
+    append_steps(results, [step])
+
+
+def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    results = Results(place / "results")
+    lines = installed(place)
+    with cluster(tmp_path_factory.mktemp("hooked"), 2, more=lines) as hooked, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", hooked.environment["SLURM_CONF"])
+        assert [(one.name, one.ours) for one in ask_slurm()] == [
+            ("Prolog", f"{place}/rocm-matrix-prolog"),
+            ("Epilog", f"{place}/rocm-matrix-epilog"),
+        ]
+        (place / SLOW).write_text("100")
+        campaign = Campaign(place, 4, environment=hooked.environment)
+        campaign.start()
+        wait(lambda: len(campaign.running()) == 2)
+        wait(lambda: len(left_of(place)) >= 2)
+        assert campaign.process
+        campaign.process.send_signal(signal.SIGSTOP)
+        victim, other = campaign.running()
+        os.kill(victim.owner_pid, signal.SIGKILL)
+        wait(lambda: not [one for one in left_of(place) if victim.run_id in str(one.environ())], 30)
+        assert not results.has_record(victim.run_id)
+        (place / SLOW).write_text("0.1")
+        note_unhealthy(results)
+        hooked.ask("scancel", f"--nodelist={node_of(other)}")
+        campaign.process.send_signal(signal.SIGCONT)
+        assert campaign.finish() == 0, (place / "said.txt").read_text()
+        check(campaign, {record.intent.run_id: record for record in results.records()})
+        states = hooked.ask("sinfo", "--noheader", "--Node", "--partition=gpus", "--format=%t %E").split("\n")
+        assert sorted(states) == ["drain Prolog error", "idle none"]
+        assert left_of(place) == []
