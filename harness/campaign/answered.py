@@ -1,9 +1,9 @@
 """The cell that the last campaign's conclusion names, remembered for a machine in its results folder."""
 
-import json
 from pathlib import Path
 
-from harness.base.storage import write_json
+from harness.base.json_bounds import load_json
+from harness.base.storage import read_regular, write_json
 from harness.evidence.records import Results
 from harness.evidence.verdicts.recommend import NamedCell
 
@@ -16,7 +16,7 @@ def remember_answer(results: Results, machine: str, named: NamedCell | None) -> 
 def last_answer(results: Results, machine: str) -> NamedCell | None:
     """Return it; None where no campaign was concluded, or its conclusion names no cell."""
     try:
-        named = json.loads(_file(results, machine).read_bytes())["named"]
+        named = load_json(read_regular(_file(results, machine)))["named"]
         return NamedCell(str(named["cell"]), str(named["strategy"])) if named else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
