@@ -1,10 +1,11 @@
 """The answer of the last campaign of a machine, remembered in its results folder."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.base.storage import write_json
+from harness.base.json_bounds import load_json
+from harness.base.storage import read_regular, write_json
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts.recommend import NamedCell
@@ -38,14 +39,20 @@ def last_answer(results: Results, machine: str) -> LastAnswer:
     Once another run was made, the sentence and the command are those of the past, and left out.
     """
     try:
-        values = json.loads(_file(results, machine).read_bytes())
-        named = NamedCell(**values["named"]) if values["named"] else None
+        values = load_json(read_regular(_file(results, machine)))
+        named = NamedCell(*_texts(values["named"], "cell", "strategy")) if values["named"] else None
         if values.get("newest_run") != _newest_run(results) or "sentence" not in values:
             return LastAnswer(named)
-        following = values["next_command"]
-        return LastAnswer(named, values["sentence"], NextCommand(**following) if following else None)
+        sentence, following = values["sentence"], values["next_command"]
+        next_command = NextCommand(*_texts(following, "command", "why")) if following else None
+        return LastAnswer(named, None if sentence is None else str(sentence), next_command)
     except (OSError, ValueError, KeyError, TypeError):
         return LastAnswer()
+
+
+def _texts(values: dict[str, Any], *names: str) -> list[str]:
+    """Return them as texts, whatever stands there."""
+    return [str(values[name]) for name in names]
 
 
 def _newest_run(results: Results) -> str | None:

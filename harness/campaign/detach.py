@@ -43,7 +43,8 @@ def detach(command: Sequence[str], log: Path) -> Detached:
 def unit_words(command: Sequence[str], folder: Path, log: Path, name: str) -> list[str]:
     """Return the words that start a command as a unit; stopping the unit is Ctrl-C to it."""
     passed = [key for key in os.environ if key in PASSED_ON or key.startswith(OWN_PREFIX)]
-    properties = ("KillSignal=SIGINT", f"StandardOutput=append:{log}", f"StandardError=append:{log}")
+    # The signal is for the command alone: it ends what it runs in order, and records it.
+    properties = ("KillMode=mixed", "KillSignal=SIGINT", f"StandardOutput=append:{log}", f"StandardError=append:{log}")
     options = [*(f"--property={one}" for one in properties), *(f"--setenv={key}" for key in sorted(passed))]
     return [
         "systemd-run", "--user", "--quiet", "--collect", f"--unit={name}", f"--working-directory={folder}", *options,

@@ -38,10 +38,13 @@ def explain_run(
     rocm: str | None,
     torch: str | None,
     presets: Collection[Preset] = (),
+    *,
+    own_program: bool = False,
 ) -> Explanation:
     """Explain why a run did not complete, from its folder. Unreadable files are left out; the class may be `unknown`.
 
     `presets` are those that may be named as remedies (empty: all that signatures name), except those already in effect.
+    `own_program`: the user's own ran in place of the app.
     """
     refused = (
         scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()
@@ -56,7 +59,7 @@ def explain_run(
     log = _scan_file(folder, RunFolder.LOG, rocm, torch)
     kernel = _scan_file(folder, RunFolder.KERNEL_LOG, rocm, torch, of_run)
     stack = stuck_at(folder, _last_phase(folder)) if outcome.name == "hung" else None
-    facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)))
+    facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=own_program)
     explanation = diagnose(log, kernel, facts, _usable(presets, folder))
     without = sorted({gpu.gfx for gpu in host.gpus} - WHEEL_TARGETS)
     if explanation.class_ == "missing-arch" and without:

@@ -27,6 +27,8 @@ ASK_THE_KERNEL = (
 """The remedy for a log that names no known failure, where the kernel's log was not given."""
 
 # After a reset everything on the GPU is lost: errors that a process reports afterwards only follow from it.
+# By which the app tells that it found no device, no finite numbers, or wrong ones.
+APP_STATUSES = (3, 4, 5)
 _UNHEALTHY_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
 # The classes of errors that other processes log after the kernel killed one.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
@@ -44,12 +46,14 @@ class Facts:
     """The facts of a run besides its logs.
 
     `stack`: where it stalled. `memory_limit`: the lines that say that the container met its memory limit.
+    `own_program`: the user's own ran, whose exit statuses mean what it means by them.
     """
 
     outcome: Outcome | None = None
     exits: Mapping[str, Exit] = field(default_factory=dict)
     stack: Hit | None = None
     memory_limit: tuple[Line, ...] = ()
+    own_program: bool = False
 
     @property
     def words(self) -> Iterator[str]:
@@ -58,7 +62,9 @@ class Facts:
             yield f"outcome {self.outcome.name}, diagnosis {self.outcome.diagnosis}"
         if self.memory_limit:
             yield "OOMKilled"
-        yield from (f"{phase}: {exit_in_words(exit_)}" for phase, exit_ in self.exits.items() if not exit_.ok)
+        for phase, exit_ in self.exits.items():
+            if not exit_.ok and not (self.own_program and exit_.code in APP_STATUSES):
+                yield f"{phase}: {exit_in_words(exit_)}"
 
 
 def exit_in_words(exit_: Exit) -> str:

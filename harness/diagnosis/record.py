@@ -27,7 +27,8 @@ def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset
     # A record of another version may have a diagnosis that is unknown here.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
     exits = dict(_exits(record))
-    found = explain_run(folder, outcome, exits, intent.host, intent.rocm, intent.torch, presets)
+    own = intent.program is not None
+    found = explain_run(folder, outcome, exits, intent.host, intent.rocm, intent.torch, presets, own_program=own)
     return found if found.rule or not record.explanation else record.explanation
 
 

@@ -17,7 +17,7 @@ from harness.base.paths import ENVIRONMENTS
 from harness.base.storage import json_hash, locked
 from harness.base.tree_removal import remove_below
 from harness.environments.environment import STAMP
-from harness.environments.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS
+from harness.environments.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, tag_of
 from harness.environments.in_use import alone_with
 from harness.environments.own_images import own_ids
 from harness.environments.programs import PROGRAMS, remove_copy
@@ -35,7 +35,7 @@ class Made:
     """An environment or what a program takes (by its folder), or an image (by its id). `kept`: why it is not removed.
 
     `bytes` are those that nothing else holds; of an image all of it, though images of the same `runtime` (what is below
-    the app and the preset) share nearly all.
+    the app and the preset) share nearly all. `tags`: those that builds gave it.
     """
 
     kind: str
@@ -44,6 +44,7 @@ class Made:
     bytes: int
     kept: str | None = None
     runtime: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS, programs: Path = PROGRAMS) -> list[Made]:
@@ -108,13 +109,12 @@ def _images(engine: Engine) -> Iterator[Made]:
     # The newest first: some engines remove none that another was made from.
     for image in sorted(found, key=lambda image: int(image.get("Created", 0)), reverse=True):
         tags = [tag for tag in image.get("RepoTags") or () if tag != "<none>:<none>"]
-        others = [tag for tag in tags if not _is_of_a_build(tag)]
+        others = [tag for tag in tags if not _is_of_a_build(tag, image.get("Labels") or {})]
         remote = [one for one in image.get("RepoDigests") or () if one.partition("@")[0] not in (*LOCAL, "<none>")]
         kept = f"it is tagged {others[0]}" if others else f"it is {remote[0]} of a registry" if remote else None
         kept = kept if image["Id"] in own else OF_ANOTHER
-        yield Made(
-            "image", tags[0] if tags else image["Id"][:19], image["Id"], int(image["Size"]), kept, _runtime(image)
-        )
+        name = tags[0] if tags else image["Id"][:19]
+        yield Made("image", name, image["Id"], int(image["Size"]), kept, _runtime(image), tuple(tags))
 
 
 def _runtime(image: Mapping[str, Any]) -> str:
@@ -123,16 +123,25 @@ def _runtime(image: Mapping[str, Any]) -> str:
     return json_hash([labels.get(f"{PREFIX}.{part}") for part in ("stack", *IDENTITY) if part != "app"])
 
 
-def _is_of_a_build(tag: str) -> bool:
+def _is_of_a_build(tag: str, labels: Mapping[str, str]) -> bool:
     """Return whether a tag is the one that each build gives: any other one was given by a promotion or by a person."""
     name, _, word = tag.rpartition(":")
-    return name in LOCAL and not (name == CELLS and word.startswith("known-good"))
+    if name != CELLS:
+        return name in LOCAL and word.startswith(f"{labels.get(f'{PREFIX}.stack')}-")
+    # With the GPU targets, where it has code for those alone.
+    cell, targets = labels.get(f"{PREFIX}.cell", ""), labels.get(f"{PREFIX}.targets", "")
+    named = "-".join(filter(None, (cell, targets)))
+    return bool(cell) and tag == tag_of(named)
 
 
 def _remove_image(one: Made, engine: Engine | None) -> str | None:
     if engine is None:
         return "no Docker engine answers"
     try:
+        now = engine.client.api.inspect_image(one.place).get("RepoTags") or ()
+        if given := sorted({*now} - {*one.tags}):
+            # By its id it goes with all its tags of one repository.
+            return f"it is tagged {given[0]} now"
         engine.client.api.remove_image(one.place, force=False)
     except ENGINE_ERRORS as error:
         return explain(error)

@@ -116,7 +116,11 @@ def tag_name(cell: Cell) -> str:
 
 def cell_tag(cell: Cell) -> str:
     """The tag of a cell's image. A cell made for a comparison can have a name that no tag may have."""
-    name = tag_name(cell)
+    return tag_of(tag_name(cell))
+
+
+def tag_of(name: str) -> str:
+    """The tag of a cell's image by its id and targets."""
     if re.fullmatch(TAG, name):
         return f"{CELLS}:{name}"
     return f"{CELLS}:{re.sub('[^A-Za-z0-9_.-]', '_', name)[:100]}-{json_hash(name)[:SHORT]}"

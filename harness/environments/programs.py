@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.paths import CACHE
 from harness.base.storage import file_hash, json_hash
-from harness.matrix.programs import SOURCE, Program, Taken
+from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, Taken, linear_pattern
 
 PROGRAMS = CACHE / "programs"
 # What tools make beside a source, and no program needs.
@@ -26,6 +26,10 @@ def take_program(program: Program, where: str) -> Program:
     Raises:
         UserError: when something of it is not there, cannot be read, or is too much.
     """
+    if program.progress not in (STDOUT, LINES) and linear_pattern(program.progress) is None:
+        raise UserError(
+            f"{where}: progress: {program.progress!r} looks around or back, or repeats too often; leave that out"
+        )
     source = Path(program.source)
     if not source.is_dir():
         raise UserError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.base.paths import state_folder
+from harness.base.storage import read_regular
 from harness.host.fingerprint import REAL_ROOT, machine_of
 
 NAME = "records.db"
@@ -53,7 +54,7 @@ def _remove_abandoned(place: Path) -> None:
     """Remove the indexes of results folders that are gone; those of a folder that is not mounted are made again."""
     for owner in place.glob(f"*/{OWNER}"):
         with suppress(OSError):
-            if not Path(os.fsdecode(owner.read_bytes())).exists():
+            if not Path(os.fsdecode(read_regular(owner))).exists():
                 shutil.rmtree(owner.parent)
 
 

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from harness.base.storage import open_regular
+
 LAST_BYTES = 1 << 16
 # Its own errors begin with it.
 APP_ERROR = "vpoc: "
@@ -14,7 +16,7 @@ def last_line(log: Path, prefix: str = "") -> str:
     Where lines begin with the prefix, the last of these: what a container writes to its two outputs comes in any order.
     """
     try:
-        with log.open("rb") as stream:
+        with open_regular(log) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(size - LAST_BYTES, 0))
             lines = stream.read(LAST_BYTES).decode("utf-8", "replace").split("\n")

@@ -13,11 +13,14 @@ from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Memory, Phase, Progress
 from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE
 from harness.evidence.run_folder import RunFolder
-from harness.matrix.programs import LINES, STDOUT, Program
+from harness.evidence.work_folder import LARGEST
+from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
 
 # Progress bars go back to the beginning of their line.
 ENDS = re.compile(rb"[\r\n]")
 MOST_STEPS = 2**53
+# A hole in a file has any size.
+MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE
 NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
 
 
@@ -32,7 +35,7 @@ class ProgramProgress:
         self._tree = tree
         self._file = file
         self._form = form
-        self._pattern = None if form in (STDOUT, LINES) else re.compile(form)
+        self._pattern = None if form in (STDOUT, LINES) else linear_pattern(form)
         self._offset = 0
         self._skipping = False
         self.advances = 0
@@ -134,13 +137,14 @@ def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
 
 
 def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
-    """Return the whole progress of a run which has ended."""
+    """Return the whole progress of a run which has ended, as far as a file of that size tells."""
     told = progress_of(folder, program)
-    while True:
+    for _ in range(MOST_LOOKS):
         deque(told.new(), maxlen=0)
         if not told.behind:
             told.end()
-            return told
+            break
+    return told
 
 
 def _object(line: str) -> Mapping[str, Any]:

@@ -398,7 +398,7 @@ class RunFolder:
     def _kept_twice(self) -> list[str]:
         """Return the names of the models in the work folder of which there is a verified copy."""
         try:
-            result = Result.parse(self.named(self.KEPT_RESULT).read_bytes())
+            result = Result.parse(read_regular(self.named(self.KEPT_RESULT), LARGEST["result"]))
         except (OSError, ValidationError):
             return []
         files = [(PurePath(one.model.file).name, number) for number, one in enumerate(result.trainings, 1)]

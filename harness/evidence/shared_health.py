@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.base.json_lines import read_json_lines
 from harness.base.paths import state_folder
+from harness.base.storage import open_regular
 from harness.evidence.run_files import HealthStep
 
 FOLDER = "health"
@@ -27,11 +28,8 @@ def share_step(step: HealthStep) -> None:
             if other != file:
                 other.unlink(missing_ok=True)
         # One write of a line, so that no lock is needed; what a crash tears is passed over.
-        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, step.model_dump_json(by_alias=True).encode() + b"\n")
-        finally:
-            os.close(descriptor)
+        with open_regular(file, adding=True) as stream:
+            os.write(stream.fileno(), step.model_dump_json(by_alias=True).encode() + b"\n")
 
 
 def shared_steps(machine: str, boot_id: str) -> Iterator[HealthStep]:

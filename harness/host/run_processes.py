@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ KILLED_SECONDS = 10.0
 STATES = {"T": "stopped (state T)", "t": "stopped by a tracer (state t)", "D": "in an uninterruptible wait (state D)"}
 COMMAND_WIDTH = 200
 NAMED, NAMED_WIDTH = 5, 60
+# Whatever a process says it is: none has a number of more digits.
+_RANK = re.compile(r"[0-9]{1,6}")
 FLEETING, FLEETING_SECONDS = "one that is a new one all the time", 0.1
 
 
@@ -188,7 +191,7 @@ def _look(process: psutil.Process) -> RunProcess | None:
             pid=process.pid,
             inner_pid=int(status.get("NSpid", str(process.pid)).split()[-1]),
             started=process.create_time(),
-            rank=int(rank) if rank.isdigit() else None,
+            rank=int(rank) if _RANK.fullmatch(rank) else None,
             state=status["State"][:1],
             waits_in=_waits_in(process.pid),
             cpu_seconds=times.user + times.system,

@@ -50,6 +50,22 @@ def _pattern(progress: str) -> str:
     return progress
 
 
+def linear_pattern(progress: str) -> Any:
+    """Return a regular expression that takes time in proportion to a line, whatever is in it; None where none can.
+
+    Python's own takes exponential time for some: a line of forty characters would keep the harness from watching.
+    """
+    # Most commands need none.
+    import re2  # noqa: PLC0415
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(progress, options)
+    except re2.error:
+        return None
+
+
 def _of_different_names(data: tuple[str, ...]) -> tuple[str, ...]:
     names = [Path(place).name for place in data]
     for name in names:

@@ -300,7 +300,13 @@ def _conclude(
                 with notes.tolerated("explaining it"):
                     intent = spec.intent
                     explanation = explain_run(
-                        spec.folder, outcome, evidence.exits, intent.host, intent.rocm, intent.torch
+                        spec.folder,
+                        outcome,
+                        evidence.exits,
+                        intent.host,
+                        intent.rocm,
+                        intent.torch,
+                        own_program=intent.program is not None,
                     )
         except KeyboardInterrupt as caught:
             # A probe that had just been started, and that nobody has noted yet.

@@ -9,7 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.storage import make_folder_durably, write_durably
+from harness.base.json_bounds import load_json
+from harness.base.storage import make_folder_durably, read_regular, write_durably
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
@@ -174,6 +175,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     with suppress(FileNotFoundError):
-        for line in file.read_text(encoding="utf-8").splitlines():
+        for line in read_regular(file).splitlines():
             with suppress(ValueError):
-                yield json.loads(line)
+                if isinstance(told := load_json(line), dict):
+                    yield told

@@ -15,6 +15,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import LARGEST, WorkFolder
 from harness.matrix.programs import STDOUT, Program
+from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.fallbacks import Attempt, Begin
 from harness.training.state import TrainingState
 
@@ -81,7 +82,8 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
     """
     work, program, replaced = folder.work, record.intent.program, []
     try:
-        names = sorted(one.name for one in written_files(work))
+        # The list of attempts there is the harness's own.
+        names = sorted(one.name for one in written_files(work) if one.name != ATTEMPTS_FILE)
     except (FileNotFoundError, NotAFileError) as error:
         raise UserError(f"{work.program}: {error}; run it again") from None
     checked = {one.file: number for number, one in enumerate(program.produces if program else (), 1)}

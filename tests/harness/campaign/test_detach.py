@@ -63,7 +63,14 @@ def test_a_user_who_lingers_gets_a_unit_that_ends_in_order(tmp_path: Path, tool:
     assert started.stop == f"systemctl --user stop {name}"
     given = words.read_text().splitlines()
     assert given[-4:] == ["--", "matrix", "run", "--yes"]
-    for word in ("--user", "--property=KillSignal=SIGINT", f"--working-directory={Path.cwd()}", "--setenv=PATH"):
+    # Without the mode the signal would also be for what the command runs.
+    for word in (
+        "--user",
+        "--property=KillMode=mixed",
+        "--property=KillSignal=SIGINT",
+        f"--working-directory={Path.cwd()}",
+        "--setenv=PATH",
+    ):
         assert word in given
     assert f"--property=StandardOutput=append:{tmp_path / 'log'}" in given
 

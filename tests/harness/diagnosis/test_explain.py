@@ -35,12 +35,14 @@ def explain(tmp_path: Path, host: HostFacts) -> Callable[..., Explanation]:
         rocm: str | None = None,
         presets: tuple[Preset, ...] = (),
         on: HostFacts = host,
+        own: bool = False,
     ) -> Explanation:
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text, encoding="utf-8")
         ended = Outcome(outcome, diagnosis, "the detail")  # type: ignore[arg-type]
-        return explain_run(RunFolder(tmp_path), ended, {"train": exits[0]} if exits else {}, on, rocm, None, presets)
+        of = {"train": exits[0]} if exits else {}
+        return explain_run(RunFolder(tmp_path), ended, of, on, rocm, None, presets, own_program=own)
 
     return run
 
@@ -352,3 +354,12 @@ def test_without_a_run_a_kill_by_the_kernel_does_not_hide_the_logs_own_error() -
 def test_a_reset_after_a_kill_of_another_process_explains_the_logs_error() -> None:
     killed = "[ 1.0] Out of memory: Killed process 4711 (firefox) total-vm:1kB"
     assert explain_log([ILLEGAL], "train.log", [killed, RING]).class_ == "gpu-reset"
+
+
+@pytest.mark.parametrize(("code", "class_"), [(3, "no-device"), (4, "not-finite"), (5, "wrong-result")])
+def test_a_program_of_the_users_own_does_not_speak_in_statuses_of_the_app(
+    explain: Callable[..., Explanation], code: int, class_: str
+) -> None:
+    assert explain({}, Exit(code)).class_ == class_
+    assert explain({}, Exit(code), own=True).class_ == "unknown"
+    assert explain({}, Exit(127), own=True).class_ == "install"

@@ -20,10 +20,21 @@ from harness.environments.environment import STAMP, ensure_environment
 from harness.environments.in_use import keep_in_place
 from harness.matrix.cells import Cell, Matrix
 
+LABELS = {"vpoc.matrix.stack": "rocm6.3-torch2.9.1"}
 IMAGES: list[dict[str, Any]] = [
-    {"Id": "sha256:1", "RepoTags": ["vpoc-stack:rocm6.3-torch2.9.1-0123"], "Size": 20_000},
-    {"Id": "sha256:2", "RepoTags": ["vpoc:rocm6.3-torch2.9.1-plain"], "Size": 30_000},
-    {"Id": "sha256:3", "RepoTags": ["vpoc:rocm6.3-torch2.9.1-no-p2p", "vpoc:known-good-gfx1100"], "Size": 40_000},
+    {"Id": "sha256:1", "RepoTags": ["vpoc-stack:rocm6.3-torch2.9.1-0123"], "Size": 20_000, "Labels": LABELS},
+    {
+        "Id": "sha256:2",
+        "RepoTags": ["vpoc:rocm6.3-torch2.9.1-plain"],
+        "Size": 30_000,
+        "Labels": {**LABELS, "vpoc.matrix.cell": "rocm6.3-torch2.9.1-plain"},
+    },
+    {
+        "Id": "sha256:3",
+        "RepoTags": ["vpoc:rocm6.3-torch2.9.1-no-p2p", "vpoc:known-good-gfx1100"],
+        "Size": 40_000,
+        "Labels": {**LABELS, "vpoc.matrix.cell": "rocm6.3-torch2.9.1-no-p2p"},
+    },
     {"Id": "sha256:4", "RepoTags": ["registry.example/mine:1"], "Size": 50_000},
     {"Id": "sha256:5", "RepoTags": None, "Size": 60_000},
     {
@@ -31,11 +42,13 @@ IMAGES: list[dict[str, Any]] = [
         "RepoTags": ["vpoc-runtime:rocm6.3-torch2.9.1-4567"],
         "RepoDigests": ["vpoc-runtime@sha256:6"],
         "Size": 70_000,
+        "Labels": LABELS,
     },
     {"Id": "sha256:7", "RepoTags": None, "RepoDigests": ["registry.example/vpoc@sha256:7"], "Size": 80_000},
     {
         "Id": "sha256:8",
         "RepoTags": ["vpoc:rocm6.3-torch2.9.1-no-sdma"],
+        "Labels": {**LABELS, "vpoc.matrix.cell": "rocm6.3-torch2.9.1-no-sdma"},
         "RepoDigests": ["registry.example/vpoc@sha256:8"],
         "Size": 90_000,
     },
@@ -45,6 +58,11 @@ IMAGES: list[dict[str, Any]] = [
 class Api:
     def __init__(self) -> None:
         self.removed: list[str] = []
+        self.tagged: dict[str, list[str]] = {}
+
+    def inspect_image(self, image: str) -> dict[str, Any]:
+        tags = {one["Id"]: one["RepoTags"] for one in IMAGES}
+        return {"RepoTags": self.tagged.get(image, tags[image])}
 
     def images(self, filters: dict[str, str]) -> list[dict[str, Any]]:
         assert filters == {"label": "vpoc.matrix.stack"}
@@ -101,6 +119,26 @@ def test_environments_and_images_without_a_tag_of_somebodys_go_and_the_rest_stay
     assert not (place / "envs/rocm").exists()
     assert (place / "envs/cpu-test/.ready").exists()
     assert (place / "wheels/torch.whl").exists()
+
+
+@pytest.mark.parametrize(
+    "tag", ["vpoc:mine", "vpoc:rocm6.3-torch2.9.1-plain-before", "vpoc-stack:mine", "vpoc-runtime:rocm6.3"]
+)
+def test_a_tag_that_a_person_gave_keeps_an_image_also_in_a_repository_of_builds(
+    tag: str, place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = {**IMAGES[1], "RepoTags": ["vpoc:rocm6.3-torch2.9.1-plain", tag]}
+    monkeypatch.setattr(f"{__name__}.IMAGES", [image])
+    (one,) = made_by_stacks(engine, place / "none", place / "none")
+    assert one.kept == f"it is tagged {tag}"
+
+
+def test_a_tag_that_is_given_while_the_question_waits_keeps_an_image(place: Path, engine: Any) -> None:
+    found = made_by_stacks(engine, place / "none", place / "none")
+    engine.client.api.tagged["sha256:2"] = ["vpoc:rocm6.3-torch2.9.1-plain", "vpoc:mine"]
+    left = {one.place: why for one, why in remove(found, engine, place / "none")}
+    assert left["sha256:2"] == "it is tagged vpoc:mine now"
+    assert "sha256:2" not in engine.client.api.removed
 
 
 def test_of_what_other_checkouts_have_made_only_the_number_is_said(
@@ -160,7 +198,7 @@ def test_what_images_share_is_counted_once_and_not_where_one_of_them_stays(
     place: Path, engine: Any, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = {"vpoc.matrix.stack": "rocm6.3", "vpoc.matrix.lock": "l", "vpoc.matrix.app": "a"}
-    of_another = {**labels, "vpoc.matrix.lock": "m"}
+    of_another = {**labels, "vpoc.matrix.lock": "m", "vpoc.matrix.cell": "rocm6.3-plain"}
     images: list[dict[str, Any]] = [
         {"Id": "sha256:1", "RepoTags": ["vpoc-runtime:rocm6.3-1"], "Size": 10_000, "Labels": labels},
         {
@@ -173,7 +211,7 @@ def test_what_images_share_is_counted_once_and_not_where_one_of_them_stays(
             "Id": "sha256:3",
             "RepoTags": ["vpoc:rocm6.3-plain"],
             "Size": 12_000,
-            "Labels": {**labels, "vpoc.matrix.preset": "p"},
+            "Labels": {**labels, "vpoc.matrix.cell": "rocm6.3-plain"},
         },
         {"Id": "sha256:4", "RepoTags": ["vpoc:rocm6.3-plain"], "Size": 20_000, "Labels": of_another},
         {"Id": "sha256:5", "RepoTags": ["vpoc:known-good-gfx1100"], "Size": 20_000, "Labels": of_another},

@@ -135,3 +135,9 @@ def test_a_lock_is_left_without_what_the_stack_has_and_what_only_that_needs() ->
     )
     left = _without(lock, {"torch", "numpy"})
     assert [line.partition("==")[0] for line in left.splitlines() if "==" in line] == ["accelerate", "psutil", "pyyaml"]
+
+
+@pytest.mark.parametrize("progress", [r"(?<=at )(?P<step>\d+)", r"(?P<step>\d)\1"])
+def test_a_pattern_that_may_take_for_ever_is_refused(source: Path, progress: str) -> None:
+    with pytest.raises(UserError, match=r"--app: progress: .* looks around or back"):
+        take(source, progress=progress)

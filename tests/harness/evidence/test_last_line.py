@@ -1,3 +1,4 @@
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -24,6 +25,11 @@ def test_the_last_line_that_says_something(tmp_path: Path, content: bytes, expec
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+    assert last_line(tmp_path / "log.txt") == "there is no log"
+
+
+def test_nobody_waits_for_a_pipe_that_a_program_put_in_the_place_of_its_log(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log.txt")
     assert last_line(tmp_path / "log.txt") == "there is no log"
 
 

@@ -1,13 +1,16 @@
 """The progress that a program of the user's own prints or writes."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from harness.base.untrusted_tree import UntrustedTree
-from harness.evidence.program_progress import ProgramProgress
+from harness.evidence.program_progress import ProgramProgress, told_by
 from harness.evidence.progress import LONGEST_LINE
+from harness.evidence.run_folder import RunFolder
+from harness.matrix.programs import Program
 
 PATTERN = r"iter (?P<step>[\d,]+)(/(?P<total>\S+))?: loss (?P<loss>\S+)"
 
@@ -93,3 +96,26 @@ def test_a_line_without_a_loss_leaves_the_one_that_was_told(tmp_path: Path) -> N
     assert told.progress.step == 2
     assert told.progress.loss is not None
     assert told.progress.loss != told.progress.loss
+
+
+def test_a_pattern_takes_no_longer_for_one_line_than_for_another(tmp_path: Path) -> None:
+    told = Told(tmp_path, r"(?P<step>(\d+)+)$")
+    began = time.monotonic()
+    assert told.say(f"{'1' * 60}!\n7\n")[-1:] == [("step", 7)]
+    assert time.monotonic() - began < 5
+
+
+def test_what_a_run_that_has_ended_told_is_looked_for_in_no_more_than_the_beginning_of_its_file(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path)
+    work = Path(folder.new_work.path)
+    work.mkdir()
+    file = work / folder.work.PROGRAM_PROGRESS
+    file.write_text('{"step": 3}\n')
+    with file.open("ab") as stream:
+        stream.truncate(1 << 43)
+    program = Program.model_validate({"command": "x", "source": ".", "progress": "lines"})
+    began = time.monotonic()
+    assert told_by(folder, program).step == 3
+    assert time.monotonic() - began < 20

@@ -78,3 +78,15 @@ def test_a_clock_that_was_set_back_hides_no_later_probe(
     assert unhealthy_gpus(one, host) == unhealthy_gpus(other, host) == {0: "hung"}
     append_steps(other, [make_step(gpu=0, at=2.0)])
     assert unhealthy_gpus(one, host) == unhealthy_gpus(other, host) == {}
+
+
+def test_nobody_waits_for_a_pipe_in_its_place(
+    one: Results, other: Results, host: HostFacts, make_step: MakeStep
+) -> None:
+    append_steps(one, [make_step(gpu=0, at=1.0)])
+    (file,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.jsonl")
+    file.unlink()
+    os.mkfifo(file)
+    append_steps(one, [make_step(gpu=0, good=False, detail="hung", at=2.0)])
+    assert unhealthy_gpus(one, host) == {0: "hung"}
+    assert unhealthy_gpus(other, host) == {}

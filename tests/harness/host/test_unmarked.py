@@ -108,6 +108,15 @@ def test_what_a_run_leaves_in_disguise_is_found_named_and_ended(
     assert not psutil.pid_exists(left.pid), "a zombie is left"
 
 
+@pytest.mark.parametrize("rank", ["\N{SUPERSCRIPT TWO}", "1" * 5000])
+def test_what_a_process_says_of_its_rank_does_not_hide_it(
+    rank: str, run: Callable[[str], Handle], folder: Path
+) -> None:
+    run(f"start({{'RANK': {rank!r}}}); import time; time.sleep(120)")
+    wait_for_sleepers(folder)
+    assert [seen.rank for seen in look_at_processes(folder)] == [None, None]
+
+
 def test_while_a_run_works_its_children_are_found_without_their_mark(
     run: Callable[[str], Handle], folder: Path
 ) -> None:

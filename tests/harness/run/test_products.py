@@ -84,6 +84,8 @@ def test_what_is_no_file_is_not_read(folder: RunFolder, kind: str) -> None:
         (b'{"eval": {"loss": 1%s}}' % (b"0" * 400), []),
         (b'{"eval": 1}', [("no-result", "has no number eval.loss")]),
         (b"{", [("no-result", "is no JSON")]),
+        # Half a gigabyte in memory.
+        (b'{"eval": {"loss": 0.5}, "": [%s0]}' % (b"[]," * (5 << 20)), [("no-result", "has more than 4194304 bytes")]),
     ],
 )
 def test_a_number_in_json_has_to_be_finite(folder: RunFolder, content: bytes, found: list[Any]) -> None:

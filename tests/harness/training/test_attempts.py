@@ -22,3 +22,9 @@ def test_trainings_that_write_to_one_folder_at_once_lose_nothing_of_each_other(t
     kept = sorted((line["training"], line["attempt"]) for line in lines)
     assert kept == sorted((training.id, attempt) for training in trainings for attempt in range(5))
     assert [file.name for file in tmp_path.iterdir()] == [ATTEMPTS_FILE]
+
+
+def test_lines_that_are_none_of_ours_go(tmp_path: Path) -> None:
+    (tmp_path / ATTEMPTS_FILE).write_bytes(b'1\n[]\n\xff\n{"training": "other"}\n')
+    write_attempts(tmp_path, new_state("key", "cpu-plain", None), [])
+    assert (tmp_path / ATTEMPTS_FILE).read_text() == '{"training": "other"}\n'

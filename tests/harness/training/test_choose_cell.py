@@ -16,6 +16,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.matrix.programs import Program
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError
 from harness.report.write import write_reports
 from harness.training import choose_cell
@@ -106,11 +107,11 @@ OTHER, BETTER = "rocm7.2-torch2.14.0-no-sdma", "rocm6.3-torch2.9.1-no-sdma"
 def ran(dual_host: HostFacts, make_record: Callable[..., Record], tmp_path: Path) -> Callable[..., Results]:
     """Keeps so many completed runs of a GPU cell as processes on this host."""
 
-    def keep(cell: str, runs: int, outcome: str = "completed") -> Results:
+    def keep(cell: str, runs: int, outcome: str = "completed", program: Program | None = None) -> Results:
         results, stack = Results(tmp_path), cell.removesuffix("-no-sdma")
         for number in range(runs):
             of = {"cell": cell, "stack": stack, "preset": "no-sdma", "device": "cuda", "gpus": (0,), "host": dual_host}
-            record = make_record(f"{stack}-{number}", outcome, **of)
+            record = make_record(f"{stack}-{number}", outcome, program=program, **of)
             folder = results.begin(record.intent)
             write_durably(folder / "record.json", record.model_dump_json(by_alias=True).encode())
         return results
@@ -143,6 +144,16 @@ def test_an_answer_that_names_no_cell_to_train_in_leaves_the_plain_one(
     results = ran(OTHER, 3, "failed")
     choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
     assert choice.cell.preset.name == "plain"
+    assert "no cell is shown to train here yet" in choice.summary
+
+
+def test_runs_of_a_program_whose_numbers_nobody_checked_recommend_no_cell(
+    ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts
+) -> None:
+    results = ran(OTHER, 5, program=Program.model_validate({"command": "x", "source": "."}))
+    remember_answer(results, dual_host.machine, LastAnswer(NamedCell(OTHER, "single")))
+    choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
+    assert choice.cell.id != OTHER
     assert "no cell is shown to train here yet" in choice.summary
 
 
