@@ -131,6 +131,10 @@ COMMANDS = {
     ),
     "tags": ("cli.promote:tags", "List the known-good tags that stand, and whether this host may use them."),
     "train": ("cli.train:train_command", "Train on your data, to the end: through crashes, hangs and out of memory."),
+    "verify": (
+        "cli.verify:verify",
+        "Build an image again from what its labels name, and say whether it is the same, or which files differ.",
+    ),
     "watch": (
         "cli.watch:watch",
         "Show what runs with this results folder, started by whichever process of this host, until it ends.",

@@ -12,7 +12,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.paths import APP, BUILDS, CHECKOUT
-from harness.environments import build, environment, images, pins
+from harness.environments import app_wheel, build, environment, images, pins
 from harness.environments.build import ensure_cell_image, ensure_own_stack_image, ensure_stack_image
 from harness.environments.images import Image, cell_tag, find, find_by_labels, stack_tag
 from harness.environments.own_images import own_ids
@@ -67,13 +67,13 @@ def test_an_edit_of_the_app_leaves_every_other_layer(
     with (source / "vpoc" / "cli.py").open("a") as stream:
         stream.write("# edited\n")
     monkeypatch.setattr(environment, "APP", source)
-    monkeypatch.setattr(build, "APP", source)
+    monkeypatch.setattr(app_wheel, "APP", source)
 
     def not_again(*_: object) -> None:
         raise AssertionError("wheels are given to the builder again")
 
     # Some engines forget how layers were made when the wheels that were given to them are dropped.
-    monkeypatch.setattr(build, "_fill", not_again)
+    monkeypatch.setattr(build, "fill_runtime", not_again)
     edited = ensure_cell_image(engine, matrix.cells["cpu-plain"])
     before = own.layers
     assert {own.id, edited.id} <= own_ids()
