@@ -26,15 +26,15 @@ def verify(settings: Settings, image: str, as_json: bool) -> None:
     Exit status: 0 the same, 1 something differs, 2 something to fix.
     """
     engine = the_engine()
-    found = find_to_verify(engine, image, settings.matrix)
+    found = find_to_verify(engine, image)
     with interruptible(), Steps(err) as steps:
         told = verify_by_rebuilding(engine, found, settings.matrix, steps.step)
     if as_json:
         print_json(told)
     else:
         print_lines([f"{image}: {_sentence(told)}", *(f"  {line}" for line in told["differences"][:SHOWN])])
-        if len(told["differences"]) > SHOWN:
-            print_lines([f"  and {len(told['differences']) - SHOWN} more; --json lists all"])
+        if (more := len(told["differences"]) - SHOWN) > 0:
+            print_lines([f"  and {more} more; --json lists all"])
     sys.exit(1 if told["result"] == DIFFERENT else 0)
 
 

@@ -135,7 +135,7 @@ def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool = Fa
     below = stack_tag(runtime.labels)
     _tag(engine, runtime, below)
     words = ("--build-arg", f"RUNTIME={below}")
-    image = build_part(engine, stack, "stack", inputs.labels, fill_app, notify, *words)
+    image = build_part(engine, stack, "stack", inputs.labels, fill_app, notify, words)
     remember(image)
     return image
 
@@ -147,7 +147,7 @@ def build_part(
     inputs: Mapping[str, str],
     fill: Callable[[Path], None],
     notify: Notify,
-    *words: str,
+    words: tuple[str, ...] = (),
     epochs: Epochs | None = None,
     tag: str | None = None,
 ) -> Image:

@@ -1,7 +1,7 @@
 """An image built again from the same inputs, without anything that the builder remembers."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from secrets import token_hex
 
@@ -38,20 +38,14 @@ def rebuilt(
             lock = ensure_lock(stack, digest_of_base(base, stack))
             ensure_kernel(notify)
             inputs, epochs = inputs_of(engine, stack), epochs or epochs_of(stack)
-            parts = {
-                "runtime": (inputs.runtime_labels, partial(fill_runtime, stack, lock, notify), ()),
-                "stack": (inputs.labels, fill_app, ("--build-arg", f"RUNTIME={tags['runtime']}")),
-            }
-            for kind, (labels, fill, words) in parts.items():
-                made = build_part(
-                    engine, stack, kind, labels, fill, notify, "--no-cache", *words, epochs=epochs, tag=tags[kind]
-                )
+            again = partial(build_part, engine, stack, notify=notify, epochs=epochs)
+            fill = partial(fill_runtime, stack, lock, notify)
+            again("runtime", inputs.runtime_labels, fill, words=("--no-cache",), tag=tags["runtime"])
+            words = ("--no-cache", "--build-arg", f"RUNTIME={tags['runtime']}")
+            made = again("stack", inputs.labels, fill_app, words=words, tag=tags["stack"])
             told = cell_labels(cell, made.labels)
             yield build_cell(engine, cell, made, told, notify, below=tags["stack"], tag=tags["cell"])
     finally:
         for tag in reversed(tags.values()):
-            with engine_errors(f"removing {tag}"):
-                try:
-                    engine.client.api.remove_image(tag)
-                except ImageNotFound:
-                    pass
+            with engine_errors(f"removing {tag}"), suppress(ImageNotFound):
+                engine.client.api.remove_image(tag)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,13 +77,9 @@ def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: N
     if cell and _is_of_this_source(engine, image, cell):
         return compare_with_rebuilt(engine, image, cell, notify).plain
     if revision is None:
-        raise UserError(
-            f"{image.id}: says of no revision of the source that it is made from it, and is not of this one"
-        )
+        raise UserError(f"{image.id}: names no revision of the source, and is not of this one; build it from a commit")
     if is_dirty(revision):
-        raise UserError(
-            f"{image.id}: was made from {revision}: from changes that nobody else has; build it from a commit"
-        )
+        raise UserError(f"{image.id}: was made from {revision}, changes that no commit has; build it from a commit")
     return _by_checkout(image, revision, notify)
 
 
@@ -103,7 +100,7 @@ def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notif
         return Comparison(image.id, again.id, image.revision, same, layers, tuple(found))
 
 
-def find_to_verify(engine: Engine, name: str, matrix: Matrix) -> Image:
+def find_to_verify(engine: Engine, name: str) -> Image:
     """Return the image of that name, id or cell.
 
     Raises:
@@ -160,11 +157,10 @@ def _by_checkout(image: Image, revision: str, notify: Notify) -> dict[str, Any]:
         done = subprocess.run(
             command, cwd=checkout, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""}
         )
-        try:
-            told = load_json(done.stdout.encode())
-        except ValueError:
-            told = {}
-        if not isinstance(told, dict) or "result" not in told:
+        compared: Any = None
+        with suppress(ValueError):
+            compared = load_json(done.stdout.encode())
+        if not isinstance(compared, dict) or "result" not in compared:
             words = " ".join(done.stderr.split())[-400:]
             raise UserError(f"revision {revision}: cannot build it again: {words}")
-        return told
+        return compared

@@ -14,7 +14,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.paths import APP
-from harness.environments import compiled_kernel, environment
+from harness.environments import app_wheel, compiled_kernel, environment
 from harness.environments.compiled_kernel import place_kernel
 
 FOUND = "from vpoc.kernel import library; print(library())"
