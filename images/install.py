@@ -18,8 +18,8 @@ TOOLS, WHEELS = Path(__file__).resolve().parent, Path("/srv")
 PYTHON = "/opt/venv/bin/python"
 INSTALL = ("--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--require-hashes", "--root-user-action=ignore")
 COMPILE = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
-# Folders of the base that steps of a build write to, or that the builder mounts something into.
-TOUCHED = ("/", "/etc", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var/tmp")
+# Folders of the base that steps of a build write to, or the builder makes mount points in.
+TOUCHED = ("/", "/etc", "/opt", "/root", "/run", "/tmp", "/var/tmp")
 # Half of torch's modules: tests, converters and the compiler, which training does not import.
 SELDOM_IMPORTED = (
     r"/torch/(_inductor|_numpy|_vendor|ao|masked|onnx|package|testing|_dynamo/backends|utils/(hipify|tensorboard|benchmark)"

@@ -161,6 +161,6 @@ def _by_checkout(image: Image, revision: str, notify: Notify) -> dict[str, Any]:
         with suppress(ValueError):
             compared = load_json(done.stdout.encode())
         if not isinstance(compared, dict) or "result" not in compared:
-            words = " ".join(done.stderr.split())[-400:]
-            raise UserError(f"revision {revision}: cannot build it again: {words}")
+            said = " ".join(done.stderr.split())[-400:]
+            raise UserError(f"revision {revision}: cannot build it again: {said}")
         return compared
