@@ -24,14 +24,14 @@ packages=$(printf '%s,' python3 ca-certificates libgomp1 "$@")
 # bootstrap TAR SOURCE [OPTION ...]: without documentation, translations and package lists' own caches, which differ from
 # day to day, or are never read; and with the sources that any mirror has under that name.
 bootstrap() {
-  tar=$1 source=$2
+  into=$1 from=$2
   shift 2
   env -i PATH="$PATH" LC_ALL=C.UTF-8 TZ=UTC SOURCE_DATE_EPOCH=1700000000 mmdebstrap --quiet --variant=apt \
     --include="${packages%,}" --aptopt='APT::Install-Recommends "false"' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' "$@" \
     --customize-hook="echo 'deb http://deb.debian.org/debian $suite main' >\"\$1/etc/apt/sources.list\"" \
-    "$suite" "$tar" "$source" >&2
+    "$suite" "$into" "$from" >&2
 }
 
 # pool DEB: where the archive has it.
