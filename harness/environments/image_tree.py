@@ -53,7 +53,10 @@ def files_of(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, tarfi
         try:
             pieces = engine.patient.api.export(made["Id"], chunk_size=PIECE)
             with tarfile.open(fileobj=cast("IO[bytes]", _Stream(pieces)), mode="r|") as archive:
-                yield ((one.name.removeprefix("./"), one, archive.extractfile(one)) for one in archive)
+                yield (
+                    (one.name.removeprefix("./"), one, archive.extractfile(one) if one.isreg() else None)
+                    for one in archive
+                )
         finally:
             engine.client.api.remove_container(made["Id"], force=True)
 
