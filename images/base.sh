@@ -22,7 +22,8 @@ umask 022
 packages=$(printf '%s,' python3 ca-certificates libgomp1 "$@")
 
 # bootstrap TAR SOURCE [OPTION ...]: without documentation, translations and package lists' own caches, which differ from
-# day to day, or are never read; and with the sources that any mirror has under that name.
+# day to day, or are never read; with the sources that any mirror has under that name, and nothing of this host. An
+# engine mounts its own over three files: where one is missing it leaves a trace in each layer.
 bootstrap() {
   into=$1 from=$2
   shift 2
@@ -31,6 +32,7 @@ bootstrap() {
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' "$@" \
     --customize-hook="echo 'deb http://deb.debian.org/debian $suite main' >\"\$1/etc/apt/sources.list\"" \
+    --customize-hook='cd "$1/etc" && rm -f hosts hostname resolv.conf && touch hosts hostname resolv.conf' \
     "$suite" "$into" "$from" >&2
 }
 
