@@ -27,7 +27,7 @@ packages=$(printf '%s,' python3 ca-certificates libgomp1 "$@")
 bootstrap() {
   into=$1 from=$2
   shift 2
-  env -i PATH="$PATH" LC_ALL=C.UTF-8 TZ=UTC SOURCE_DATE_EPOCH=1700000000 mmdebstrap --quiet --variant=apt \
+  env LC_ALL=C.UTF-8 TZ=UTC SOURCE_DATE_EPOCH=1700000000 mmdebstrap --quiet --variant=apt \
     --include="${packages%,}" --aptopt='APT::Install-Recommends "false"' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' "$@" \

@@ -27,7 +27,6 @@ from harness.environments.images import base_reference, cell_tag
 from harness.host.engine import find_engine
 from harness.matrix.cells import Cell
 from harness.registry import image_commands
-from harness.registry.push_pull import push as push_image
 from harness.screen import tables
 from harness.screen.display import Steps
 from harness.screen.terminal import echo
@@ -147,7 +146,7 @@ def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
     """Push a cell's image to a registry, with the credentials of `docker login`."""
     chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
     with interruptible(), Steps(err) as steps:
-        reference = push_image(image_commands.the_engine(), chosen, registry, steps.step)
+        reference = image_commands.push_cell(image_commands.the_engine(), chosen, registry, steps.step)
     print_json({"cell": cell, "reference": reference}) if as_json else echo(reference)
 
 

@@ -64,6 +64,10 @@ COMMANDS = {
         "cli.isolate:isolate_command",
         "Tell whether failures of CELL are its own, its stack's, a GPU's or the host's.",
     ),
+    "keys": (
+        "cli.keys:keys",
+        "List the keys whose signatures are trusted here; yours is made where there is none yet.",
+    ),
     "lint": (
         "cli.matrix:lint",
         "Name every preset variable that does nothing, contradicts another or is the default, and where.",

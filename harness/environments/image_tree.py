@@ -20,7 +20,7 @@ PARTS = ("kind", "mode", "owner", "link", "content")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ImageFile:
     """A file, folder or link in an image: all but its time."""
 
     kind: str
@@ -30,18 +30,18 @@ class Entry:
     content: str
 
 
-def tree_of(engine: Engine, image: Image) -> dict[str, Entry]:
+def tree_of(engine: Engine, image: Image) -> dict[str, ImageFile]:
     """Return every file of an image, by its path without the first slash.
 
     Raises:
         UserError: when the engine cannot give it.
     """
-    with files_of(engine, image) as files:
+    with image_files(engine, image) as files:
         return {name: _entry(member, stream) for name, member, stream in files if name not in OF_CONTAINER}
 
 
 @contextmanager
-def files_of(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, tarfile.TarInfo, IO[bytes] | None]]]:
+def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, tarfile.TarInfo, IO[bytes] | None]]]:
     """Yield the files of an image, one after the other: path, what the archive says of it, and its content.
 
     Raises:
@@ -61,7 +61,7 @@ def files_of(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, tarfi
             engine.client.api.remove_container(made["Id"], force=True)
 
 
-def differences(first: Mapping[str, Entry], second: Mapping[str, Entry]) -> list[str]:
+def differences(first: Mapping[str, ImageFile], second: Mapping[str, ImageFile]) -> list[str]:
     """Return a line for each file in which two images differ, by its path."""
     return [_difference(path, first.get(path), second.get(path)) for path in sorted(_differing(first, second))]
 
@@ -73,11 +73,11 @@ def configured(engine: Engine, image: Image) -> dict[str, Any]:
     return {name: told.get(name) or None for name in CONFIGURED}
 
 
-def _differing(first: Mapping[str, Entry], second: Mapping[str, Entry]) -> set[str]:
+def _differing(first: Mapping[str, ImageFile], second: Mapping[str, ImageFile]) -> set[str]:
     return {path for path in first.keys() | second.keys() if first.get(path) != second.get(path)}
 
 
-def _difference(path: str, one: Entry | None, other: Entry | None) -> str:
+def _difference(path: str, one: ImageFile | None, other: ImageFile | None) -> str:
     if one is None or other is None:
         return f"/{path}: only in the {'second' if one is None else 'first'}"
     parts = [
@@ -94,13 +94,13 @@ def _shown(part: str, value: Any) -> str:
     return value[:12] if part == "content" else str(value)
 
 
-def _entry(member: tarfile.TarInfo, stream: IO[bytes] | None) -> Entry:
+def _entry(member: tarfile.TarInfo, stream: IO[bytes] | None) -> ImageFile:
     digest = hashlib.sha256()
     while stream and (piece := stream.read(PIECE)):
         digest.update(piece)
     kind = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard link"}.get(member.type, "file")
     content = digest.hexdigest() if kind == "file" else ""
-    return Entry(kind, member.mode, (member.uid, member.gid), member.linkname, content)
+    return ImageFile(kind, member.mode, (member.uid, member.gid), member.linkname, content)
 
 
 class _Stream(RawIOBase):

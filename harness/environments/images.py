@@ -16,7 +16,7 @@ from harness.base.storage import file_hash, json_hash
 from harness.environments.dockerfile import cell_part, stack_part
 from harness.environments.environment import app_hash
 from harness.environments.pins import base_digest, lock_file, pins_file, pins_hash
-from harness.environments.source_state import in_words, is_dirty, newest_of, source_revision
+from harness.environments.source_state import is_dirty, newest_of, oci_time, source_revision
 from harness.host.engine import Engine, engine_errors
 from harness.matrix.cells import Cell, Stack
 
@@ -77,7 +77,7 @@ class Epochs:
     @property
     def labels(self) -> dict[str, str]:
         """They as labels, with the time that the OCI names."""
-        return {EPOCHS: f"{self.runtime},{self.app}", CREATED: in_words(self.app)}
+        return {EPOCHS: f"{self.runtime},{self.app}", CREATED: oci_time(self.app)}
 
 
 @dataclass(frozen=True)

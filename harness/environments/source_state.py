@@ -43,7 +43,7 @@ def newest_of(*files: Path) -> int:
     return max(NO_TIME, int(told)) if told else NO_TIME
 
 
-def in_words(epoch: int) -> str:
+def oci_time(epoch: int) -> str:
     """Return a time as the OCI's labels give it."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

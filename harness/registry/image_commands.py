@@ -15,7 +15,8 @@ from harness.host.engine import Engine, Notify, engine_errors
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Cell, Matrix, Stack
 from harness.matrix.load import nearest
-from harness.registry.push_pull import pull
+from harness.registry.attestations.attest import attest_image
+from harness.registry.push_pull import pull, push
 
 # The name of the base images that images/base.sh builds.
 OWN_BASES = "vpoc-base"
@@ -144,6 +145,18 @@ def lock(
     notify(f"resolving the wheels of {name}")
     file = pins.make_lock(stack, LOCKS / f"{name}.txt", digest, python, build)
     return {**pins.provenance(file), "file": str(file)}
+
+
+def push_cell(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
+    """Push the image of a cell, with signed statements beside it; return its reference by digest.
+
+    Raises:
+        UserError: when it is not built, is not what its lock names, or the registry refuses it.
+    """
+    reference, image = push(engine, cell, registry, notify)
+    name, _, digest = reference.partition("@")
+    attest_image(engine, cell, image, name, digest, notify)
+    return reference
 
 
 def pull_cell(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: Notify) -> dict[str, Any]:

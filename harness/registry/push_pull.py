@@ -22,8 +22,8 @@ def remote_name(registry: str, cell: Cell) -> str:
     return f"{registry.rstrip('/')}/{CELLS}:{tag_name(cell)}"
 
 
-def push(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
-    """Push the image of a cell as this checkout would build it; return its reference by digest.
+def push(engine: Engine, cell: Cell, registry: str, notify: Notify) -> tuple[str, Image]:
+    """Push the image of a cell as this checkout would build it; return its reference by digest, and the image.
 
     Raises:
         UserError: when it is not built, or the registry refuses it.
@@ -33,7 +33,7 @@ def push(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
         raise UserError(f"there is no image of {cell.id} for its current inputs; `matrix build {cell.id}` builds it")
     name = remote_name(registry, cell)
     digest = push_image(engine, image.id, name, notify)
-    return f"{name.rsplit(':', 1)[0]}@{digest}"
+    return f"{name.rsplit(':', 1)[0]}@{digest}", image
 
 
 def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:

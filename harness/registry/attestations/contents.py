@@ -16,7 +16,7 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
-from harness.environments.image_tree import files_of
+from harness.environments.image_tree import image_files
 from harness.environments.images import Image
 from harness.environments.wheelhouse import read_lock
 from harness.host.engine import Engine
@@ -49,8 +49,9 @@ def contents_of_image(engine: Engine, image: Image) -> Contents:
     Raises:
         UserError: when the engine cannot give it.
     """
-    python, debian = {}, {}
-    with files_of(engine, image) as files:
+    python: dict[str, str] = {}
+    debian: dict[str, str] = {}
+    with image_files(engine, image) as files:
         for name, _, stream in files:
             if stream and SITE.fullmatch(name):
                 told = BytesHeaderParser().parsebytes(stream.read())
@@ -81,14 +82,16 @@ def bill_of_materials(contents: Contents, name: str, digest: str, made: int) -> 
         serial_number=uuid5(NAMESPACE_OID, digest),
     )
     bom.metadata.timestamp = datetime.fromtimestamp(made, UTC)
-    bom.metadata.component = Component(name=name, version=digest, type=ComponentType.CONTAINER, bom_ref=name)
+    image = Component(name=name, version=digest, type=ComponentType.CONTAINER, bom_ref=name)
+    bom.metadata.component = image
+    bom.register_dependency(image, bom.components)
     return dict(json.loads(JsonV1Dot6(bom).output_as_string()))
 
 
 def told_contents(bill: Mapping[str, Any]) -> Contents:
     """Return what a bill lists."""
     components = [one for one in bill.get("components") or [] if isinstance(one, dict)]
-    of = {"pypi": {}, "deb": {}}  # type: dict[str, dict[str, str]]
+    of: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}}
     for one in components:
         kind = str(one.get("purl")).removeprefix("pkg:").partition("/")[0]
         of.setdefault(kind, {})[str(one.get("name"))] = str(one.get("version"))
