@@ -1,7 +1,5 @@
 """Sign what is known of an image that was pushed: what it was made from, what is in it, what its runs showed."""
 
-from collections.abc import Mapping
-
 from harness.base.errors import UserError
 from harness.base.storage import file_hash
 from harness.environments.images import PREFIX, Image, told_epochs
@@ -70,8 +68,3 @@ def check_as_locked(cell: Cell, image: Image, contents: Contents) -> None:
         return
     if differing := not_as_locked(contents, contents_of_lock(lock)):
         raise UserError(f"{cell.id}: is not what its lock names: {'; '.join(differing[:SHOWN])}; build it again")
-
-
-def same_bill(told: Mapping[str, str], found: Mapping[str, str]) -> bool:
-    """Return whether a bill lists what is really there."""
-    return dict(told) == dict(found)
