@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
@@ -80,12 +79,12 @@ def test_verify_offline_checks_lock_contents_and_signatures(
         "bill of materials": True,
     }
     # To somebody else the signer is not known; what was signed is the same.
-    elsewhere = {"XDG_STATE_HOME": str(tmp_path)}
     line = known_keys({})["you"].line
-    told = json.loads(matrix_command("verify", "cpu-plain", "--offline", "--json", expected=1, **elsewhere).stdout)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    told = json.loads(matrix_command("verify", "cpu-plain", "--offline", "--json", expected=1).stdout)
     assert [check["right"] for check in told["checks"]] == [True, False, False]
-    matrix_command("keys", "--trust", line, "--name", "friend", **elsewhere)
-    said = matrix_command("verify", "cpu-plain", "--offline", "--registry", place, **elsewhere).stdout
+    matrix_command("keys", "--trust", line, "--name", "friend")
+    said = matrix_command("verify", "cpu-plain", "--offline", "--registry", place).stdout
     assert said.count("right: signed by friend, and says what the image says") == 2
 
 
@@ -109,21 +108,11 @@ def test_cosign_verifies_the_bundle_without_any_service(reference: str, tmp_path
     public = tmp_path / "signer.pub"
     public.write_bytes(ensure_own_key().public.pem)
     options = ["--key", str(public), "--insecure-ignore-tlog", "--type", PROVENANCE, "--digestAlg", "sha256"]
-    verify: Callable[..., int] = lambda bundle, of: (
-        subprocess.run(  # noqa: E731
-            [
-                cosign,
-                "verify-blob-attestation",
-                *options,
-                "--bundle",
-                str(bundle),
-                "--digest",
-                of.removeprefix("sha256:"),
-            ],
-            env={"HOME": str(tmp_path), "PATH": "/usr/bin"},
-            check=False,
-        ).returncode
-    )
+
+    def verify(bundle: Path, of: str) -> int:
+        command = [cosign, "verify-blob-attestation", *options, "--bundle", str(bundle), "--digest", of[7:]]
+        return subprocess.run(command, env={"HOME": str(tmp_path), "PATH": "/usr/bin"}, check=False).returncode
+
     for number, artifact in enumerate(repository.referrers(digest, BUNDLE)):
         bundle = tmp_path / f"{number}.json"
         bundle.write_bytes(repository.content(artifact))
