@@ -101,6 +101,18 @@ class Repository:
         }
         return Manifest(json.dumps(document, sort_keys=True).encode(), IMAGE_MANIFEST)
 
+    def without_image(self, kind: str) -> Manifest:
+        """Store an artifact that is no image; return an index of it for no platform, which is not stored yet.
+
+        An engine with containerd's image store pulls any artifact as if it were an image. Of an index each engine takes
+        what is for its own platform, and refuses where there is nothing.
+        """
+        artifact = self.artifact(kind, EMPTY, {}, None)
+        self.put_manifest(artifact.digest, artifact)
+        entry = {**artifact.descriptor, "platform": {"architecture": "unknown", "os": "unknown"}}
+        document = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "artifactType": kind, "manifests": [entry]}
+        return Manifest(json.dumps(document, sort_keys=True).encode(), IMAGE_INDEX)
+
     def content(self, artifact: Manifest) -> bytes:
         """Return the content of an artifact made by `artifact`."""
         try:
