@@ -220,6 +220,7 @@ def ordinary() -> Iterator[Any]:
             f"HOME={home}",
             "PATH=/usr/local/bin:/usr/bin:/bin",
             f"MATRIX_BASE={os.environ['MATRIX_BASE']}",
+            *(f"{name}={os.environ[name]}" for name in ("DOCKER_HOST",) if os.environ.get(name)),
         ]
         return [*become, *bare, "sh", "-c", f'cd {home} && exec "$@"', "sh", *matrix, *words]
 

@@ -94,9 +94,7 @@ def test_what_differs_is_named_by_its_file(engine: Engine, bases: tuple[str, str
 
 def test_an_image_that_somebody_changed_is_different(engine: Engine, images: dict[str, Image]) -> None:
     """Labels and tag stay as they were: only what is in it tells."""
-    changed = derived(
-        engine, images["cpu-plain"].id, "vpoc-test:changed", "RUN echo >> /opt/venv/bin/vpoc", "USER 65534"
-    )
+    changed = derived(engine, "vpoc:cpu-plain", "vpoc-test:changed", "RUN echo >> /opt/venv/bin/vpoc", "USER 65534")
     command = [str(CHECKOUT / ".venv/bin/matrix"), "verify", changed.id]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=600)
