@@ -5,8 +5,8 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import RawIOBase
-from typing import IO, Any, cast
+from io import BufferedReader, RawIOBase
+from typing import IO, Any
 
 from harness.environments.images import Image
 from harness.host.engine import Engine, engine_errors
@@ -52,7 +52,8 @@ def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, ta
         made = engine.client.api.create_container(image.id, command=["none"], entrypoint=["none"])
         try:
             pieces = engine.patient.api.export(made["Id"], chunk_size=PIECE)
-            with tarfile.open(fileobj=cast("IO[bytes]", _Stream(pieces)), mode="r|") as archive:
+            stream = BufferedReader(_Stream(pieces), PIECE)
+            with tarfile.open(fileobj=stream, mode="r|", bufsize=PIECE) as archive:
                 yield (
                     (one.name.removeprefix("./"), one, archive.extractfile(one) if one.isreg() else None)
                     for one in archive
@@ -108,19 +109,17 @@ class _Stream(RawIOBase):
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
-        self._left = b""
+        self._left = memoryview(b"")
 
     def readable(self) -> bool:
+        """Say that it can be read."""
         return True
 
-    def read(self, size: int = -1) -> bytes:
-        parts, wanted = [], size
-        while wanted:
-            self._left = self._left or next(self._pieces, b"")
-            if not self._left:
-                break
-            part = self._left if wanted < 0 else self._left[:wanted]
-            self._left = self._left[len(part) :]
-            parts.append(part)
-            wanted -= len(part) if wanted > 0 else 0
-        return b"".join(parts)
+    def readinto(self, buffer: Any) -> int:
+        """Read what is there, up to the room in a buffer; nothing at the end."""
+        if not self._left:
+            self._left = memoryview(next(self._pieces, b""))
+        part = self._left[: len(buffer)]
+        buffer[: len(part)] = part
+        self._left = self._left[len(part) :]
+        return len(part)
