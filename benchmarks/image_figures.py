@@ -134,7 +134,7 @@ def size(engine: Engine, matrix: Matrix) -> Figure:
     wheels = fetch(stack, lock_file(stack)).values()
     unpacked = sum(member.file_size for wheel in wheels for member in zipfile.ZipFile(wheel).infolist())
     ratio = image.size / (base.size + unpacked)
-    return Figure(what, f"{ratio:.3f}", "1.05", ratio <= 1.05)
+    return Figure("image over base and unpacked wheels", f"{ratio:.3f}", "1.05", ratio <= 1.05)
 
 
 def page(engine: Engine, figures: Sequence[Figure], command: str) -> str:

@@ -19,7 +19,8 @@ from harness.registry.attestations.attached import Signed, signed_beside
 from harness.registry.attestations.attest import attest_image
 from harness.registry.attestations.keys import known_keys
 from harness.registry.oci import Repository
-from harness.registry.push_pull import pull, push
+from harness.registry.push_plan import PushPlan, plan_push
+from harness.registry.push_pull import built_image, pull, push, remote_name
 
 # The name of the base images that images/base.sh builds.
 OWN_BASES = "vpoc-base"
@@ -160,6 +161,15 @@ def push_cell(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
     name, _, digest = reference.partition("@")
     attest_image(engine, cell, image, name, digest, notify)
     return reference
+
+
+def plan_push_of_cell(engine: Engine, cell: Cell, registry: str) -> PushPlan:
+    """Return what a push of the image of a cell would send.
+
+    Raises:
+        UserError: when it is not built, or the registry does not answer.
+    """
+    return plan_push(engine, built_image(engine, cell), remote_name(registry, cell).rsplit(":", 1)[0])
 
 
 def pull_cell(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: Notify) -> dict[str, Any]:

@@ -101,6 +101,27 @@ class Repository:
         }
         return Manifest(json.dumps(document, sort_keys=True).encode(), IMAGE_MANIFEST)
 
+    def tags(self) -> list[str]:
+        """Return the tags; none where there is no such repository yet."""
+        response = self._ask("GET", f"{self._path}/tags/list", also=(NOT_FOUND,))
+        told: Any = None
+        with suppress(ValueError):
+            told = load_json(response.content) if response.status_code == OK else None
+        listed = told.get("tags") if isinstance(told, dict) else None
+        return [str(tag) for tag in listed or []]
+
+    def unpacked_layers(self, image: Manifest) -> set[str]:
+        """Return the digests of an image's layers as they are unpacked, which its configuration has."""
+        config = image.parsed.get("config")
+        if not isinstance(config, dict) or "image" not in str(config.get("mediaType")):
+            return set()
+        content = self._ask("GET", f"{self._path}/blobs/{config['digest']}").content
+        told: Any = None
+        with suppress(ValueError):
+            told = load_json(content)
+        layers = told.get("rootfs", {}).get("diff_ids") if isinstance(told, dict) else None
+        return set(map(str, layers or []))
+
     def without_image(self, kind: str) -> Manifest:
         """Store an artifact that is no image; return an index of it for no platform, which is not stored yet.
 
