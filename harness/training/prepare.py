@@ -80,7 +80,9 @@ class PreparedTraining:
         if bench.engine and evidence:
             image = pull_known_good(bench.engine, evidence, display.step)
             cell = self.job.cell
-            bench.use_environment(cell, image_environment(image.id, image.identity, image.contract, cell.stack))
+            bench.use_environment(
+                cell, image_environment(image.id, image.identity, image.contract, cell.stack, image.revision)
+            )
         return train(self.job, self.state, self.file, bench, display)
 
 

@@ -74,21 +74,30 @@ def _of_lock(image: Image, matrix: Matrix, contents: Contents) -> Check:
 
 
 def _of_statements(signed: Sequence[Signed], image: Image, contents: Contents) -> list[Check]:
-    return [_of_statement(one, image, contents) for one in signed]
+    """Return what those who are known here say, by kind; what others say beside is told, and decides nothing."""
+    kinds = sorted({one.statement.kind for one in signed}, key=lambda kind: (kind not in KINDS, kind))
+    checks = [_of_kind(kind, [s for s in signed if s.statement.kind == kind], image, contents) for kind in kinds]
+    if not any(one.name for one in signed):
+        key = signed[0].key
+        trusting = f"`matrix keys --trust {key.line}` trusts {key.fingerprint}"
+        checks.append(Check("signatures", False, f"none is by a key that is known here; {trusting}"))
+    return checks
 
 
-def _of_statement(signed: Signed, image: Image, contents: Contents) -> Check:
-    kind, predicate = signed.statement.kind, signed.statement.predicate
-    name, by = KINDS.get(kind, kind), f"signed by {signed.signer}"
-    if signed.name is None:
-        return Check(name, False, f"{by}; `matrix keys --trust {signed.key.line}` trusts it")
-    wrong: Mapping[str, bool] = {
-        PROVENANCE: _definition(predicate) != _definition(provenance_of(image)),
-        CONTENTS: told_contents(predicate) != contents,
-    }
-    if wrong.get(kind, False):
-        return Check(name, False, f"{by}, and says otherwise than the image")
-    return Check(name, True, f"{by}" if kind == EVIDENCE else f"{by}, and says what the image says")
+def _of_kind(kind: str, signed: Sequence[Signed], image: Image, contents: Contents) -> Check:
+    name, known = KINDS.get(kind, kind), [one for one in signed if one.name]
+    if not known:
+        return Check(name, None, f"signed by {signed[0].signer}")
+    for one in known:
+        predicate = one.statement.predicate
+        wrong: Mapping[str, bool] = {
+            PROVENANCE: _definition(predicate) != _definition(provenance_of(image)),
+            CONTENTS: kind == CONTENTS and told_contents(predicate) != contents,
+        }
+        if wrong.get(kind, False):
+            return Check(name, False, f"signed by {one.signer}, and says otherwise than the image")
+    by = " and ".join(sorted({one.signer for one in known}))
+    return Check(name, True, f"signed by {by}" if kind == EVIDENCE else f"signed by {by}, and says what the image says")
 
 
 def _definition(predicate: Mapping[str, Any]) -> object:
