@@ -41,7 +41,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-images gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -162,6 +162,9 @@ bench-commands: setup-dev ## measure what the commands cost that people wait for
 
 bench-minimise: setup ## how often minimising names planted variables, on simulated histories, into docs/evidence/minimise-figures.md (ARGS=)
 	.venv/bin/python -m benchmarks.minimise $(ARGS)
+
+bench-images: setup ## measure how images are made, shared and sent, into docs/evidence/images-figures.md (half an hour; ARGS='--builds 3')
+	.venv/bin/python -m benchmarks.image_figures $(ARGS)
 
 bench-supervisor: setup ## train through TRAININGS=100 faults, into docs/evidence/supervisor-figures.md (an hour; ARGS='--containers')
 	.venv/bin/python -m benchmarks.supervisor $(or $(TRAININGS),100) $(ARGS)

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.harness_cost import verification
 from harness.base import paths
 from harness.base.paths import CHECKOUT
-from harness.environments import build, environment
+from harness.environments import app_wheel, environment
 from harness.environments.build import ensure_cell_image, ensure_stack_image
 from harness.environments.images import Image, find
 from harness.environments.pins import lock_file
@@ -71,7 +71,7 @@ def edited_app(engine: Engine, matrix: Matrix) -> None:
     with tempfile.TemporaryDirectory() as place:
         source = Path(place) / "app"
         shutil.copytree(paths.APP, source, ignore=shutil.ignore_patterns("__pycache__", "*_cache"))
-        for module in (environment, build):
+        for module in (environment, app_wheel):
             setattr(module, "APP", source)  # noqa: B010
         for number in range(3):
             with (source / "vpoc" / "cli.py").open("a", encoding="utf-8") as stream:
@@ -81,7 +81,7 @@ def edited_app(engine: Engine, matrix: Matrix) -> None:
             spans.append(time.perf_counter() - began)
             assert image.layers[:-1] == layers[:-1]
             engine.client.images.remove(image.id, force=True)
-        for module in (environment, build):
+        for module in (environment, app_wheel):
             setattr(module, "APP", paths.APP)  # noqa: B010
     print(f"rebuild after an edit of the app: {median(spans):.1f} s, median of 3; torch layer untouched (goal 10 s)")
 

@@ -111,7 +111,9 @@ class Bench:
         if name not in self._environments:
             if self.engine:
                 image = ensure_cell_image(self.engine, cell, notify)
-                self._environments[name] = image_environment(image.id, image.identity, image.contract, stack)
+                self._environments[name] = image_environment(
+                    image.id, image.identity, image.contract, stack, image.revision
+                )
             elif stack.accelerator == "any":
                 if self.interpreter is None:
                     raise UserError(f"stack {stack.name} needs --python INTERPRETER")

@@ -27,7 +27,6 @@ from harness.environments.images import base_reference, cell_tag
 from harness.host.engine import find_engine
 from harness.matrix.cells import Cell
 from harness.registry import image_commands
-from harness.registry.push_pull import push as push_image
 from harness.screen import tables
 from harness.screen.display import Steps
 from harness.screen.terminal import echo
@@ -141,13 +140,21 @@ def lock(settings: Settings, stack: str, python: str | None, pypi: bool, as_json
 @click.command()
 @click.argument("cell", shell_complete=complete_cells)
 @required_registry
+@click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Say what would be sent; send nothing.")
 @as_json
 @pass_settings
-def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
-    """Push a cell's image to a registry, with the credentials of `docker login`."""
+def push(settings: Settings, cell: str, registry: str, dry_run: bool, as_json: bool) -> None:
+    """Push a cell's image to a registry, with the credentials of `docker login`.
+
+    Beside it goes what it was made from and what is in it, signed with your key (`matrix keys`).
+    """
     chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
+    if dry_run:
+        plan = image_commands.plan_push_of_cell(image_commands.the_engine(), chosen, registry)
+        print_json({"cell": cell, **plan.plain}) if as_json else echo(f"{cell}: would send {plan.summary}")
+        return
     with interruptible(), Steps(err) as steps:
-        reference = push_image(image_commands.the_engine(), chosen, registry, steps.step)
+        reference = image_commands.push_cell(image_commands.the_engine(), chosen, registry, steps.step)
     print_json({"cell": cell, "reference": reference}) if as_json else echo(reference)
 
 

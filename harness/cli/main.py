@@ -64,6 +64,10 @@ COMMANDS = {
         "cli.isolate:isolate_command",
         "Tell whether failures of CELL are its own, its stack's, a GPU's or the host's.",
     ),
+    "keys": (
+        "cli.keys:keys",
+        "List the keys whose signatures are trusted here; yours is made where there is none yet.",
+    ),
     "lint": (
         "cli.matrix:lint",
         "Name every preset variable that does nothing, contradicts another or is the default, and where.",
@@ -131,6 +135,10 @@ COMMANDS = {
     ),
     "tags": ("cli.promote:tags", "List the known-good tags that stand, and whether this host may use them."),
     "train": ("cli.train:train_command", "Train on your data, to the end: through crashes, hangs and out of memory."),
+    "verify": (
+        "cli.verify:verify",
+        "Build an image again from what its labels name, and say whether it is the same, or which files differ.",
+    ),
     "watch": (
         "cli.watch:watch",
         "Show what runs with this results folder, started by whichever process of this host, until it ends.",

@@ -141,7 +141,7 @@ def train_command(
         _check_fault(injected_fault)
     given = {"data": data, "name": name, "resume": resume, "inject_fault": injected_fault, **options}
     name, workload, data = _what(settings, given)
-    of_cell = CellRequest(cell, registry, force, workload.strategy, allow_cpu)
+    of_cell = CellRequest(cell, registry, force, workload.strategy, allow_cpu, _ask)
     request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
@@ -177,6 +177,11 @@ def train_command(
     else:
         echo(_sentence(ended, output, own=workload.program is not None))
     sys.exit(0 if ended.model else 1)
+
+
+def _ask(question: str) -> bool:
+    """Return what a person answers; where nobody can, no."""
+    return sys.stdin.isatty() and click.confirm(question, err=True)
 
 
 def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, Path | None]:

@@ -6,32 +6,31 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from io import StringIO
 from pathlib import Path
 
 import pip
 from docker.utils import parse_repository_tag
-from flit_core.wheel import WheelBuilder
 
 from harness.base.errors import UserError
 from harness.base.interrupts import GRACE_SECONDS
-from harness.base.paths import APP, BUILDS, IMAGES
+from harness.base.paths import BUILDS, IMAGES
 from harness.base.storage import file_hash, held_locks, json_hash, locked
-from harness.environments.compiled_kernel import PLATFORM, ensure_kernel, place_kernel
+from harness.environments.app_wheel import app_wheel
+from harness.environments.compiled_kernel import ensure_kernel
 from harness.environments.dockerfile import render, stack_part
-from harness.environments.environment import NOT_SOURCE
 from harness.environments.images import (
     INPUTS,
     PREFIX,
     REVISION,
     TOOLS,
+    Epochs,
     Image,
     base_reference,
     cell_labels,
     cell_tag,
+    epochs_of,
     find,
     find_by_labels,
     find_cell_image,
@@ -39,16 +38,16 @@ from harness.environments.images import (
     inputs_of,
     open_labels,
     stack_tag,
+    told_epochs,
 )
 from harness.environments.in_use import keep_in_place
 from harness.environments.own_images import find_own_stack_image, find_runtime_image, remember
 from harness.environments.pins import ensure_lock
+from harness.environments.source_state import NO_TIME
 from harness.environments.wheelhouse import fetch, read_lock, requirement
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
 from harness.matrix.cells import Cell, Stack
 
-# Flit writes this time into the app's wheel, so that the same source gives the same bytes.
-SOURCE_DATE_EPOCH = "1700000000"
 OWN_BASE = (
     "give --executor process, or --base IMAGE with one that is here (`make base` makes one from Debian's packages)"
 )
@@ -75,7 +74,7 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     keep_in_place()
-    with locked(_lock_file(cell.id), notify):
+    with locked(lock_of_builds(cell.id), notify):
         image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
         if image is None:
             stack_image = ensure_stack_image(engine, cell.stack, notify)
@@ -92,7 +91,7 @@ def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: 
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     keep_in_place()
-    with locked(_lock_file(stack.name), notify):
+    with locked(lock_of_builds(stack.name), notify):
         image = find_stack_image(engine, inputs_of(engine, stack))
         if image is None:
             image = _build_stack(engine, stack, notify)
@@ -110,7 +109,7 @@ def ensure_own_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     keep_in_place()
-    with locked(_lock_file(stack.name), notify):
+    with locked(lock_of_builds(stack.name), notify):
         image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(engine, stack, notify, own=True)
         # Another may have taken its tag, and an engine deletes an image with the last one.
         _tag(engine, image, stack_tag(image.labels))
@@ -121,7 +120,7 @@ def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool = Fa
     # Before anything is fetched for it.
     _ = engine.builder
     base = ensure_base(engine, stack, notify)
-    lock = ensure_lock(stack, _digest(base, stack))
+    lock = ensure_lock(stack, digest_of_base(base, stack))
     # The hash of the app says whether there is a compiled part.
     ensure_kernel(notify)
     inputs = inputs_of(engine, stack)
@@ -129,30 +128,39 @@ def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool = Fa
         return image
     runtime = find_runtime_image(engine, inputs)
     if runtime is None:
-        runtime = _build_part(
-            engine, stack, "runtime", inputs.runtime_labels, partial(_fill, stack, lock, notify), notify
+        runtime = build_part(
+            engine, stack, "runtime", inputs.runtime_labels, partial(fill_runtime, stack, lock, notify), notify
         )
+        remember(runtime)
     below = stack_tag(runtime.labels)
     _tag(engine, runtime, below)
-    return _build_part(engine, stack, "stack", inputs.labels, _fill_app, notify, "--build-arg", f"RUNTIME={below}")
+    words = ("--build-arg", f"RUNTIME={below}")
+    image = build_part(engine, stack, "stack", inputs.labels, fill_app, notify, words)
+    remember(image)
+    return image
 
 
-def _build_part(
+def build_part(
     engine: Engine,
     stack: Stack,
     kind: str,
     inputs: Mapping[str, str],
     fill: Callable[[Path], None],
     notify: Notify,
-    *words: str,
+    words: tuple[str, ...] = (),
+    epochs: Epochs | None = None,
+    tag: str | None = None,
 ) -> Image:
     """Build the `stack` of the Dockerfile, or the `runtime` below it, which holds all but the app.
 
     Two images, not layers that the builder remembers: some forget them with what was given for the build, and that is
     gigabytes of wheels, which else would be given again for each edit of the app.
+
+    `epochs` are the times that files get; `tag` its name, where it is not that of its inputs.
     """
-    labels = {**open_labels(stack), **inputs, f"{PREFIX}.kind": kind, INPUTS: json_hash(inputs)}
-    tag = stack_tag(labels)
+    epochs = epochs or epochs_of(stack)
+    labels = {**open_labels(stack), **inputs, **epochs.labels, f"{PREFIX}.kind": kind, INPUTS: json_hash(inputs)}
+    tag = tag or stack_tag(labels)
     context = _context(stack)
     try:
         shutil.rmtree(context, ignore_errors=True)
@@ -160,12 +168,11 @@ def _build_part(
         notify(f"building {stack.name}" if kind == "runtime" else f"building {stack.name}: the app")
         text = stack_part(stack, base_reference(stack))
         target = ("--target", kind, *words, "--tag", tag, "--file", "-", str(context))
-        _build(engine, stack.name if kind == "stack" else f"{stack.name}-{kind}", text, labels, target)
+        name = stack.name if kind == "stack" else f"{stack.name}-{kind}"
+        _build(engine, name, text, labels, target, epochs.runtime if kind == "runtime" else epochs.app)
     finally:
         _clear(engine, stack)
-    image = _built(engine, tag)
-    remember(image)
-    return image
+    return _built(engine, tag)
 
 
 def _context(stack: Stack) -> Path:
@@ -178,7 +185,7 @@ def _clear(engine: Engine, stack: Stack) -> None:
     _prune(engine)
 
 
-def _digest(base: Image, stack: Stack) -> str | None:
+def digest_of_base(base: Image, stack: Stack) -> str | None:
     """The digest under which the base came from its registry; None for one that was made here."""
     name, _ = parse_repository_tag(stack.base)
     digests = [digest for known, _, digest in (d.partition("@") for d in base.digests) if known.endswith(name)]
@@ -205,47 +212,16 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
     return _built(engine, reference)
 
 
-def app_wheel(folder: Path) -> Path:
-    """The app as a wheel; the same bytes for the same source and compiler."""
-    before = os.environ.get("SOURCE_DATE_EPOCH")
-    os.environ["SOURCE_DATE_EPOCH"] = SOURCE_DATE_EPOCH
-    try:
-        with tempfile.TemporaryDirectory() as place:
-            app = Path(place) / "app"
-            shutil.copytree(APP, app, ignore=NOT_SOURCE)
-            builder = PlatformWheel if place_kernel(app) else WheelBuilder
-            made = Path(place) / "wheel"
-            with made.open("wb") as stream:
-                wheel = builder.from_ini_path(app / "pyproject.toml", stream)
-                wheel.build()
-            return Path(shutil.move(made, folder / wheel.wheel_filename))
-    finally:
-        if before is None:
-            del os.environ["SOURCE_DATE_EPOCH"]
-        else:
-            os.environ["SOURCE_DATE_EPOCH"] = before
-
-
-class PlatformWheel(WheelBuilder):  # type: ignore[misc]
-    """A wheel that holds a library, and says for which platform."""
-
-    @property
-    def wheel_filename(self) -> str:
-        """The name, with the platform."""
-        return str(super().wheel_filename).replace("-any.whl", f"-{PLATFORM}.whl")
-
-    @contextmanager
-    def _write_to_zip(self, rel_path: str, mode: int = 0o644) -> Iterator[StringIO]:
-        with super()._write_to_zip(rel_path, mode) as stream:
-            yield stream
-            if rel_path.endswith(".dist-info/WHEEL"):
-                text = stream.getvalue().replace("-any\n", f"-{PLATFORM}\n").replace("Purelib: true", "Purelib: false")
-                stream.seek(0)
-                stream.truncate()
-                stream.write(text)
-
-
 def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, str], notify: Notify) -> Image:
+    image = build_cell(engine, cell, stack, labels, notify, below=stack_tag(stack.labels), tag=cell_tag(cell))
+    remember(image)
+    return image
+
+
+def build_cell(
+    engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, str], notify: Notify, *, below: str, tag: str
+) -> Image:
+    """Build the image of a cell, named `tag`, from that of its stack, which has the tag `below`."""
     notify(f"building {cell.id}")
     told = {
         **labels,
@@ -255,14 +231,13 @@ def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, s
         "org.opencontainers.image.title": cell.id,
         "org.opencontainers.image.description": cell.preset.description,
     }
-    words = ("--target", "cell", "--build-arg", f"STACK={stack_tag(stack.labels)}", "--tag", cell_tag(cell), "-")
-    _build(engine, cell.id, render(cell), told, words)
-    image = _built(engine, cell_tag(cell))
-    remember(image)
-    return image
+    words = ("--target", "cell", "--build-arg", f"STACK={below}", "--tag", tag, "-")
+    epochs = told_epochs(stack.labels)
+    _build(engine, cell.id, render(cell), told, words, epochs.app if epochs else NO_TIME)
+    return _built(engine, tag)
 
 
-def _fill(stack: Stack, lock: Path, notify: Notify, context: Path) -> None:
+def fill_runtime(stack: Stack, lock: Path, notify: Notify, context: Path) -> None:
     """Put everything a runtime is made from into a folder, hard-linked where that can be."""
     wheels = fetch(stack, lock, notify)
     _fill_tools(context)
@@ -284,7 +259,7 @@ def _fill_tools(context: Path) -> None:
     shutil.copytree(Path(pip.__file__).parent, context / "tools" / "pip", ignore=without)
 
 
-def _fill_app(context: Path) -> None:
+def fill_app(context: Path) -> None:
     """Put the app into a folder, and what installs it."""
     _fill_tools(context)
     (context / "vpoc").mkdir()
@@ -309,14 +284,19 @@ def _place(wheel: Path, folder: Path) -> None:
         shutil.copyfile(wheel, folder / wheel.name)
 
 
-def _build(engine: Engine, name: str, dockerfile: str, labels: Mapping[str, str], words: tuple[str, ...]) -> None:
-    """Run one build. An image gets its name when it is whole: what is interrupted has none.
+def _build(
+    engine: Engine, name: str, dockerfile: str, labels: Mapping[str, str], words: tuple[str, ...], epoch: int = NO_TIME
+) -> None:
+    """Run one build; `epoch` is the time that files get, and, from newer builders, the image.
+
+    An image gets its name when it is whole: what is interrupted has none.
 
     Raises:
         UserError: with the builder's own reason.
     """
     builder = engine.builder
     command = [builder.program, *builder.build, "--network", "none", "--progress", "plain"]
+    command += ["--build-arg", f"SOURCE_DATE_EPOCH={epoch}"]
     command += [word for label, value in sorted(labels.items()) for word in ("--label", f"{label}={value}")]
     BUILDS.mkdir(parents=True, exist_ok=True)
     log = BUILDS / f"{name}.log"
@@ -386,6 +366,6 @@ def _prune(engine: Engine) -> None:
         time.sleep(1)
 
 
-def _lock_file(name: str) -> Path:
+def lock_of_builds(name: str) -> Path:
     """One build of an image at a time from this checkout."""
     return BUILDS / f"{name}.lock"

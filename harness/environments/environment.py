@@ -54,8 +54,8 @@ FORMER_OPTIONS = {"--lookback": "--warm-up", "--check": "--rung", "--inject-faul
 class Environment:
     """An interpreter with torch and the app, and what decides its behaviour. `image` is the one it is in, by id.
 
-    `contract` is that which its app follows. `version` is the interpreter's, such as 3.13.5. `option_names`: options
-    that its app knows by another name.
+    `contract` is that which its app follows; `revision` the commit that the image says it was made from. `version` is
+    the interpreter's, such as 3.13.5. `option_names`: options that its app knows by another name.
     """
 
     python: Path
@@ -66,6 +66,7 @@ class Environment:
     version: str | None = None
     contract: int = OLD_CONTRACT
     option_names: Mapping[str, str] = field(default_factory=dict)
+    revision: str | None = None
 
     def app(self, *words: str) -> tuple[str, ...]:
         """A command of the app."""
@@ -212,11 +213,14 @@ def _version(folder: Path) -> str | None:
     return None
 
 
-def image_environment(image: str, identity: dict[str, Any], contract: int, stack: Stack) -> Environment:
+def image_environment(
+    image: str, identity: dict[str, Any], contract: int, stack: Stack, revision: str | None = None
+) -> Environment:
     """The environment in the image of a cell; the preset is in it, too."""
     names = {} if identity.get("app") == app_hash() else FORMER_OPTIONS
     variables = {"PATH": IMAGE_PATH}
-    return Environment(IMAGE_PYTHON, identity, variables, stack.device, image, contract=contract, option_names=names)
+    known: dict[str, Any] = {"contract": contract, "option_names": names, "revision": revision}
+    return Environment(IMAGE_PYTHON, identity, variables, stack.device, image, **known)
 
 
 def host_environment(python: Path) -> Environment:

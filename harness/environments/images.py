@@ -1,10 +1,8 @@
 """The inputs of images, and how an engine is asked for an image. Labels identify one; tags are only for people."""
 
 import re
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from docker.errors import ImageNotFound
@@ -17,7 +15,8 @@ from harness.base.paths import APP, CHECKOUT, IMAGES
 from harness.base.storage import file_hash, json_hash
 from harness.environments.dockerfile import cell_part, stack_part
 from harness.environments.environment import app_hash
-from harness.environments.pins import base_digest, lock_file, pins_hash
+from harness.environments.pins import base_digest, lock_file, pins_file, pins_hash
+from harness.environments.source_state import is_dirty, newest_of, oci_time, source_revision
 from harness.host.engine import Engine, engine_errors
 from harness.matrix.cells import Cell, Stack
 
@@ -26,14 +25,18 @@ CELLS, STACKS, RUNTIMES = "vpoc", "vpoc-stack", "vpoc-runtime"
 PREFIX = "vpoc.matrix"
 INPUTS = f"{PREFIX}.inputs"
 REVISION = "org.opencontainers.image.revision"
+CREATED = "org.opencontainers.image.created"
+# The times that files have below the app and in it: what is built again has the same.
+EPOCHS = f"{PREFIX}.epochs"
 CONTRACT_LABEL = f"{PREFIX}.contract"
-BASE_NAME = "org.opencontainers.image.base.name"
+BASE_NAME, BASE_DIGEST = "org.opencontainers.image.base.name", "org.opencontainers.image.base.digest"
 SHORT = 12
 TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 # What decides the behaviour of a stack, each as a label.
 IDENTITY = ("base", "lock", "app", "recipe")
 # What runs inside a build.
-TOOLS = ("install.py", "verify.py")
+TEMPLATE, TOOLS = "Dockerfile.j2", ("install.py", "verify.py")
+COMPILER_LOCK = CHECKOUT / "requirements-compiler.txt"
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,28 @@ class Image:
         return {part: self.labels.get(f"{PREFIX}.{part}") for part in IDENTITY}
 
     @property
+    def revision(self) -> str | None:
+        """The commit of the source it says it was made from, with `-dirty` where that was not all."""
+        return self.labels.get(REVISION)
+
+    @property
     def contract(self) -> int:
         """The contract that the app in it follows; the old one where it does not say."""
         told = self.labels.get(CONTRACT_LABEL, "")
         return int(told) if re.fullmatch(r"[1-9]\d{0,5}", told, re.ASCII) else OLD_CONTRACT
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """The times of files in an image, in seconds since 1970: of what is below the app, and of the app."""
+
+    runtime: int
+    app: int
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """They as labels, with the time that the OCI names."""
+        return {EPOCHS: f"{self.runtime},{self.app}", CREATED: oci_time(self.app)}
 
 
 @dataclass(frozen=True)
@@ -143,26 +164,25 @@ def open_labels(stack: Stack) -> dict[str, str]:
         "org.opencontainers.image.version": __version__,
         "org.opencontainers.image.licenses": "Apache-2.0",
         **({REVISION: revision} if (revision := source_revision()) else {}),
+        **epochs_of(stack).labels,
         BASE_NAME: stack.base,
+        **({BASE_DIGEST: digest} if (digest := base_digest(stack)) else {}),
         CONTRACT_LABEL: str(CONTRACT),
         **{f"{PREFIX}.{part}": value for part, value in declared.items() if value},
     }
 
 
-@cache
-def source_revision() -> str | None:
-    """Return the commit that last changed what goes into an image, with `-dirty` for later changes; None without git.
+def epochs_of(stack: Stack) -> Epochs:
+    """Return the times of the newest inputs of a stack: an edit of the app does not touch what is below it."""
+    recipe = [IMAGES / name for name in (TEMPLATE, *TOOLS)]
+    runtime = newest_of(lock_file(stack), pins_file(stack), *recipe)
+    return Epochs(runtime, max(runtime, newest_of(APP, COMPILER_LOCK)))
 
-    Not the checkout's: what changes only documents or the harness gives the same image.
-    """
-    git = ["git", "-C", str(CHECKOUT)]
-    places = ["--", str(APP.relative_to(CHECKOUT)), str(IMAGES.relative_to(CHECKOUT))]
-    try:
-        commit = subprocess.run([*git, "log", "-1", "--format=%H", *places], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain", *places], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return f"{commit.stdout.strip()}{'-dirty' if changed.stdout.strip() else ''}" if commit.stdout.strip() else None
+
+def told_epochs(labels: Mapping[str, str]) -> Epochs | None:
+    """Return the times that an image says its files have; None of one that says none."""
+    found = re.fullmatch(r"(\d{1,10}),(\d{1,10})", labels.get(EPOCHS, ""), re.ASCII)
+    return Epochs(int(found[1]), int(found[2])) if found else None
 
 
 def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
@@ -205,8 +225,17 @@ def find(engine: Engine, reference: str) -> Image | None:
 
 
 def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
-    """The newest image that has all these labels."""
-    return next(_all_by_labels(engine, labels), None)
+    """The newest image that has all these labels, and not only by changes that were committed since."""
+    return next(committed(_all_by_labels(engine, labels)), None)
+
+
+def committed(images: Iterable[Image]) -> Iterator[Image]:
+    """Leave out images of uncommitted changes, where all is committed now: they say less of themselves than they can.
+
+    They are made again in seconds: what is below the app is not looked at here.
+    """
+    now = source_revision()
+    return (image for image in images if now is None or is_dirty(now) or not is_dirty(image.revision))
 
 
 def _all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
@@ -220,7 +249,7 @@ def _all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]
 
 def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
     """The image of a stack, made from these inputs."""
-    return next(all_of_inputs(engine, inputs, "stack"), None)
+    return next(committed(all_of_inputs(engine, inputs, "stack")), None)
 
 
 def all_of_inputs(engine: Engine, inputs: Inputs, kind: str) -> Iterator[Image]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from harness.base.paths import BUILDS
-from harness.environments.images import Image, Inputs, all_of_inputs
+from harness.environments.images import Image, Inputs, all_of_inputs, committed
 from harness.host.engine import Engine
 
 # Their ids, a line each.
@@ -19,7 +19,7 @@ def remember(image: Image) -> None:
 
 def find_own_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
     """Return the image of a stack that this checkout has built from these inputs, where the engine still has it."""
-    return next(_own(all_of_inputs(engine, inputs, "stack")), None)
+    return next(committed(_own(all_of_inputs(engine, inputs, "stack"))), None)
 
 
 def find_runtime_image(engine: Engine, inputs: Inputs) -> Image | None:

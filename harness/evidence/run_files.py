@@ -43,6 +43,9 @@ class Intent(Versioned):
     environment: dict[str, Any]
     python: str | None = Field(None, description="version of the interpreter, where no image has it")
     image: str | None = Field(None, description="id of the cell's image")
+    revision: str | None = Field(
+        None, description="commit of the source that the image names; `-dirty` for changes that no commit has"
+    )
     container: dict[str, Any] | None = Field(None, description="what limits the container, as it was asked for")
     workload: str
     workload_hash: str

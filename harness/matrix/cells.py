@@ -414,6 +414,21 @@ class Verdicts(_Strict):
         return self
 
 
+SignatureRule = Literal["ask", "refuse", "accept"]
+
+
+class SignerPolicy(_Strict):
+    """Whose signature of a known-good tag in a registry is enough: the user's own and those listed always are.
+
+    `unknown`: what to do about a key that is not known; `unsigned`: about a tag that nobody signed. Where nobody can be
+    asked, `ask` refuses.
+    """
+
+    keys: dict[Name, str] = Field({}, description="name -> public key, as `matrix keys` prints it")
+    unknown: SignatureRule = "ask"
+    unsigned: SignatureRule = "ask"
+
+
 @dataclass(frozen=True)
 class Cell:
     """A stack with a preset; `excluded` says why it is not run."""
@@ -440,6 +455,7 @@ class Matrix(_Strict):
     selections: dict[Name, Selection]
     exclude: tuple[Exclusion, ...] = ()
     verdicts: Verdicts = Verdicts()
+    signatures: SignerPolicy = SignerPolicy()
     stages: dict[Name, CampaignStage] = Field({}, description="what `matrix run` does on a host with GPUs, in order")
     hosts: dict[Name, Cluster] = Field({}, description="clusters that `matrix run --on NAME` carries runs to")
     two_gpus: tuple[TwoGpus, ...] = Field((), description="the order in which stacks go on to two GPUs")

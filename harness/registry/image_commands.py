@@ -10,12 +10,17 @@ from harness.base.paths import LOCKS
 from harness.environments import pins
 from harness.environments.build import ensure_cell_image
 from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
-from harness.environments.images import Image, cell_tag, find, find_cell_image, inputs_of
+from harness.environments.images import CELLS, Image, cell_tag, find, find_cell_image, inputs_of
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Cell, Matrix, Stack
 from harness.matrix.load import nearest
-from harness.registry.push_pull import pull
+from harness.registry.attestations.attached import Signed, signed_beside
+from harness.registry.attestations.attest import attest_image
+from harness.registry.attestations.keys import known_keys
+from harness.registry.oci import Repository
+from harness.registry.push_plan import PushPlan, plan_push
+from harness.registry.push_pull import built_image, pull, push, remote_name
 
 # The name of the base images that images/base.sh builds.
 OWN_BASES = "vpoc-base"
@@ -146,17 +151,47 @@ def lock(
     return {**pins.provenance(file), "file": str(file)}
 
 
+def push_cell(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
+    """Push the image of a cell, with signed statements beside it; return its reference by digest.
+
+    Raises:
+        UserError: when it is not built, is not what its lock names, or the registry refuses it.
+    """
+    reference, image = push(engine, cell, registry, notify)
+    name, _, digest = reference.partition("@")
+    attest_image(engine, cell, image, name, digest, notify)
+    return reference
+
+
+def plan_push_of_cell(engine: Engine, cell: Cell, registry: str) -> PushPlan:
+    """Return what a push of the image of a cell would send.
+
+    Raises:
+        UserError: when it is not built, or the registry does not answer.
+    """
+    return plan_push(engine, built_image(engine, cell), remote_name(registry, cell).rsplit(":", 1)[0])
+
+
 def pull_cell(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: Notify) -> dict[str, Any]:
     """Pull a cell's image; return its names and digests, and whether this checkout would run it."""
     image = pull(engine, cell, registry, digest, notify)
     current = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
+    signers = sorted({one.signer for one in _signed(image, registry)})
     return {
         "cell": cell.id,
         "image": image.id,
         "tag": cell_tag(cell),
         "digests": list(image.digests),
+        "signed_by": signers,
         "current": current is not None and current.id == image.id,
     }
+
+
+def _signed(image: Image, registry: str) -> list[Signed]:
+    """Return what is signed of an image that was pulled; copies of it are kept."""
+    repository = Repository(f"{registry.rstrip('/')}/{CELLS}")
+    digests = [digest for name, _, digest in (d.partition("@") for d in image.digests) if name == repository.name]
+    return [one for digest in digests for one in signed_beside(repository, digest, known_keys({}))]
 
 
 def _why_not(engine: Engine | None, cell: Cell) -> str | None:

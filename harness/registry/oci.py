@@ -101,6 +101,39 @@ class Repository:
         }
         return Manifest(json.dumps(document, sort_keys=True).encode(), IMAGE_MANIFEST)
 
+    def tags(self) -> list[str]:
+        """Return the tags; none where there is no such repository yet."""
+        response = self._ask("GET", f"{self._path}/tags/list", also=(NOT_FOUND,))
+        told: Any = None
+        with suppress(ValueError):
+            told = load_json(response.content) if response.status_code == OK else None
+        listed = told.get("tags") if isinstance(told, dict) else None
+        return [str(tag) for tag in listed or []]
+
+    def unpacked_layers(self, image: Manifest) -> set[str]:
+        """Return the digests of an image's layers as they are unpacked, which its configuration has."""
+        config = image.parsed.get("config")
+        if not isinstance(config, dict) or "image" not in str(config.get("mediaType")):
+            return set()
+        content = self._ask("GET", f"{self._path}/blobs/{config['digest']}").content
+        told: Any = None
+        with suppress(ValueError):
+            told = load_json(content)
+        layers = told.get("rootfs", {}).get("diff_ids") if isinstance(told, dict) else None
+        return set(map(str, layers or []))
+
+    def without_image(self, kind: str) -> Manifest:
+        """Store an artifact that is no image; return an index of it for no platform, which is not stored yet.
+
+        An engine with containerd's image store pulls any artifact as if it were an image. Of an index each engine takes
+        what is for its own platform, and refuses where there is nothing.
+        """
+        artifact = self.artifact(kind, EMPTY, {}, None)
+        self.put_manifest(artifact.digest, artifact)
+        entry = {**artifact.descriptor, "platform": {"architecture": "unknown", "os": "unknown"}}
+        document = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "artifactType": kind, "manifests": [entry]}
+        return Manifest(json.dumps(document, sort_keys=True).encode(), IMAGE_INDEX)
+
     def content(self, artifact: Manifest) -> bytes:
         """Return the content of an artifact made by `artifact`."""
         try:

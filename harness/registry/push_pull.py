@@ -22,18 +22,28 @@ def remote_name(registry: str, cell: Cell) -> str:
     return f"{registry.rstrip('/')}/{CELLS}:{tag_name(cell)}"
 
 
-def push(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
-    """Push the image of a cell as this checkout would build it; return its reference by digest.
+def push(engine: Engine, cell: Cell, registry: str, notify: Notify) -> tuple[str, Image]:
+    """Push the image of a cell as this checkout would build it; return its reference by digest, and the image.
 
     Raises:
         UserError: when it is not built, or the registry refuses it.
     """
+    image = built_image(engine, cell)
+    name = remote_name(registry, cell)
+    digest = push_image(engine, image.id, name, notify)
+    return f"{name.rsplit(':', 1)[0]}@{digest}", image
+
+
+def built_image(engine: Engine, cell: Cell) -> Image:
+    """Return the image of a cell as this checkout would build it.
+
+    Raises:
+        UserError: when it is not built.
+    """
     image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
     if image is None:
         raise UserError(f"there is no image of {cell.id} for its current inputs; `matrix build {cell.id}` builds it")
-    name = remote_name(registry, cell)
-    digest = push_image(engine, image.id, name, notify)
-    return f"{name.rsplit(':', 1)[0]}@{digest}"
+    return image
 
 
 def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:

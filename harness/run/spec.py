@@ -132,6 +132,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         environment=environment.identity,
         python=environment.version,
         image=environment.image,
+        revision=environment.revision,
         container=container.plain if container else None,
         workload=run.workload.name,
         workload_hash=run.workload_hash,

@@ -1,5 +1,6 @@
 """The cell that a training is made in: the known-good one of this host, or what the answer names, or the user."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from harness.base.errors import UserError
@@ -38,7 +39,8 @@ class CellRequest:
     """The cell that a user asks for: its name, or the registry that known-good tags are in.
 
     `force`: also a tag whose evidence is not of such a host, or expired. `strategy`: how the training uses devices.
-    `allow_cpu`: the CPU may be trained on where this host has a GPU.
+    `allow_cpu`: the CPU may be trained on where this host has a GPU. `ask` asks the user a question, such as whether a
+    signer is to be trusted.
     """
 
     cell: str | None
@@ -46,6 +48,7 @@ class CellRequest:
     force: bool
     strategy: Strategy = "single"
     allow_cpu: bool = False
+    ask: Callable[[str], bool] = lambda _: False
 
 
 def choose_training_cell(

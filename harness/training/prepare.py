@@ -80,7 +80,9 @@ class PreparedTraining:
         if bench.engine and evidence:
             image = pull_known_good(bench.engine, evidence, display.step)
             cell = self.job.cell
-            bench.use_environment(cell, image_environment(image.id, image.identity, image.contract, cell.stack))
+            bench.use_environment(
+                cell, image_environment(image.id, image.identity, image.contract, cell.stack, image.revision)
+            )
         return train(self.job, self.state, self.file, bench, display)
 
 
@@ -181,7 +183,27 @@ def _resumed(
 def _choose(request: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts) -> CellChoice:
     cells: list[Cell] = matrix.select("default")
     able = capabilities_of(host, choose_engine(cells, request.executor), cells, None)
-    return choose_training_cell(request.cell, matrix, results, host, able, time.time())
+    choice = choose_training_cell(request.cell, matrix, results, host, able, time.time())
+    if choice.evidence is None or request.cell.registry is None:
+        return choice
+    return replace(choice, summary=f"{choice.summary}; {_signer(choice.evidence, request.cell, matrix)}")
+
+
+def _signer(evidence: KnownGood, wanted: CellRequest, matrix: Matrix) -> str:
+    """Return who signed the evidence of a tag in a registry, in words.
+
+    Raises:
+        UserError: when nobody who may be trusted did, and it is not forced.
+    """
+    # The library that verifies takes its time to import, which a training without a registry does without.
+    from harness.registry.attestations.signers import check_signer  # noqa: PLC0415
+
+    try:
+        return check_signer(evidence, matrix.signatures, wanted.ask)
+    except UserError as refusal:
+        if not wanted.force:
+            raise
+        return f"forced: {refusal}"
 
 
 def _placed(

@@ -220,6 +220,7 @@ def ordinary() -> Iterator[Any]:
             f"HOME={home}",
             "PATH=/usr/local/bin:/usr/bin:/bin",
             f"MATRIX_BASE={os.environ['MATRIX_BASE']}",
+            *(f"{name}={os.environ[name]}" for name in ("DOCKER_HOST",) if os.environ.get(name)),
         ]
         return [*become, *bare, "sh", "-c", f'cd {home} && exec "$@"', "sh", *matrix, *words]
 
@@ -242,26 +243,28 @@ def registry(registry_storage: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def serve_registry(storage: Path, settings: Path, more: str = "") -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A registry on loopback, and its process; `more` are lines for the file of its settings, which is written."""
+def serve_registry(
+    storage: Path, settings: Path, more: str = "", address: str = "127.0.0.1", http: str = ""
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A registry, and its process; `more` are lines for the file of its settings, `http` words for that part of it."""
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("docker-registry is not installed (Debian: apt install docker-registry)")
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind((address, 0))
         port = free.getsockname()[1]
     filesystem = f"storage: {{filesystem: {{rootdirectory: {storage}/data}}}}\n"
-    settings.write_text(f"version: 0.1\n{filesystem}http: {{addr: 127.0.0.1:{port}}}\n{more}", encoding="utf-8")
+    settings.write_text(f"version: 0.1\n{filesystem}http: {{addr: {address}:{port}, {http}}}\n{more}", encoding="utf-8")
     with settings.with_suffix(".log").open("ab") as log:
         process = subprocess.Popen([program, "serve", str(settings)], stdout=log, stderr=log)
 
     def up() -> bool:
         with socket.socket() as connection:
-            return connection.connect_ex(("127.0.0.1", port)) == 0
+            return connection.connect_ex((address, port)) == 0
 
     try:
         wait_until(up, 20)
-        yield f"127.0.0.1:{port}", process
+        yield f"{address}:{port}", process
     finally:
         process.terminate()
         process.wait()

@@ -12,7 +12,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.paths import APP, BUILDS, CHECKOUT
-from harness.environments import build, environment, images, pins
+from harness.environments import app_wheel, build, environment, images, pins
 from harness.environments.build import ensure_cell_image, ensure_own_stack_image, ensure_stack_image
 from harness.environments.images import Image, cell_tag, find, find_by_labels, stack_tag
 from harness.environments.own_images import own_ids
@@ -54,7 +54,8 @@ def test_ten_presets_of_a_stack_add_no_layer_data(engine: Engine, matrix: Matrix
     made = [ensure_cell_image(engine, matrix.cells[f"cpu-{preset}"]) for preset in TEN]
     assert len({image.id for image in made}) == len(TEN)
     assert {image.layers for image in made} == {images["cpu-plain"].layers}
-    assert layer_bytes(engine) == before
+    # Where the engine counts what it keeps compressed, manifest and configuration of each are counted, too.
+    assert layer_bytes(engine) - before <= (8_000 * len(TEN) if engine.keeps_compressed else 0)
 
 
 def test_an_edit_of_the_app_leaves_every_other_layer(
@@ -67,13 +68,13 @@ def test_an_edit_of_the_app_leaves_every_other_layer(
     with (source / "vpoc" / "cli.py").open("a") as stream:
         stream.write("# edited\n")
     monkeypatch.setattr(environment, "APP", source)
-    monkeypatch.setattr(build, "APP", source)
+    monkeypatch.setattr(app_wheel, "APP", source)
 
     def not_again(*_: object) -> None:
         raise AssertionError("wheels are given to the builder again")
 
     # Some engines forget how layers were made when the wheels that were given to them are dropped.
-    monkeypatch.setattr(build, "_fill", not_again)
+    monkeypatch.setattr(build, "fill_runtime", not_again)
     edited = ensure_cell_image(engine, matrix.cells["cpu-plain"])
     before = own.layers
     assert {own.id, edited.id} <= own_ids()

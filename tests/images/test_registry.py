@@ -14,6 +14,7 @@ from harness.base.paths import CHECKOUT, LOCKS
 from harness.environments.images import Image, cell_tag, find
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
+from harness.registry.oci import Repository
 from tests.images.conftest import MAIN
 
 MATRIX = str(CHECKOUT / ".venv" / "bin" / "matrix")
@@ -121,3 +122,16 @@ def test_a_lock_has_the_digest_of_the_base_and_the_next_build_uses_it(
     engine.client.images.remove(base)
     text = in_copy("build", "cpu-plain", "--dry-run")
     assert f"FROM {registry}/base@{digest} AS runtime" in text
+
+
+def test_what_a_push_would_send_is_said_before(
+    registry: str, pushed: str, images: dict[str, Image], engine: Engine
+) -> None:
+    empty = json.loads(
+        matrix_command("push", "cpu-plain", "--registry", f"{registry}/none", "--dry-run", "--json").stdout
+    )
+    assert (empty["layers"], empty["missing"]) == (4, 4)
+    # Another preset has the same layers.
+    said = matrix_command("push", "cpu-no-sdma", "--registry", registry, "--dry-run").stdout
+    assert said == "cpu-no-sdma: would send no layer: the repository has all 4\n"
+    assert Repository(f"{registry}/none/vpoc").tags() == []

@@ -47,11 +47,11 @@ class RegistryTags:
         self._repository.put_manifest(HISTORY_TAG, history)
 
     def point(self, tag: str, evidence: KnownGood | None) -> None:
-        """Make a tag point to an image, or to a manifest that cannot be pulled."""
+        """Make a tag point to an image, or to an index of none, which cannot be pulled."""
         if evidence:
             self._repository.put_manifest(tag, self._image(evidence))
         elif self._repository.manifest(tag):
-            self._repository.put_manifest(tag, self._repository.artifact(DEMOTED, b"{}", {}, None))
+            self._repository.put_manifest(tag, self._repository.without_image(DEMOTED))
 
     def check(self, evidence: KnownGood) -> None:
         """Refuse a tag in force that points elsewhere than its evidence says."""

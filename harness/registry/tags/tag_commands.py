@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.environments.images import find
+from harness.environments.source_state import is_dirty
 from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -16,6 +17,7 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.host.engine import Engine, Notify, find_engine
 from harness.host.fingerprint import REAL_ROOT, is_simulated
 from harness.matrix.cells import Matrix
+from harness.registry.attestations.attest import attest_evidence, attest_image
 from harness.registry.image_commands import the_engine
 from harness.registry.push_pull import push_image, remote_name
 from harness.registry.tags.known_good import lock_of, suspended, why_not_usable
@@ -204,6 +206,11 @@ def _promote(
     image = find(engine, claim.image or "")
     if newest is None or image is None:
         raise UserError(f"cell {cell.id}: the image of its runs was removed; build it and run it again")
+    if is_dirty(image.revision):
+        raise UserError(
+            f"cell {cell.id}: its image was made from changes that no commit has, so nobody can make it again; "
+            "commit them, build it and run it again"
+        )
     # Promoted on this host only, the image is still in the registry to which it was pushed before.
     repository, digest = place_of(image.id, read_moves(results))
     if registry:
@@ -218,7 +225,10 @@ def _promote(
         return draft
     if registry:
         digest = push_image(engine, image.id, remote_name(registry, cell), notify)
+        attest_image(engine, cell, image, remote_name(registry, cell).rsplit(":", 1)[0], digest, notify)
     evidence = draft.model_copy(update={"digest": digest, "previous": looked[0][1].tag})
+    if registry and not _is_there(evidence, *looked[0], now):
+        attest_evidence(evidence)
     for place, seen in looked:
         if not _is_there(evidence, place, seen, now):
             move_tag(place, TagMove(move="promoted", at=now, evidence=evidence), seen)

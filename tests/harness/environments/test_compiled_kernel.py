@@ -14,7 +14,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.paths import APP
-from harness.environments import build, compiled_kernel, environment
+from harness.environments import app_wheel, compiled_kernel, environment
 from harness.environments.compiled_kernel import place_kernel
 
 FOUND = "from vpoc.kernel import library; print(library())"
@@ -75,7 +75,7 @@ def test_it_is_in_the_wheel(tmp_path: Path) -> None:
     wheels = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        wheels.append(build.app_wheel(tmp_path / name))
+        wheels.append(app_wheel.app_wheel(tmp_path / name))
     assert wheels[0].read_bytes() == wheels[1].read_bytes()
     assert wheels[0].name.endswith(f"-py3-none-{compiled_kernel.PLATFORM}.whl")
     with zipfile.ZipFile(wheels[0]) as wheel:
@@ -87,7 +87,7 @@ def test_it_is_in_the_wheel(tmp_path: Path) -> None:
 
 def test_without_a_compiler_the_wheel_is_for_any_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_kernel, "compiler", lambda: None)
-    wheel = build.app_wheel(tmp_path)
+    wheel = app_wheel.app_wheel(tmp_path)
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.contract import CONTRACT
-from harness.environments import images
+from harness.environments import source_state
 from harness.environments.build import with_torch
 from harness.environments.images import (
     REVISION,
@@ -13,8 +13,8 @@ from harness.environments.images import (
     cell_tag,
     inputs_of,
     open_labels,
-    source_revision,
 )
+from harness.environments.source_state import newest_of, source_revision
 from harness.matrix.cells import Matrix
 
 
@@ -61,10 +61,11 @@ def test_the_revision_of_what_goes_into_an_image_is_a_label(
 
     def revision() -> str | None:
         source_revision.cache_clear()
+        newest_of.cache_clear()
         return source_revision()
 
     for name, value in (("CHECKOUT", tmp_path), ("APP", tmp_path / "app"), ("IMAGES", tmp_path / "images")):
-        monkeypatch.setattr(images, name, value)
+        monkeypatch.setattr(source_state, name, value)
     assert revision() is None
     assert REVISION not in open_labels(matrix.stacks["cpu"])
     subprocess.run([*git, "init", "-q"], check=True)

@@ -190,3 +190,58 @@ def test_two_looks_at_the_same_are_the_same(make_evidence: Evidence) -> None:
     shelf = Shelf()
     moved(shelf, promoted(make_evidence(image=ONE)))
     assert look_at(shelf, TAG) == look_at(shelf, TAG) == Seen(tuple(shelf.history), ONE, ONE)
+
+
+@dataclass
+class CrowdedShelf(Shelf):
+    """A shelf on which somebody else moves something before the given number of operations is over."""
+
+    meanwhile: Callable[[], None] = lambda: None
+    before: int = 0
+
+    def _operation(self) -> None:
+        self.before -= 1
+        if self.before == 0:
+            self.meanwhile()
+
+    def moves(self) -> list[TagMove]:
+        self._operation()
+        return super().moves()
+
+    def points_to(self, tag: str) -> str | None:
+        self._operation()
+        return super().points_to(tag)
+
+    def write(self, move: TagMove) -> None:
+        self._operation()
+        super().write(move)
+
+    def point(self, tag: str, evidence: KnownGood | None) -> None:
+        self._operation()
+        super().point(tag, evidence)
+
+
+@pytest.mark.parametrize("before", range(1, 13))
+def test_of_two_who_promote_at_the_same_instant_one_is_told(before: int, make_evidence: Evidence) -> None:
+    """The other one's move, as a whole, before each operation of one's own."""
+    told: list[str] = []
+    came: list[bool] = []
+    shelf = CrowdedShelf()
+    one, two = promoted(make_evidence(image=ONE)), promoted(make_evidence(image=TWO))
+    seen = look_at(shelf, TAG)
+
+    def other() -> None:
+        came.append(True)
+        try:
+            move_tag(shelf, two, seen)
+        except UserError as error:
+            told.append(str(error))
+
+    shelf.meanwhile, shelf.before = other, before
+    try:
+        move_tag(shelf, one, seen)
+    except UserError as error:
+        told.append(str(error))
+    assert len(told) == len(came), told
+    # The history says what the tag is.
+    assert shelf.tags[TAG] == shelf.history[-1].evidence.image

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
+from harness.base.errors import UserError
+from harness.environments.images import REVISION
 from harness.evidence.index import Row
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.host.engine import Engine
-from harness.matrix.cells import Matrix, Verdicts
+from harness.matrix.cells import Matrix, SignerPolicy, Verdicts
+from harness.registry.attestations.keys import ensure_own_key, keys_folder, trusted_keys
+from harness.registry.attestations.signers import check_signer
 from harness.registry.oci import Repository
 from harness.registry.tags import tag_commands
 from harness.registry.tags.promote import TagClaim, claims_of
@@ -32,12 +36,12 @@ class OneImage:
 
     def __init__(self) -> None:
         self.names = {IMAGE}
+        self.labels: dict[str, str] = {}
 
     def inspect_image(self, name: str) -> dict[str, Any]:
         if name not in self.names:
             raise ImageNotFound(name)
-        labels: dict[str, str] = {}
-        return {"Id": IMAGE, "Config": {"Labels": labels}, "RootFS": {"Layers": []}, "Size": 1, "RepoTags": []}
+        return {"Id": IMAGE, "Config": {"Labels": self.labels}, "RootFS": {"Layers": []}, "Size": 1, "RepoTags": []}
 
     def tag(self, _image: str, repository: str, tag: str) -> None:
         self.names.add(f"{repository}:{tag}")
@@ -63,7 +67,8 @@ def claim(results: Results, make_intent: Callable[..., Intent], make_record: Cal
 @pytest.fixture
 def promote(claim: TagClaim, results: Results, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Promote:
     """Promotes the image, in a registry where one is given."""
-    engine = Engine("unix:///synthetic", SimpleNamespace(api=OneImage()))
+    api = OneImage()
+    engine = Engine("unix:///synthetic", SimpleNamespace(api=api))
 
     def push(_engine: Engine, _image: str, name: str, _notify: object) -> str:
         repository = Repository(name.rpartition(":")[0])
@@ -72,8 +77,11 @@ def promote(claim: TagClaim, results: Results, matrix: Matrix, monkeypatch: pyte
         return manifest.digest
 
     monkeypatch.setattr(tag_commands, "push_image", push)
+    # It reads what is in the image, which tests/images have real ones for.
+    monkeypatch.setattr(tag_commands, "attest_image", lambda *_: None)
 
     def make(registry: str | None, **options: Any) -> KnownGood:
+        api.labels = {REVISION: options.pop("revision", "0" * 40)}
         options = {"replace": None, "dry_run": False, **options}
         return _promote(results, matrix, claim, engine, registry, NOW, lambda _: None, **options)
 
@@ -104,3 +112,47 @@ def test_what_was_never_pushed_is_in_no_registry(promote: Promote, results: Resu
     assert (here.repository, here.digest, here.reference) == (None, None, IMAGE)
     pushed = promote(place)
     assert [move.evidence for move in read_moves(results)] == [here, pushed]
+
+
+def test_an_image_of_changes_that_no_commit_has_is_refused(promote: Promote, results: Results) -> None:
+    with pytest.raises(UserError, match="was made from changes that no commit has"):
+        promote(None, revision=f"{'0' * 40}-dirty")
+    assert read_moves(results) == []
+
+
+def test_the_evidence_is_signed_by_the_user_and_that_is_enough(promote: Promote, place: str) -> None:
+    assert check_signer(promote(place), SignerPolicy()) == "signed by you"
+
+
+def test_a_signer_who_is_not_known_is_asked_for_once(promote: Promote, place: str) -> None:
+    evidence = promote(place)
+    # On another host, whose key is another one.
+    (keys_folder() / "own.pem").unlink()
+    asked: list[str] = []
+
+    def answer(question: str) -> bool:
+        asked.append(question)
+        return len(asked) > 1
+
+    with pytest.raises(UserError, match="a key that is not known here; `matrix keys --trust"):
+        check_signer(evidence, SignerPolicy(), answer)
+    assert "a key that is trusted from now on" in check_signer(evidence, SignerPolicy(), answer)
+    (name,) = trusted_keys()
+    assert check_signer(evidence, SignerPolicy(), answer) == f"signed by {name}"
+    assert len(asked) == 2
+
+
+def test_evidence_that_was_changed_after_signing_is_not_signed(promote: Promote, place: str) -> None:
+    better = promote(place).model_copy(update={"passes": 999})
+    with pytest.raises(UserError, match="is not signed"):
+        check_signer(better, SignerPolicy())
+    assert check_signer(better, SignerPolicy(unsigned="accept")) == "not signed by anybody"
+
+
+def test_the_matrix_file_can_list_who_may_sign(promote: Promote, place: str) -> None:
+    evidence = promote(place)
+    line = ensure_own_key().public.line
+    (keys_folder() / "own.pem").unlink()
+    assert check_signer(evidence, SignerPolicy(keys={"work": line})) == "signed by work"
+    with pytest.raises(UserError, match="not known here"):
+        check_signer(evidence, SignerPolicy(unknown="refuse"), lambda _: True)

@@ -1,0 +1,73 @@
+"""`matrix verify`: parses and prints, nothing else."""
+
+import sys
+from dataclasses import asdict
+
+import click
+
+from harness.base.interrupts import interruptible
+from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
+from harness.environments.images import CELLS
+from harness.environments.verify_image import DIFFERENT, EQUAL, find_to_verify, verify_by_rebuilding
+from harness.registry.attestations.check import check_offline
+from harness.registry.image_commands import the_engine
+from harness.screen.display import Steps
+
+SHOWN = 40
+
+
+@click.command()
+@click.argument("image")
+@click.option("--offline", is_flag=True, help="Build nothing: check lock, installed packages and signatures.")
+@click.option("--registry", envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="With --offline: look there, too.")
+@as_json
+@pass_settings
+def verify(settings: Settings, image: str, offline: bool, registry: str | None, as_json: bool) -> None:
+    """Build an image again from what its labels name, and say whether it is the same, or which files differ.
+
+    IMAGE is a cell, a name or an id that the engine knows. Source, lock and base are those that its labels name: of
+    another revision than this checkout's, in a checkout of that. Nothing that a builder remembers is used.
+
+    With --offline nothing is built: what is installed is compared with the lock, and signed statements that were kept
+    when the image was pushed or pulled with the image.
+
+    Exit status: 0 the same, 1 something differs, 2 something to fix.
+    """
+    engine = the_engine()
+    found = find_to_verify(engine, image)
+    if offline:
+        _check(settings, image, registry, as_json=as_json)
+        return
+    with interruptible(), Steps(err) as steps:
+        told = verify_by_rebuilding(engine, found, settings.matrix, steps.step)
+    if as_json:
+        print_json(told)
+    else:
+        print_lines([f"{image}: {_sentence(told)}", *(f"  {line}" for line in told["differences"][:SHOWN])])
+        if (more := len(told["differences"]) - SHOWN) > 0:
+            print_lines([f"  and {more} more; --json lists all"])
+    sys.exit(1 if told["result"] == DIFFERENT else 0)
+
+
+def _check(settings: Settings, name: str, registry: str | None, *, as_json: bool) -> None:
+    engine = the_engine()
+    image = find_to_verify(engine, name)
+    repository = f"{registry.rstrip('/')}/{CELLS}" if registry else None
+    with interruptible(), Steps(err) as steps:
+        checks = check_offline(engine, image, settings.matrix, repository, steps.step)
+    if as_json:
+        print_json({"image": image.id, "checks": [asdict(check) for check in checks]})
+    else:
+        words = {True: "right", False: "WRONG", None: "not checked"}
+        print_lines([f"{check.name}: {words[check.right]}: {check.detail}" for check in checks])
+    sys.exit(1 if any(check.right is False for check in checks) else 0)
+
+
+def _sentence(told: dict[str, object]) -> str:
+    of = f"of revision {told['revision']}" if told["revision"] else "of this source"
+    if told["result"] == EQUAL:
+        return f"equal: all {told['layers']} layers are the same bytes when built again {of}"
+    if told["result"] == DIFFERENT:
+        return f"different from what is built again {of}:"
+    same = f"{told['same_layers']} of {told['layers']} layers"
+    return f"equal in content: names, modes, owners and bytes {of}; {same} are the same with the times of files, too"

@@ -1,0 +1,60 @@
+"""What state of the source an image is made from: its commit, whether that is all, and the time of its newest input."""
+
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from harness.base.paths import APP, CHECKOUT, IMAGES
+
+DIRTY = "-dirty"
+# Where no commit tells a time: outside of git, or of a lock that is not committed.
+NO_TIME = 1700000000
+
+
+@cache
+def source_revision() -> str | None:
+    """Return the commit that last changed what goes into an image, with `-dirty` for later changes; None without git.
+
+    Not the checkout's: what changes only documents or the harness gives the same image.
+    """
+    commit = _git("log", "-1", "--format=%H", "--", *_names((APP, IMAGES)))
+    changed = _git("status", "--porcelain", "--", *_names((APP, IMAGES)))
+    if not commit or changed is None:
+        return None
+    return f"{commit}{DIRTY if changed else ''}"
+
+
+def is_dirty(revision: str | None) -> bool:
+    """Return whether a revision is one with changes that no commit has: nothing tells what they were."""
+    return revision is not None and revision.endswith(DIRTY)
+
+
+@cache
+def newest_of(*files: Path) -> int:
+    """Return when the newest of some inputs was committed, in seconds since 1970: the same in every checkout.
+
+    Of those that no commit has (a lock that was resolved here, a checkout without git) that is a fixed time: their own
+    differs from host to host.
+    """
+    inside = [file for file in files if file.is_relative_to(CHECKOUT)]
+    told = _git("log", "-1", "--format=%ct", "--", *_names(inside)) if inside else None
+    return max(NO_TIME, int(told)) if told else NO_TIME
+
+
+def oci_time(epoch: int) -> str:
+    """Return a time as the OCI's labels give it."""
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _names(files: Iterable[Path]) -> list[str]:
+    return [str(file.relative_to(CHECKOUT)) for file in files]
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(CHECKOUT), *words], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

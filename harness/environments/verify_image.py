@@ -1,0 +1,166 @@
+"""Whether an image is what its labels say it was made from: it is built again from them, and the two compared."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
+from harness.base.paths import CACHE, CHECKOUT
+from harness.environments.image_tree import configured, differences, tree_of
+from harness.environments.images import (
+    BASE_NAME,
+    PREFIX,
+    Image,
+    find,
+    inputs_of,
+    told_epochs,
+)
+from harness.environments.rebuild import rebuilt
+from harness.environments.source_state import is_dirty, source_revision
+from harness.host.engine import Engine, Notify
+from harness.matrix.cells import Cell, Matrix
+
+MAIN = "from harness.cli.main import main; main()"
+# What is shared with a checkout of another revision: it is known by its hashes.
+SHARED = ("wheels", "kernels", "locks", "debs")
+EQUAL, SAME_CONTENT, DIFFERENT = "same layers", "same content", "different"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How an image compares with what was built again: the same layers, the same content, or what differs."""
+
+    image: str
+    rebuilt: str
+    revision: str | None
+    same_layers: int
+    layers: int
+    differences: tuple[str, ...]
+
+    @property
+    def result(self) -> str:
+        """Return in two words how they compare. Layers also have the times of files; content has all else."""
+        if self.differences:
+            return DIFFERENT
+        return EQUAL if self.same_layers == self.layers else SAME_CONTENT
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "image": self.image,
+            "rebuilt": self.rebuilt,
+            "revision": self.revision,
+            "result": self.result,
+            "same_layers": self.same_layers,
+            "layers": self.layers,
+            "differences": list(self.differences),
+        }
+
+
+def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: Notify) -> dict[str, Any]:
+    """Build the image of a cell again from what its labels say, and compare; return a `Comparison` as plain values.
+
+    Where its source is not that of this checkout, that revision is checked out elsewhere, and its own `matrix` does it.
+
+    Raises:
+        UserError: when its labels do not tell enough, or it cannot be built again.
+    """
+    revision = image.revision
+    cell = _cell_of(image, matrix)
+    if cell and _is_of_this_source(engine, image, cell):
+        return compare_with_rebuilt(engine, image, cell, notify).plain
+    if revision is None:
+        raise UserError(f"{image.id}: names no revision of the source, and is not of this one; build it from a commit")
+    if is_dirty(revision):
+        raise UserError(f"{image.id}: was made from {revision}, changes that no commit has; build it from a commit")
+    return _by_checkout(image, revision, notify)
+
+
+def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notify) -> Comparison:
+    """Build the image of a cell again from this checkout, and compare.
+
+    Raises:
+        UserError: when it cannot be built.
+    """
+    with rebuilt(engine, cell, told_epochs(image.labels), notify) as again:
+        same = sum(one == other for one, other in zip(image.layers, again.layers, strict=False))
+        layers = max(len(image.layers), len(again.layers))
+        found = _configured_otherwise(configured(engine, image), configured(engine, again))
+        found += _labelled_otherwise(image, again)
+        if same < layers:
+            notify("comparing file by file")
+            found += differences(tree_of(engine, image), tree_of(engine, again))
+        return Comparison(image.id, again.id, image.revision, same, layers, tuple(found))
+
+
+def find_to_verify(engine: Engine, name: str) -> Image:
+    """Return the image of that name, id or cell.
+
+    Raises:
+        UserError: when the engine has none, or it is of no cell.
+    """
+    image = find(engine, name) or (find(engine, f"vpoc:{name}") if ":" not in name else None)
+    if image is None:
+        raise UserError(f"{name}: no such image here; `matrix pull` or `docker pull` brings it")
+    if f"{PREFIX}.cell" not in image.labels:
+        raise UserError(f"{name}: is of no cell of a matrix; `docker images vpoc` lists those that are")
+    return image
+
+
+def _is_of_this_source(engine: Engine, image: Image, cell: Cell) -> bool:
+    now = inputs_of(engine, cell.stack)
+    return image.identity == now.identity and image.revision == source_revision()
+
+
+def _cell_of(image: Image, matrix: Matrix) -> Cell | None:
+    return matrix.cells.get(image.labels.get(f"{PREFIX}.cell", ""))
+
+
+def _configured_otherwise(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    return [f"{name}: {one[name]} and {other[name]}" for name in one if one[name] != other[name]]
+
+
+def _labelled_otherwise(one: Image, other: Image) -> list[str]:
+    names = sorted(name for name in one.labels.keys() | other.labels.keys() if name.startswith(PREFIX))
+    said = [(name, one.labels.get(name), other.labels.get(name)) for name in names]
+    return [f"label {name}: {first} and {second}" for name, first, second in said if first != second]
+
+
+def _by_checkout(image: Image, revision: str, notify: Notify) -> dict[str, Any]:
+    """Check the revision out into a folder that is removed at the end, and let its own `matrix` compare.
+
+    Raises:
+        UserError: when there is no such revision here, or what its `matrix` said.
+    """
+    with tempfile.TemporaryDirectory(prefix="matrix-verify-") as place:
+        checkout = Path(place, "checkout")
+        notify(f"checking out {revision}")
+        clone = ["git", "clone", "--quiet", "--shared", "--no-checkout", str(CHECKOUT), str(checkout)]
+        for words in (clone, ["git", "-C", str(checkout), "checkout", "--quiet", "--detach", revision]):
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode:
+                told = " ".join(done.stderr.split())[:200]
+                raise UserError(f"revision {revision} of the source is not here: {told}; `git fetch` may bring it")
+        (checkout / ".cache").mkdir()
+        for name in SHARED:
+            (CACHE / name).mkdir(parents=True, exist_ok=True)
+            (checkout / ".cache" / name).symlink_to(CACHE / name)
+        base = ("--base", image.labels[BASE_NAME]) if BASE_NAME in image.labels else ()
+        command = [sys.executable, "-c", MAIN, *base, "verify", image.id, "--json"]
+        done = subprocess.run(
+            command, cwd=checkout, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""}
+        )
+        compared: Any = None
+        with suppress(ValueError):
+            compared = load_json(done.stdout.encode())
+        if not isinstance(compared, dict) or "result" not in compared:
+            said = " ".join(done.stderr.split())[-400:]
+            raise UserError(f"revision {revision}: cannot build it again: {said}")
+        return compared

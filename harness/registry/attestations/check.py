@@ -1,0 +1,104 @@
+"""Whether an image is what is said of it, without building it again: its lock, what is in it, and what was signed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.base.storage import file_hash
+from harness.environments.images import PREFIX, Image
+from harness.environments.pins import lock_file
+from harness.host.engine import Engine, Notify
+from harness.matrix.cells import Matrix
+from harness.registry.attestations.attached import Signed, signed_beside, signed_kept
+from harness.registry.attestations.attest import CONTENTS, EVIDENCE
+from harness.registry.attestations.contents import (
+    Contents,
+    contents_of_image,
+    contents_of_lock,
+    not_as_locked,
+    told_contents,
+)
+from harness.registry.attestations.keys import PublicKey, known_keys
+from harness.registry.attestations.provenance import PROVENANCE, provenance_of
+from harness.registry.oci import Repository
+
+KINDS = {PROVENANCE: "provenance", CONTENTS: "bill of materials", EVIDENCE: "evidence of a tag"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: `right` is None where there was nothing to look at."""
+
+    name: str
+    right: bool | None
+    detail: str
+
+
+def check_offline(
+    engine: Engine, image: Image, matrix: Matrix, repository: str | None, notify: Notify
+) -> tuple[Check, ...]:
+    """Check an image against its lock, and against what was signed of it; nothing is built, nothing fetched.
+
+    With a `repository` the statements beside the image there are looked at as well: that asks the registry.
+
+    Raises:
+        UserError: when the engine cannot give the image, or the registry fails.
+    """
+    notify("reading what is in the image")
+    contents = contents_of_image(engine, image)
+    known = known_keys(matrix.signatures.keys)
+    signed: list[Signed] = []
+    for digest in sorted({name.partition("@")[2] for name in image.digests}):
+        signed += signed_kept(digest, known) if repository is None else _beside(repository, digest, known)
+    if not signed:
+        where = (
+            f"beside it in {repository}" if repository else "kept here; `matrix pull` keeps it, --registry looks there"
+        )
+        return (_of_lock(image, matrix, contents), Check("signatures", None, f"none is {where}"))
+    return (_of_lock(image, matrix, contents), *_of_statements(signed, image, contents))
+
+
+def _beside(repository: str, digest: str, known: Mapping[str, PublicKey]) -> list[Signed]:
+    place = Repository(repository)
+    return signed_beside(place, digest, known) if place.manifest(digest) else []
+
+
+def _of_lock(image: Image, matrix: Matrix, contents: Contents) -> Check:
+    stack = matrix.stacks.get(image.labels.get(f"{PREFIX}.stack", ""))
+    lock = lock_file(stack) if stack else None
+    if lock is None or not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):
+        return Check("lock", None, "its lock is not that of this checkout; check out its revision")
+    differing = not_as_locked(contents, contents_of_lock(lock))
+    told = "; ".join(differing) or f"all {len(contents.python)} packages are those that {lock.name} names"
+    return Check("lock", not differing, told)
+
+
+def _of_statements(signed: Sequence[Signed], image: Image, contents: Contents) -> list[Check]:
+    """Return what those who are known here say, by kind; what others say beside is told, and decides nothing."""
+    kinds = sorted({one.statement.kind for one in signed}, key=lambda kind: (kind not in KINDS, kind))
+    checks = [_of_kind(kind, [s for s in signed if s.statement.kind == kind], image, contents) for kind in kinds]
+    if not any(one.name for one in signed):
+        key = signed[0].key
+        trusting = f"`matrix keys --trust {key.line}` trusts {key.fingerprint}"
+        checks.append(Check("signatures", False, f"none is by a key that is known here; {trusting}"))
+    return checks
+
+
+def _of_kind(kind: str, signed: Sequence[Signed], image: Image, contents: Contents) -> Check:
+    name, known = KINDS.get(kind, kind), [one for one in signed if one.name]
+    if not known:
+        return Check(name, None, f"signed by {signed[0].signer}")
+    for one in known:
+        predicate = one.statement.predicate
+        wrong: Mapping[str, bool] = {
+            PROVENANCE: _definition(predicate) != _definition(provenance_of(image)),
+            CONTENTS: kind == CONTENTS and told_contents(predicate) != contents,
+        }
+        if wrong.get(kind, False):
+            return Check(name, False, f"signed by {one.signer}, and says otherwise than the image")
+    by = " and ".join(sorted({one.signer for one in known}))
+    return Check(name, True, f"signed by {by}" if kind == EVIDENCE else f"signed by {by}, and says what the image says")
+
+
+def _definition(predicate: Mapping[str, Any]) -> object:
+    return predicate.get("buildDefinition")

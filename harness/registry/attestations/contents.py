@@ -1,0 +1,105 @@
+"""The bill of materials of an image (CycloneDX): what its lock names, and what is really installed in it."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.parser import BytesHeaderParser
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
+
+from harness.environments.image_tree import image_files
+from harness.environments.images import Image
+from harness.environments.wheelhouse import read_lock
+from harness.host.engine import Engine
+
+SITE = re.compile(r"opt/venv/lib/python[\d.]+/site-packages/[^/]+\.dist-info/METADATA")
+PACKAGES = "var/lib/dpkg/status"
+APP_PACKAGE = "vpoc"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is installed: names to versions, of Python's packages and of Debian's."""
+
+    python: Mapping[str, str]
+    debian: Mapping[str, str]
+
+
+def contents_of_lock(lock: Path) -> dict[str, str]:
+    """Return what a lock names: names to versions.
+
+    Raises:
+        UserError: when it is no lock.
+    """
+    return {entry.name: entry.version for entry in read_lock(lock)}
+
+
+def contents_of_image(engine: Engine, image: Image) -> Contents:
+    """Return what is installed in an image, as the files of the packages in it say.
+
+    Raises:
+        UserError: when the engine cannot give it.
+    """
+    python: dict[str, str] = {}
+    debian: dict[str, str] = {}
+    with image_files(engine, image) as files:
+        for name, _, stream in files:
+            if stream and SITE.fullmatch(name):
+                told = BytesHeaderParser().parsebytes(stream.read())
+                python[canonicalize_name(str(told["Name"]))] = str(told["Version"])
+            elif stream and name == PACKAGES:
+                debian = dict(_installed(stream.read().decode("utf-8", "replace")))
+    return Contents(python, debian)
+
+
+def not_as_locked(contents: Contents, locked: Mapping[str, str]) -> list[str]:
+    """Return how what is installed differs from a lock, a line each; the app itself is in no lock."""
+    installed = {name: version for name, version in contents.python.items() if name != APP_PACKAGE}
+    return [
+        f"{name}: the lock names {locked.get(name, 'none')}, installed is {installed.get(name, 'none')}"
+        for name in sorted(locked.keys() | installed.keys())
+        if locked.get(name) != installed.get(name)
+    ]
+
+
+def bill_of_materials(contents: Contents, name: str, digest: str, made: int) -> dict[str, Any]:
+    """Return a bill in CycloneDX 1.6; the same for the same image. `made` is in seconds since 1970."""
+    purls = [PackageURL("pypi", None, *of) for of in contents.python.items()]
+    purls += [PackageURL("deb", "debian", *of) for of in contents.debian.items()]
+    bom = Bom(
+        components=[
+            Component(name=p.name, version=p.version, type=ComponentType.LIBRARY, purl=p, bom_ref=str(p)) for p in purls
+        ],
+        serial_number=uuid5(NAMESPACE_OID, digest),
+    )
+    bom.metadata.timestamp = datetime.fromtimestamp(made, UTC)
+    image = Component(name=name, version=digest, type=ComponentType.CONTAINER, bom_ref=name)
+    bom.metadata.component = image
+    bom.register_dependency(image, bom.components)
+    return dict(json.loads(JsonV1Dot6(bom).output_as_string()))
+
+
+def told_contents(bill: Mapping[str, Any]) -> Contents:
+    """Return what a bill lists."""
+    components = [one for one in bill.get("components") or [] if isinstance(one, dict)]
+    of: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}}
+    for one in components:
+        kind = str(one.get("purl")).removeprefix("pkg:").partition("/")[0]
+        of.setdefault(kind, {})[str(one.get("name"))] = str(one.get("version"))
+    return Contents(of["pypi"], of["deb"])
+
+
+def _installed(status: str) -> Iterable[tuple[str, str]]:
+    for paragraph in status.split("\n\n"):
+        fields = dict(re.findall(r"^(Package|Version|Status): (.*)$", paragraph, re.MULTILINE))
+        if fields.get("Status", "").endswith(" installed"):
+            yield fields["Package"], fields["Version"]

@@ -1,0 +1,207 @@
+"""The user's key for signing, and the public keys of others that the user trusts: ECDSA on P-256, as cosign's."""
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_der_public_key,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from harness.base.errors import UserError
+from harness.base.paths import state_folder
+from harness.base.storage import create, make_folder_durably, read_regular, unfinished, write_durably
+
+OWN_NAME = "you"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+SHORT = 12
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A public key; `der` is its SubjectPublicKeyInfo."""
+
+    der: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """Return its fingerprint, as people compare it."""
+        return f"SHA256:{self.hint.rstrip('=')}"
+
+    @property
+    def hint(self) -> str:
+        """Return how a bundle names it."""
+        return b64encode(sha256(self.der).digest()).decode()
+
+    @property
+    def line(self) -> str:
+        """Return it as a word, as matrix.yaml and annotations have it."""
+        return b64encode(self.der).decode()
+
+    @property
+    def pem(self) -> bytes:
+        """Return it as the file that cosign takes."""
+        return _public(self.der).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    def signed(self, content: bytes, signature: bytes) -> bool:
+        """Return whether a signature of some content is by this key."""
+        try:
+            _public(self.der).verify(signature, content, ec.ECDSA(SHA256()))
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """A private key."""
+
+    private: ec.EllipticCurvePrivateKey
+
+    @property
+    def public(self) -> PublicKey:
+        """Return its public key."""
+        spki = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        return PublicKey(self.private.public_key().public_bytes(*spki))
+
+    def sign(self, content: bytes) -> bytes:
+        """Return the signature of some content: the same each time, so that signing again adds nothing."""
+        return self.private.sign(content, ec.ECDSA(SHA256(), deterministic_signing=True))
+
+
+def keys_folder() -> Path:
+    """Return the folder with the user's keys."""
+    return state_folder() / "keys"
+
+
+def own_key() -> SigningKey | None:
+    """Return the user's key; None where there is none yet.
+
+    Raises:
+        UserError: when it cannot be read.
+    """
+    file = keys_folder() / "own.pem"
+    try:
+        found = load_pem_private_key(read_regular(file), None)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise UserError(
+            f"{file}: is no key that can be used: {error}; move it away, and `matrix keys` makes one"
+        ) from None
+    if not isinstance(found, ec.EllipticCurvePrivateKey) or not isinstance(found.curve, ec.SECP256R1):
+        raise UserError(f"{file}: is no ECDSA key on P-256; move it away, and `matrix keys` makes one")
+    return SigningKey(found)
+
+
+def ensure_own_key() -> SigningKey:
+    """Return the user's key, made where there is none yet; only the user can read it.
+
+    Raises:
+        UserError: when it cannot be read or written.
+    """
+    if found := own_key():
+        return found
+    made = SigningKey(ec.generate_private_key(ec.SECP256R1()))
+    file = keys_folder() / "own.pem"
+    private = made.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    temporary = unfinished(file)
+    try:
+        make_folder_durably(file.parent)
+        with create(temporary) as stream:
+            # Before anything is in it.
+            temporary.chmod(0o600)
+            stream.write(private)
+        # Two who make one at the same instant have the same afterwards.
+        file.hardlink_to(temporary)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; fix its permissions") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    found = own_key()
+    if found is None:
+        raise UserError(f"{file}: was written and is gone; give the command again")
+    return found
+
+
+def read_public_key(text: str) -> PublicKey:
+    """Return the public key in a PEM file's text, or in a line that `matrix keys` printed.
+
+    Raises:
+        UserError: when it is none that can be used.
+    """
+    try:
+        if "-----BEGIN" in text:
+            key = load_pem_public_key(text.encode())
+        else:
+            key = load_der_public_key(b64decode(text.strip(), validate=True))
+    except (ValueError, Error, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise UserError("this is no public ECDSA key on P-256; `matrix keys` prints that of its user")
+    return PublicKey(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+
+
+def trusted_keys() -> dict[str, PublicKey]:
+    """Return the keys of others that the user trusts, by the name the user gave them."""
+    folder = keys_folder() / "trusted"
+    return {file.stem: read_public_key(file.read_text(encoding="ascii")) for file in sorted(folder.glob("*.pub"))}
+
+
+def trust(key: PublicKey, name: str | None = None) -> str:
+    """Trust a key from now on; return the name it has.
+
+    Raises:
+        UserError: when it is no name, or another key has it.
+    """
+    name = name or re.sub(r"[^A-Za-z0-9]", "", key.fingerprint.removeprefix("SHA256:"))[:SHORT]
+    if not re.fullmatch(NAME, name) or name == OWN_NAME:
+        raise UserError(f"{name!r} is no name for a key; letters, digits, `.`, `_` and `-` are")
+    if trusted_keys().get(name, key) != key:
+        raise UserError(f"another key has the name {name}; `matrix keys --distrust {name}` forgets it")
+    write_durably(keys_folder() / "trusted" / f"{name}.pub", key.pem)
+    return name
+
+
+def distrust(name: str) -> None:
+    """Forget a key that was trusted.
+
+    Raises:
+        UserError: when there is none of that name.
+    """
+    if name not in trusted_keys():
+        raise UserError(f"no key named {name} is trusted; `matrix keys` lists them")
+    (keys_folder() / "trusted" / f"{name}.pub").unlink(missing_ok=True)
+
+
+def known_keys(listed: Mapping[str, str]) -> dict[str, PublicKey]:
+    """Return the keys that may sign, by name: the user's own, those the user trusts, and those that are `listed`.
+
+    Raises:
+        UserError: when one of them cannot be read.
+    """
+    own = own_key()
+    mine = {OWN_NAME: own.public} if own else {}
+    return {**{name: read_public_key(line) for name, line in listed.items()}, **trusted_keys(), **mine}
+
+
+def _public(der: bytes) -> ec.EllipticCurvePublicKey:
+    key = load_der_public_key(der)
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise TypeError("only ECDSA keys are made here")
+    return key

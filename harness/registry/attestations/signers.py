@@ -1,0 +1,66 @@
+"""Whom to trust: who signed the evidence of a known-good tag, and whether that is enough."""
+
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.matrix.cells import SignerPolicy
+from harness.registry.attestations.attached import Signed, signed_beside
+from harness.registry.attestations.attest import EVIDENCE
+from harness.registry.attestations.keys import OWN_NAME, known_keys, trust
+from harness.registry.oci import Repository
+from harness.registry.tags.promotions import KnownGood
+
+Ask = Callable[[str], bool]
+"""Asks a person a question; False where nobody is there to answer."""
+
+
+def nobody(_: str) -> bool:
+    """Answer for nobody: no."""
+    return False
+
+
+def check_signer(evidence: KnownGood, policy: SignerPolicy, ask: Ask = nobody) -> str:
+    """Return who signed the evidence of a tag in a registry, in words, where that one may be trusted.
+
+    A key that is not known is asked for once: it is trusted from then on.
+
+    Raises:
+        UserError: when nobody who may be trusted signed it, or the registry fails.
+    """
+    if evidence.repository is None or evidence.digest is None:
+        return "not signed: it is of this host"
+    beside = signed_beside(Repository(evidence.repository), evidence.digest, known_keys(policy.keys))
+    signed = [one for one in beside if _says(one, evidence)]
+    if known := sorted({one.name for one in signed if one.name}, key=lambda name: name != OWN_NAME):
+        return f"signed by {' and '.join(known)}"
+    about = f"{evidence.tag} in {evidence.repository}"
+    if signed:
+        key = signed[0].key
+        _allow(policy.unknown, f"{about} is signed by {key.fingerprint}, a key that is not known here", ask)
+        if policy.unknown == "accept":
+            return f"signed by {key.fingerprint}, a key not known here"
+        return f"signed by {trust(key)}, a key that is trusted from now on"
+    _allow(policy.unsigned, f"{about} is not signed", ask)
+    return "not signed by anybody"
+
+
+def _says(signed: Signed, evidence: KnownGood) -> bool:
+    """Return whether a statement is this evidence; a registry may be known by other names."""
+    if signed.statement.kind != EVIDENCE:
+        return False
+    try:
+        told = KnownGood.model_validate(signed.statement.predicate)
+    except ValidationError:
+        return False
+    return told.model_copy(update={"repository": None}) == evidence.model_copy(update={"repository": None})
+
+
+def _allow(rule: str, what: str, ask: Ask) -> None:
+    if rule == "accept" or (rule == "ask" and ask(f"{what}. Use it?")):
+        return
+    raise UserError(
+        f"{what}; `matrix keys --trust LINE` trusts its signer, `--force` takes it all the same, "
+        "and `signatures` in matrix.yaml says whom to trust"
+    )

@@ -1,0 +1,35 @@
+"""A bill of materials lists what is installed, is the same each time, and is compared with the lock."""
+
+from pathlib import Path
+
+from harness.registry.attestations.contents import (
+    Contents,
+    bill_of_materials,
+    contents_of_lock,
+    not_as_locked,
+    told_contents,
+)
+
+FOUND = Contents({"torch": "2.13.0+cpu", "numpy": "2.3.1", "vpoc": "0.1.0"}, {"libc6": "2.36-9+deb12u10"})
+HASH = f" \\\n    --hash=sha256:{'0' * 64}\n"
+
+
+def test_a_bill_is_read_back_and_is_the_same_each_time() -> None:
+    bill = bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000)
+    assert told_contents(bill) == FOUND
+    assert bill == bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"
+
+
+def test_what_differs_from_the_lock_is_named(tmp_path: Path) -> None:
+    lock = tmp_path / "cpu.txt"
+    lock.write_text(f"torch==2.13.0+cpu{HASH}numpy==2.3.1{HASH}", encoding="utf-8")
+    locked = contents_of_lock(lock)
+    assert not_as_locked(FOUND, locked) == []
+    other = Contents({"torch": "2.12.0+cpu", "vpoc": "0.1.0", "extra": "1"}, {})
+    assert not_as_locked(other, locked) == [
+        "extra: the lock names none, installed is 1",
+        "numpy: the lock names 2.3.1, installed is none",
+        "torch: the lock names 2.13.0+cpu, installed is 2.12.0+cpu",
+    ]

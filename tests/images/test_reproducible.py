@@ -1,0 +1,104 @@
+"""The same inputs give the same image: in another folder, under another user, umask, locale and time zone."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from harness.base.paths import CHECKOUT
+from harness.environments.image_tree import differences, tree_of
+from harness.environments.images import Image, find
+from harness.environments.verify_image import EQUAL
+from harness.host.engine import Engine
+from tests.images.conftest import BASE
+
+PYTHON = str(CHECKOUT / ".venv/bin/python")
+# In a copy of the checkout: build the cell of the image again, and compare.
+COMPARE = f"""
+import json, sys
+from harness.base.paths import CHECKOUT
+from harness.environments.images import find
+from harness.environments.verify_image import compare_with_rebuilt
+from harness.host.engine import find_engine
+from harness.matrix.load import load_matrix
+engine = find_engine()
+cell = load_matrix(CHECKOUT / "matrix.yaml", "{BASE}").cells[sys.argv[2]]
+print(json.dumps(compare_with_rebuilt(engine, find(engine, sys.argv[1]), cell, lambda _: None).plain))
+"""
+
+
+def elsewhere(folder: Path) -> Path:
+    """A copy of the checkout that belongs to another user, without git; wheels and compiled kernels are shared."""
+    copy = folder / "a much longer path than that of the checkout" / "ünïcode"
+    for part in ("app", "harness", "images"):
+        shutil.copytree(CHECKOUT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "*_cache", "*.so"))
+    for file in ("matrix.yaml", "requirements-compiler.txt"):
+        shutil.copy(CHECKOUT / file, copy)
+    for path in [copy, *copy.rglob("*")]:
+        path.chmod(0o700 if path.is_dir() or os.access(path, os.X_OK) else 0o600)
+        if os.geteuid() == 0:
+            os.chown(path, 54321, 54321)
+    (copy / ".cache").mkdir()
+    for kept in ("wheels", "kernels"):
+        (copy / ".cache" / kept).symlink_to(CHECKOUT / ".cache" / kept)
+    return copy
+
+
+def test_another_folder_user_umask_locale_and_time_zone_give_the_same_layers(
+    images: dict[str, Image], tmp_path: Path
+) -> None:
+    image = images["cpu-plain"]
+    other = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "LANG": "tr_TR.UTF-8", "HOME": str(tmp_path), "PYTHONHASHSEED": "7"}
+    script = 'umask 077 && cd "$1" && shift && exec "$@"'
+    command = ["sh", "-c", script, "sh", str(elsewhere(tmp_path)), PYTHON, "-c", COMPARE, image.id, "cpu-plain"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **other})
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["differences"] == []
+    # The base has the mount points that an engine would leave the time of in each layer.
+    assert (told["same_layers"], told["layers"]) == (4, 4)
+
+
+def test_matrix_verify_says_that_an_image_is_what_its_labels_say(images: dict[str, Image]) -> None:
+    command = [str(CHECKOUT / ".venv/bin/matrix"), "verify", images["cpu-no-sdma"].id, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["result"] == EQUAL
+
+
+def derived(engine: Engine, base: str, name: str, *lines: str) -> Image:
+    builder = engine.builder
+    text = "\n".join([f"FROM {base}", "USER 0", *lines, ""])
+    command = [builder.program, *builder.build, "--network", "none", "--tag", name, "-"]
+    subprocess.run(command, input=text, text=True, check=True, capture_output=True, env=builder.variables)
+    made = find(engine, name)
+    assert made is not None
+    return made
+
+
+def test_what_differs_is_named_by_its_file(engine: Engine, bases: tuple[str, str]) -> None:
+    one = derived(engine, bases[0], "vpoc-test:one", "RUN echo a > /opt/same && echo b > /opt/file && touch /opt/gone")
+    two = derived(
+        engine, bases[0], "vpoc-test:two", "RUN echo a > /opt/same && echo c > /opt/file && chmod 600 /opt/same"
+    )
+    try:
+        found = differences(tree_of(engine, one), tree_of(engine, two))
+    finally:
+        for name in ("vpoc-test:one", "vpoc-test:two"):
+            engine.client.images.remove(name, force=True)
+    assert [line.partition(":")[0] for line in found] == ["/opt/file", "/opt/gone", "/opt/same"]
+    assert "mode 0644 and 0600" in found[2]
+    assert found[1] == "/opt/gone: only in the first"
+
+
+def test_an_image_that_somebody_changed_is_different(engine: Engine, images: dict[str, Image]) -> None:
+    """Labels and tag stay as they were: only what is in it tells."""
+    changed = derived(engine, "vpoc:cpu-plain", "vpoc-test:changed", "RUN echo >> /opt/venv/bin/vpoc", "USER 65534")
+    command = [str(CHECKOUT / ".venv/bin/matrix"), "verify", changed.id]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=600)
+    finally:
+        engine.client.images.remove(changed.id, force=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "/opt/venv/bin/vpoc: content" in done.stdout
