@@ -241,6 +241,8 @@ def page(series: Series, loads: list[float]) -> str:
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     machine = f"{next(names, 'unknown processor')}, {os.cpu_count()} cores, {memory:.0f} GB"
+    found = {word for line in lines if line.startswith("flags") for word in line.split() if word.endswith("_bf16")}
+    half = ", ".join(sorted(found)) or "none"
     versions = ", ".join(f"{name} {version}" for name, version in series.versions.items())
     rates = {
         name: [measured["seconds"] if name in COMMANDS else 1 / measured["seconds"] for measured in taken]
@@ -255,6 +257,7 @@ def page(series: Series, loads: list[float]) -> str:
             "are ratios of times taken in one run, in alternating order: medians of the rounds that stand beside them.",
             "",
             f"Machine: {machine}; load average {short(loads[0])} before, {short(loads[1])} after. {versions}.",
+            f"Instructions for bfloat16: {half}.",
             f"Data: rows per bar of `vpoc synth --sessions {SESSIONS}`. Every loop has one thread, no loader process.",
             "MLP is 54-32-16-1; attention has batches of 32. The app's progress, memory monitor, number checks and",
             "checkpoints are on.",
