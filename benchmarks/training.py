@@ -23,6 +23,7 @@ import click
 
 from benchmarks.features import APP_PYTHON, BENCH, KEEPING_BYTECODE, Row, command, listed, markdown, short, synthetic
 from benchmarks.training_lightning import BATCH, EPOCHS, HIDDEN
+from benchmarks.training_worker import PREDICTED
 from harness.base.paths import CHECKOUT
 from harness.base.storage import file_hash
 from harness.environments.pins import lock_file, try_sources, uv
@@ -35,6 +36,10 @@ OVER_TEXTBOOK = {8: 3.0, 256: 4.0, 8192: 25.0}
 PLAIN_OVER_TEXTBOOK = 0.95
 WHOLE_SESSIONS = 400
 OVER_LIGHTNING_WHOLE = 8.0
+PREDICTED_ROWS = 341_190
+PREDICT_MINUTES = {"attention": 14.0, "attention bf16": 8.0}
+"""At most, for the bar rows of SESSIONS sessions; the second is for a CPU whose bfloat16 is the faster type."""
+FLOOR = "import matplotlib.figure, polars, torch"
 CHUNK_ROWS = 65_536
 LARGER = 4
 PEERS = Path(__file__).with_name("training_peers.txt")
@@ -50,10 +55,12 @@ WHAT = {
     "Lightning": "`Trainer(barebones=True)`, timed from start to end of training itself",
     "app whole": f"`vpoc train`, whole command, {WHOLE_SESSIONS} sessions: from the CSV to model and curves",
     "Lightning whole": "a script that reads samples and trains, with validation and a checkpoint after every epoch",
-    "imports": "`python -c 'import torch'` with the interpreter of each",
+    "app predict": "`vpoc predict` from features to probabilities, rows per second",
+    "imports": "`python -c 'import torch'`, or `import pytorch_lightning`, with the interpreter of each",
+    "floor": f"`python -c '{FLOOR}'`: the packages that the whole command uses, and nothing done with them",
 }
 
-COMMANDS = ("app whole", "Lightning whole", "imports, app", "imports, Lightning")
+COMMANDS = ("app whole", "Lightning whole", "imports, app", "imports, Lightning", "floor")
 """Jobs that are whole commands, whose seconds are shown."""
 
 Measured = dict[str, float]
@@ -134,7 +141,8 @@ def race(csv: Path, rounds: int, series: Series) -> None:
     with ExitStack() as stack:
         jobs: dict[str, Job] = {}
         # The app's worker comes first, because it leaves the samples for the others.
-        for python, kind in ((APP_PYTHON, "app"), (APP_PYTHON, "plain"), (peers_python(), "lightning")):
+        for kind in ("app", "prediction", "plain", "lightning"):
+            python = peers_python() if kind == "lightning" else APP_PYTHON
             jobs |= stack.enter_context(worker(python, kind, csv, series))
         by_race = sorted(jobs, key=lambda name: name.partition(", ")[2])
         series.run({name: jobs[name] for name in by_race}, rounds)
@@ -162,6 +170,7 @@ def whole(place: Path, rounds: int, series: Series) -> None:
             "Lightning whole": partial(timed, peers, WHOLE, "train", samples, None),
             "imports, app": partial(timed, APP_PYTHON, "-c", "import torch"),
             "imports, Lightning": partial(timed, peers, "-c", "import pytorch_lightning"),
+            "floor": partial(timed, APP_PYTHON, "-c", FLOOR),
         },
         rounds,
     )
@@ -201,11 +210,20 @@ def table(series: Series) -> list[Row]:
     app, lightning = series.less("app whole", "imports, app"), series.less("Lightning whole", "imports, Lightning")
     less = [a / b for a, b in zip(lightning, app, strict=True)]
     lines.append(Row("the same, each less its imports", less))
+    lines.append(
+        Row("Lightning, whole, over only the imports of `vpoc train`", series.over("Lightning whole", "floor"))
+    )
+    lines.append(Row("`vpoc train`, whole command, over only its imports", series.over("app whole", "floor")))
     for loop in ("plain", "resident"):
         each = series.over("textbook, attention", f"app {loop}, attention")
         lines.append(Row(f"attention 2.9 M: `--loop {loop}` over the textbook loop", each, "at least", 1.0))
         each = series.over(f"app {loop}, attention", f"app {loop}, attention bf16")
         lines.append(Row(f"attention 2.9 M, `--loop {loop}`: bf16 over fp32", each, "at least", 1.4))
+    for kind, minutes in PREDICT_MINUTES.items():
+        taken = series.taken[f"app predict, {kind}"]
+        each = [measured["seconds"] * PREDICTED_ROWS / 60 for measured in taken]
+        what = f"{kind} 2.9 M: `vpoc predict` of {PREDICTED_ROWS:,} rows on one core, from {PREDICTED[kind]:,} of them"
+        lines.append(Row(what, each, "at most", minutes, "min"))
     for loop in ("resident", "plain"):
         shares = [100 * measured["share"] for measured in series.taken[f"watching, {loop}, batch 256"]]
         what = f"progress, memory monitor and number checks, `--loop {loop}`, batch 256, of the time of a step"
@@ -223,6 +241,8 @@ def page(series: Series, loads: list[float]) -> str:
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     machine = f"{next(names, 'unknown processor')}, {os.cpu_count()} cores, {memory:.0f} GB"
+    found = {word for line in lines if line.startswith("flags") for word in line.split() if word.endswith("_bf16")}
+    half = ", ".join(sorted(found)) or "none"
     versions = ", ".join(f"{name} {version}" for name, version in series.versions.items())
     rates = {
         name: [measured["seconds"] if name in COMMANDS else 1 / measured["seconds"] for measured in taken]
@@ -237,6 +257,7 @@ def page(series: Series, loads: list[float]) -> str:
             "are ratios of times taken in one run, in alternating order: medians of the rounds that stand beside them.",
             "",
             f"Machine: {machine}; load average {short(loads[0])} before, {short(loads[1])} after. {versions}.",
+            f"Instructions for bfloat16: {half}.",
             f"Data: rows per bar of `vpoc synth --sessions {SESSIONS}`. Every loop has one thread, no loader process.",
             "MLP is 54-32-16-1; attention has batches of 32. The app's progress, memory monitor, number checks and",
             "checkpoints are on.",

@@ -2,8 +2,8 @@
 
 `training_worker.py KIND CSV`: prepares, does every job once unmeasured, and prints a line of JSON that tells what it
 runs and the names of its jobs. Then each line read is the name of a job: it is done once, and what was measured is
-printed as JSON. Kinds: app and plain use the app's interpreter, lightning that of the peers and the samples which the
-worker `app` left beside the CSV. All use one thread.
+printed as JSON. Kinds: app, prediction and plain use the app's interpreter, lightning that of the peers and the
+samples which the worker `app` left beside the CSV. All use one thread.
 """
 
 import json
@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 EPOCH = 245_760
@@ -27,6 +28,8 @@ WINDOWS, WINDOW_BATCH = 384, 32
 """The same for the attention model, which takes most of a second for a hundred."""
 HALF_WINDOWS = 64
 """The same in bfloat16, which takes 16 times as long on a processor that lacks it."""
+PREDICTED = {"attention": 2_048, "attention bf16": 256}
+"""Rows of a prediction, for the same reasons."""
 RESIDENT_EPOCHS = 8
 """Epochs of the fastest loop, for which one is too short to be timed."""
 HIDDEN = (32, 16)
@@ -110,6 +113,35 @@ def app(csv: Path) -> Jobs:
     return jobs
 
 
+def prediction(csv: Path) -> Jobs:
+    """The app's own prediction, from features to probabilities, of a network as it was made."""
+    from vpoc.data.load import load_bars  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.features.build import build_features  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.features.feature_options import FeatureOptions  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.features.table import NAMES  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.features.targets import DEFAULT_TARGET  # noqa: PLC0415
+    from vpoc.models.attention import WINDOW  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.models.by_name import fresh_network  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.predict import predict  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.samples import split  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    features = build_features(load_bars(csv), FeatureOptions(rows="bar"))
+    scaling = split(features, DEFAULT_TARGET["bar"]).scaling
+    network = fresh_network("attention", len(NAMES), HIDDEN, 7).eval()
+    loaded = SimpleNamespace(kind="attention", model=network, scaling=scaling, path=csv)
+
+    def predicted(count: int, *, half: bool) -> Measured:
+        rows = replace(features, frame=features.frame[: count + WINDOW - 1])
+        began = time.perf_counter()
+        predict(loaded, rows, half=half)
+        return {"seconds": (time.perf_counter() - began) / count}
+
+    return {
+        f"app predict, {name}": partial(predicted, count, half=name.endswith("bf16"))
+        for name, count in PREDICTED.items()
+    }
+
+
 @dataclass
 class Clock:
     """Seconds spent in the functions that it was put around."""
@@ -172,7 +204,7 @@ def plain(csv: Path) -> Jobs:
     import torch  # noqa: PLC0415
     from torch.nn import functional  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    from vpoc.models.by_name import fresh_network  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.models.by_name import fresh_network  # noqa: PLC0415
 
     def epoch(model: Any, batches: Any) -> Measured:
         adam = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
@@ -251,7 +283,7 @@ def lightning(csv: Path) -> Jobs:
     }
 
 
-KINDS = {one.__name__: one for one in (app, plain, lightning)}
+KINDS = {one.__name__: one for one in (app, prediction, plain, lightning)}
 PACKAGES = ("numpy", "torch", "pytorch-lightning")
 
 

@@ -23,6 +23,7 @@ The rooms of this package, top floor first; a room imports only from rooms below
 | `step_stage` | where in an optimizer step a process is |
 | `stacks` | stacks of all threads, written on request |
 | `checksummed_parquet` | parquet files that know their own SHA-256 |
+| `importing` | importing large packages |
 | `files` | reading whole files, writing files atomically |
 | `terminal` | progress bars |
 | `arrays` | types of numpy arrays |

@@ -13,6 +13,7 @@ from typing import IO, Any, TypeVar
 from vpoc.errors import UserError, from_os_error
 
 _T = TypeVar("_T")
+HASH_BLOCK = 1 << 23
 
 
 def read_bytes(path: Path) -> bytes:
@@ -34,10 +35,12 @@ def sha256(content: bytes) -> str:
 def sha256_file(path: Path) -> str:
     """SHA-256 of the file at `path`, in hex, read in blocks; UserError when it cannot be read."""
     digest = hashlib.sha256()
+    # In large blocks: while another thread imports, each one waits for the interpreter.
+    block = memoryview(bytearray(HASH_BLOCK))
     try:
-        with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+        with path.open("rb", buffering=0) as stream:
+            while count := stream.readinto(block):
+                digest.update(block[:count])
     except OSError as error:
         raise from_os_error(error, path) from error
     return digest.hexdigest()

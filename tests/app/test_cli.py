@@ -378,7 +378,7 @@ def test_an_unhealthy_model_predicts_nothing(capsys, merged, tmp_path):
     for weight, said in ((math.nan, "weights that are not finite"), (3e38, "answer is not finite for some rows")):
         network = fresh_network("mlp", len(NAMES), [4], 7)
         with torch.no_grad():
-            network[0].weight[:] = weight
+            network[0].weight[:2] = torch.tensor([[weight], [-weight]])
         (tmp_path / "m.pt").write_bytes(serialise(network.state_dict(), facts))
         arguments = ["--model", tmp_path / "m.pt", "--data", merged, "--output", tmp_path / "p.csv"]
         code, _, err = vpoc(capsys, "predict", *arguments)

@@ -18,6 +18,7 @@ from vpoc.commands.shared_options import (
 from vpoc.commands.training_options import OPTIMISER_OPTIONS, layer_sizes
 from vpoc.errors import UserError
 from vpoc.files import json_bytes, require_output, require_writable, write_atomic
+from vpoc.importing import importing
 from vpoc.progress import Progress
 
 DEFAULT_EPOCHS = {"bar": 3, "session": 8}
@@ -100,10 +101,11 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
         require_output(output / name, chosen["data"], chosen["features"])
     require_writable(output)
 
-    from vpoc.evaluation.evaluate_file import evaluate_file  # noqa: PLC0415 - imports torch
-    from vpoc.evaluation.figure import draw_evaluation  # noqa: PLC0415
-    from vpoc.evaluation.report import markdown, summary  # noqa: PLC0415
-    from vpoc.plots.render import matplotlib_of_its_own, to_bytes  # noqa: PLC0415
+    with importing("torch"):
+        from vpoc.evaluation.evaluate_file import evaluate_file  # noqa: PLC0415 - imports torch
+        from vpoc.evaluation.figure import draw_evaluation  # noqa: PLC0415
+        from vpoc.evaluation.report import markdown, summary  # noqa: PLC0415
+        from vpoc.plots.render import matplotlib_of_its_own, to_bytes  # noqa: PLC0415
 
     document = evaluate_file(options, chosen, Progress(None))
     content = json_bytes(document)

@@ -7,6 +7,7 @@ import click
 
 from vpoc.commands.shared_options import DATA_OPTION, FEATURE_OPTIONS, IN_FILE, RUN_DIR_OPTION, feature_options
 from vpoc.files import hash_ahead, remove, require_output
+from vpoc.importing import importing
 from vpoc.progress import Progress
 
 
@@ -44,8 +45,9 @@ def features_command(
     # Whether the cache holds for the file is computed while the rest is imported.
     digest = hash_ahead(data) if cache is not None and cache.exists() else None
 
-    from vpoc.features.compute import compute_features  # noqa: PLC0415
-    from vpoc.features.store import write_features  # noqa: PLC0415
+    with importing("polars"):
+        from vpoc.features.compute import compute_features  # noqa: PLC0415
+        from vpoc.features.store import write_features  # noqa: PLC0415
 
     with progress:
         built = compute_features(

@@ -16,6 +16,7 @@ from vpoc.commands.shared_options import (
     JSON_OPTION,
 )
 from vpoc.errors import UserError
+from vpoc.importing import importing
 
 
 @click.command("check-model")
@@ -26,8 +27,9 @@ def check_model_command(model: Path, as_json: bool) -> None:
 
     Exit status 1, with one line, when the file is truncated or corrupt or has weights that are not finite.
     """
-    from vpoc.models.by_name import parameter_count  # noqa: PLC0415
-    from vpoc.training.artefact import load_model, require_finite, weights_sha256  # noqa: PLC0415
+    with importing("torch"):
+        from vpoc.models.by_name import parameter_count  # noqa: PLC0415
+        from vpoc.training.artefact import load_model, require_finite, weights_sha256  # noqa: PLC0415
 
     loaded = load_model(model)
     require_finite(loaded)
@@ -98,16 +100,17 @@ def predict_command(
     it says there proves nothing.
     A session that is still open at the end of the file is included when the model works on bars.
     """
-    from vpoc.data.load import load_bars  # noqa: PLC0415
-    from vpoc.data.plausibility import require_plausible_bars  # noqa: PLC0415
-    from vpoc.device import require_device  # noqa: PLC0415
-    from vpoc.features.build import build_features  # noqa: PLC0415
-    from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
-    from vpoc.files import require_output, write_atomic  # noqa: PLC0415
-    from vpoc.training.artefact import load_model, require_finite  # noqa: PLC0415
-    from vpoc.training.predict import features_out_of_range, require_match  # noqa: PLC0415
-    from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
-    from vpoc.training.prediction import with_levels  # noqa: PLC0415
+    with importing("torch"):
+        from vpoc.data.load import load_bars  # noqa: PLC0415
+        from vpoc.data.plausibility import require_plausible_bars  # noqa: PLC0415
+        from vpoc.device import require_device  # noqa: PLC0415
+        from vpoc.features.build import build_features  # noqa: PLC0415
+        from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
+        from vpoc.files import require_output, write_atomic  # noqa: PLC0415
+        from vpoc.training.artefact import load_model, require_finite  # noqa: PLC0415
+        from vpoc.training.predict import features_out_of_range, require_match  # noqa: PLC0415
+        from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
+        from vpoc.training.prediction import with_levels  # noqa: PLC0415
 
     require_output(output, model, data)
     loaded = load_model(model)

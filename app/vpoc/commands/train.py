@@ -12,6 +12,7 @@ from vpoc.commands.shared_options import IN_FILE, LARGEST_COUNT, feature_options
 from vpoc.commands.training_options import TRAINING_OPTIONS
 from vpoc.errors import UserError
 from vpoc.files import remove, require_output, require_writable
+from vpoc.importing import importing
 from vpoc.progress import Progress
 from vpoc.ranks.launch import launch, ranks_of
 from vpoc.training.train_options import CPU_DEVICES, RANKED
@@ -67,7 +68,8 @@ def train_command(output: Path, name: str | None, accumulation_steps: int | None
     if chosen["run_dir"] is not None and (ranks is None or ranks.rank == 0):
         remove(chosen["run_dir"] / "result.json")
 
-    from vpoc.training import run, signals  # noqa: PLC0415 - torch is imported only after the first progress line
+    with importing("torch"):
+        from vpoc.training import run, signals  # noqa: PLC0415 - torch is imported only after the first progress line
 
     with progress, signals.interruptible(progress):
         run.train(_options(chosen), output, name, progress, click.echo)
@@ -89,8 +91,10 @@ def reference_command(output: Path, steps: int, **chosen: Any) -> None:
     progress = _start(chosen)
 
     from vpoc.files import write_json  # noqa: PLC0415
-    from vpoc.training import reference as first_steps  # noqa: PLC0415
-    from vpoc.training import signals  # noqa: PLC0415
+
+    with importing("torch"):
+        from vpoc.training import reference as first_steps  # noqa: PLC0415
+        from vpoc.training import signals  # noqa: PLC0415
 
     with progress, signals.interruptible(progress):
         write_json(output, first_steps.reference(_options(chosen), steps, progress))
@@ -128,8 +132,10 @@ def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen:
     progress = _start(chosen)
 
     from vpoc.files import write_json  # noqa: PLC0415
-    from vpoc.training import signals  # noqa: PLC0415
-    from vpoc.training import verify as again  # noqa: PLC0415
+
+    with importing("torch"):
+        from vpoc.training import signals  # noqa: PLC0415
+        from vpoc.training import verify as again  # noqa: PLC0415
 
     states = {kind: again.KeptState(step, file) for kind, step, file in state}
     with progress, signals.interruptible(progress):

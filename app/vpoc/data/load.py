@@ -1,7 +1,7 @@
 """A merged CSV, or any file of bars with VIX -> the Bars that training uses; errors name the line of the first row."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,8 @@ def load_bars(path: Path) -> Bars:
 
     UserError, in one line with the line number, on the first rule that is broken.
     """
-    parts = list(_checked_parts(path, LARGE_BYTES))
-    if len(parts) == 1:
-        return parts[0]
-    bars = _with(parts[-1], {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS})
-    trades = np.array_equal(bars.high, bars.low)
-    return replace(bars, bar_seconds=0 if trades else bar_seconds(bars.ts))
+    (bars,) = _checked_parts(path, None, at_once=True)
+    return bars
 
 
 def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
@@ -67,14 +63,18 @@ class _Reading:
     named: bool | None = None
     off_grid: list[Flags] = field(default_factory=list)
 
-    def checked(self, part: MergedRows) -> Bars:
-        """Return the bars of the next part, without exact duplicates; UserError on the first rule that is broken."""
+    def bars(self, part: MergedRows) -> Bars:
+        """Return the bars of the next part; UserError on a line that is none."""
         path = self.head.path
         if part.unreadable.height:
             line, reason = part.unreadable.row(int(part.unreadable["line"].arg_min() or 0))
             raise UserError(f"{path}, line {line}: {reason}; {UNENDED_ADVICE if reason == UNENDED else ROW_ADVICE}")
         self._require_symbols(part)
-        bars = part.bars(path, self.symbols)
+        return part.bars(path, self.symbols)
+
+    def checked(self, bars: Bars) -> Bars:
+        """Return the next `bars` without exact duplicates; UserError on the first rule that is broken."""
+        line = 1 + self.head.lines + self.rows
         self.rows += len(bars)
         self.off_grid.append(bars.off_grid)
         # Together with the last row of the part before, with which the first of this one is compared.
@@ -82,7 +82,7 @@ class _Reading:
         context = len(given) - len(bars)
         problem = first_problem(given)
         if problem is not None:
-            raise UserError(problem.at(f"{path}, line {part.line[0] - context + problem.first_row}"))
+            raise UserError(problem.at(f"{self.head.path}, line {line - context + problem.first_row}"))
         # Two trades may well be alike.
         kept = ~exact_duplicates(given) if given.bar_seconds else np.ones(len(given), dtype=np.bool_)
         kept[:context] = False
@@ -109,8 +109,8 @@ class _Reading:
             raise UserError(f"{self.head.path}, line {line}: {SYMBOL_MISSING}")
 
 
-def _checked_parts(path: Path, size: int | None) -> Iterator[Bars]:
-    """Yield the bars of the file in parts; the last has the SHA-256 of the file.
+def _checked_parts(path: Path, size: int | None, *, at_once: bool = False) -> Iterator[Bars]:
+    """Yield the bars of the file in parts, or, `at_once`, as one; the last has the SHA-256 of the file.
 
     Of a file with VIX under other names, or in another order of time, all at once.
     """
@@ -126,15 +126,26 @@ def _checked_parts(path: Path, size: int | None) -> Iterator[Bars]:
     head = head or require_head(path)
     digest = hashlib.sha256()
     reading = _Reading(head)
+    parts = (reading.bars(part) for part in read_parts(head, size, digest))
     held: Bars | None = None
-    for part in read_parts(head, size, digest):
+    for bars in _as_one(parts) if at_once else parts:
         if held is not None:
             yield held
-        held = reading.checked(part)
+        held = reading.checked(bars)
     if held is None:
         raise UserError(f"{path}: there is a header but no rows; give a file with bars")
     reading.require_grid()
     yield replace(held, sha256=digest.hexdigest())
+
+
+def _as_one(parts: Iterable[Bars]) -> Iterator[Bars]:
+    """Yield the bars of all `parts` together, nothing when there are none."""
+    found = list(parts)
+    if len(found) > 1:
+        bars = _with(found[-1], {name: np.concatenate([getattr(part, name) for part in found]) for name in COLUMNS})
+        trades = np.array_equal(bars.high, bars.low)
+        found = [replace(bars, bar_seconds=0 if trades else bar_seconds(bars.ts))]
+    yield from found
 
 
 def _joined(before: Bars, after: Bars) -> Bars:

@@ -5,7 +5,7 @@ import io
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,18 +45,19 @@ class _Losses:
     sum: float = 0.0
     count: int = 0
 
-    def add(self, step: int, loss: float) -> None:
-        self.step = step
-        self.sum += loss
-        self.count += 1
-        if self.count == self.stride:
-            self.steps.append(step)
-            self.sums.append(self.sum)
-            self.sum, self.count = 0.0, 0
-            if len(self.steps) == LOSS_POINTS:
-                self.steps = self.steps[1::2]
-                self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
-                self.stride *= 2
+    def add(self, first: int, losses: Sequence[float]) -> None:
+        for step, loss in enumerate(losses, first):
+            self.sum += loss
+            self.count += 1
+            if self.count == self.stride:
+                self.steps.append(step)
+                self.sums.append(self.sum)
+                self.sum, self.count = 0.0, 0
+                if len(self.steps) == LOSS_POINTS:
+                    self.steps = self.steps[1::2]
+                    self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
+                    self.stride *= 2
+        self.step = first + len(losses) - 1
 
     def points(self) -> list[tuple[int, float]]:
         """Step and mean loss, of the losses since the last point, too."""
@@ -102,9 +103,9 @@ class Curves:
         self._validation: list[list[Any]] = []
         self._memory = _Memory()
 
-    def add_loss(self, step: int, loss: float) -> None:
-        """The training loss of `step`, from 1, each step once."""
-        self._losses.add(step, loss)
+    def add_losses(self, first: int, losses: Sequence[float]) -> None:
+        """The training losses, at least one, of the steps from number `first` (from 1) on, each step once."""
+        self._losses.add(first, losses)
 
     def add_validation(self, step: int, loss: float) -> None:
         """The validation loss of the weights after `step`."""

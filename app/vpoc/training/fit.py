@@ -224,11 +224,11 @@ class Fit:
         if step.number <= FIRST_STEPS:
             self.history.first_steps.append(step_facts(step))
         self.states.after(step.number, step.loss, step.gradient_norm)
-        first = step.number - len(step.losses) + 1
-        for number, (loss, weight) in enumerate(zip(step.losses, step.divisors, strict=True), start=first):
-            self.history.loss += loss * weight
-            self.history.weight += weight
-            self.curves.add_loss(number, loss)
+        history = self.history
+        for loss, weight in zip(step.losses, step.divisors, strict=True):
+            history.loss += loss * weight
+            history.weight += weight
+        self.curves.add_losses(step.number - len(step.losses) + 1, step.losses)
         self.position = Position(epoch, self.position.batch + len(step.losses))
         now = time.monotonic()
         if now - self.sampled >= SAMPLE_MEMORY_EVERY_S:

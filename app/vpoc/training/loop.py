@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from vpoc.errors import UserError
@@ -96,14 +95,9 @@ class Trainer:
 
     def make_optimizer(self) -> None:
         """AdamW on all parameters."""
-        self.parameters = parameters = list(self.strategy.forward.parameters())
-        # Torch's choice on a GPU. On a CPU it would go through the parameters one by one: the same numbers, later.
-        together = all(type(each) is nn.Parameter and each.device.type == "cpu" for each in parameters)
+        self.parameters = list(self.strategy.forward.parameters())
         self.optimizer = torch.optim.AdamW(
-            parameters,
-            lr=self.options.learning_rate,
-            weight_decay=self.options.weight_decay,
-            foreach=together or None,
+            self.parameters, lr=self.options.learning_rate, weight_decay=self.options.weight_decay
         )
 
     def moments(self) -> AdamMoments:

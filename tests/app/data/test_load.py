@@ -1,6 +1,7 @@
 """Reading a merged CSV fast, carefully and in blocks: the answer is one and the same."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -393,3 +394,33 @@ def test_a_file_without_the_header_of_a_merged_csv_is_told_apart(tmp_path):
         require_merged(path)
     path.write_text('"TS",open,high,low,close,volume, VIX ,symbol\r\n')
     require_merged(path)
+
+
+def test_a_file_of_many_parts_is_loaded_and_judged_as_one(merged, tmp_path, monkeypatch):
+    wanted = load_bars(merged)
+    path = tmp_path / "m.csv"
+    header, *lines = merged.read_text().splitlines(keepends=True)
+    wrong = (2000, 3000)
+    path.write_text(header + "".join(changed(x, "close", "1.0") if n in wrong else x for n, x in enumerate(lines)))
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 1009)
+    assert_same(load_bars(merged), wanted)
+    with pytest.raises(UserError, match=r"line 2002: open or close is outside low..high \(2 rows\)"):
+        load_bars(path)
+
+
+def test_what_is_left_unread_is_not_waited_for(merged, monkeypatch):
+    """A generator may be closed by the garbage collector, in one of its own threads, which would wait for itself."""
+    release, honest, done = threading.Event(), merged_csv.read_rows, []
+
+    def slow(content, line, *rest):
+        if line != 2:
+            release.wait(5)
+        done.append(line)
+        return honest(content, line, *rest)
+
+    monkeypatch.setattr(merged_csv, "read_rows", slow)
+    parts = merged_csv.read_parts(Head(merged, tuple(HEADER.strip().split(",")), 1), 1009)
+    next(parts)
+    parts.close()
+    assert done == [2]
+    release.set()

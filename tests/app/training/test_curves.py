@@ -45,15 +45,14 @@ def losses_of(count, seed=1):
 def fed(losses, curves=None, first=1):
     curves = curves or Curves()
     for step, loss in enumerate(losses, start=first):
-        curves.add_loss(step, loss)
+        curves.add_losses(step, [loss])
     return curves
 
 
 def test_the_csv_has_a_value_a_row():
     clock = Clock()
     curves = Curves(clock)
-    curves.add_loss(1, 0.7)
-    curves.add_loss(2, 0.1 + 0.2)
+    curves.add_losses(1, [0.7, 0.1 + 0.2])
     curves.add_validation(2, 0.65)
     clock.now += 1.5
     curves.add_memory(1, on_cpu(1000))
@@ -222,7 +221,7 @@ def test_a_point_alone_can_be_seen():
 
     def dots(value):
         curves = Curves(Clock())
-        curves.add_loss(1, value)
+        curves.add_losses(1, [value])
         pixels = (imread(io.BytesIO(curves.png()))[:, :, :3] * 255).round().astype(int)
         rgb = [int(module.TRAINING[i : i + 2], 16) for i in (1, 3, 5)]
         return int((np.abs(pixels - rgb).max(axis=2) <= 2).sum())
