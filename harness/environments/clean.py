@@ -17,7 +17,7 @@ from harness.base.paths import ENVIRONMENTS
 from harness.base.storage import json_hash, locked
 from harness.base.tree_removal import remove_below
 from harness.environments.environment import STAMP
-from harness.environments.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, tag_of
+from harness.environments.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, tag_of_cell
 from harness.environments.in_use import alone_with
 from harness.environments.own_images import own_ids
 from harness.environments.programs import PROGRAMS, remove_copy
@@ -131,7 +131,7 @@ def _is_of_a_build(tag: str, labels: Mapping[str, str]) -> bool:
     # With the GPU targets, where it has code for those alone.
     cell, targets = labels.get(f"{PREFIX}.cell", ""), labels.get(f"{PREFIX}.targets", "")
     named = "-".join(filter(None, (cell, targets)))
-    return bool(cell) and tag == tag_of(named)
+    return bool(cell) and tag == tag_of_cell(named)
 
 
 def _remove_image(one: Made, engine: Engine | None) -> str | None:

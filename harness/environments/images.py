@@ -137,10 +137,10 @@ def tag_name(cell: Cell) -> str:
 
 def cell_tag(cell: Cell) -> str:
     """The tag of a cell's image. A cell made for a comparison can have a name that no tag may have."""
-    return tag_of(tag_name(cell))
+    return tag_of_cell(tag_name(cell))
 
 
-def tag_of(name: str) -> str:
+def tag_of_cell(name: str) -> str:
     """The tag of a cell's image by its id and targets."""
     if re.fullmatch(TAG, name):
         return f"{CELLS}:{name}"

@@ -20,7 +20,7 @@ from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
 ENDS = re.compile(rb"[\r\n]")
 MOST_STEPS = 2**53
 # A hole in a file has any size.
-MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE
+_MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE
 NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
 
 
@@ -139,7 +139,7 @@ def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
 def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
     """Return the whole progress of a run which has ended, as far as a file of that size tells."""
     told = progress_of(folder, program)
-    for _ in range(MOST_LOOKS):
+    for _ in range(_MOST_LOOKS):
         deque(told.new(), maxlen=0)
         if not told.behind:
             told.end()

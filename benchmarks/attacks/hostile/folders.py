@@ -159,3 +159,12 @@ def flickering(app: App) -> None:
     if process.returncode:
         sys.exit(process.returncode)
     os.sync()
+
+
+@attack("its log is replaced by a pipe that nobody writes to, and it crashes")
+def log_is_pipe(app: App) -> None:
+    app.done()
+    log = app.run_folder / "log.txt"
+    replace(log)
+    os.mkfifo(log)
+    sys.exit(1)

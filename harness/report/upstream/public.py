@@ -1,4 +1,4 @@
-"""Makes texts public: names, paths and addresses are replaced, and the kinds of them are counted. Pure."""
+"""Makes texts public: names, paths, addresses and keys are replaced, and the kinds of them are counted. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from harness.registry.share.anonymise import DATA, RUN, TEMPORARY
 from harness.registry.share.names import HOME, USER
 from harness.registry.share.scrub import HOST, PATH, Scrubber
 
-ADDRESS, MAIL, SERIAL = "<address>", "<mail>", "<serial>"
+ADDRESS, MAIL, SERIAL, SECRET = "<address>", "<mail>", "<serial>", "<secret>"
 KINDS: Mapping[str, str] = {
     HOST: "names and addresses of hosts",
     USER: "names of users",
@@ -23,13 +23,22 @@ KINDS: Mapping[str, str] = {
     ADDRESS: "other addresses in networks",
     MAIL: "mail addresses",
     SERIAL: "serial numbers of GPUs",
+    SECRET: "passwords and keys",
 }
 # A version of four numbers, as a VBIOS has, has zeros in front of them.
 _IPV4 = r"(?<![\w.-])(?:0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2})){3}(?![\w-]|\.\d)"
 _IPV6 = r"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::{1,2}[0-9a-f]{1,4}){2,7}(?![\w:])"
 _MAC = r"(?<![\w:])(?:[0-9a-f]{2}:){5,}[0-9a-f]{2}(?![\w:])"
+# As services give them: Hugging Face, GitHub, GitLab, AWS, OpenAI and Anthropic, Slack, JSON web tokens.
+_KEY = r"(?<![\w-])(?:hf_|gh[opsur]_|github_pat_|glpat-|AKIA|ASIA|sk-|xox[abeoprs]-|eyJ[\w-]{8,}\.)[\w.-]{12,}"
+# What is said to be one: `api_key=...`, `"token": "..."`, `Authorization: Bearer ...`, and in a URL.
+_SAID = (
+    r"(?<=bearer )[\w.~+/=-]{8,}|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"
+    r"|(?P<said>(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
+    r"(?!<secret>)[^\s\"',;<>]{6,}"
+)
 _OTHERS = re.compile(
-    rf"(?P<ipv4>{_IPV4})|(?P<address>{_IPV6}|{_MAC})|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)|(?P<serial>GPU-[0-9a-f]{{12,}})",
+    rf"(?P<secret>{_KEY}|{_SAID})|(?P<ipv4>{_IPV4})|(?P<address>{_IPV6}|{_MAC})|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)|(?P<serial>GPU-[0-9a-f]{{12,}})",
     re.IGNORECASE,
 )
 
@@ -41,7 +50,7 @@ class Public:
     scrubber: Scrubber
 
     def text(self, text: str) -> str:
-        """Return the text without names, paths, addresses, and serial numbers. A second pass changes nothing."""
+        """Return the text without names, paths, addresses, serial numbers and keys. A second pass changes nothing."""
         return _OTHERS.sub(_instead, self.scrubber.text(text))
 
 
@@ -52,6 +61,8 @@ def taken_out(text: str) -> dict[str, int]:
 
 
 def _instead(found: re.Match[str]) -> str:
+    if found["secret"]:
+        return f"{found['said'] or ''}{SECRET}"
     if written := found["ipv4"]:
         try:
             address = IPv4Address(written)
