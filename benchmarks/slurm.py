@@ -167,7 +167,7 @@ def cost() -> list[str]:
         campaign = Campaign(place, COST_RUNS)
         campaign.start_and_finish()
         by_campaign = time.monotonic() - began
-        scripts = sorted((place / "results" / "slurm").glob("*.sh"))[-COST_RUNS:]
+        scripts = sorted((place / "results" / "slurm").glob("2*.sh"))[-COST_RUNS:]
         began = time.monotonic()
         for script in scripts:
             run_id = script.stem
@@ -190,7 +190,7 @@ def cost() -> list[str]:
 
 
 def queue() -> list[str]:
-    """What following thousands of queued runs takes of memory, and how often slurmctld is asked."""
+    """The memory that it takes to follow thousands of queued runs, and how often slurmctld is asked."""
     with running(nodes=1) as (slurm, place):
         asked = place / "asked.txt"
         wrapper = place / "bin" / LOOK
