@@ -54,6 +54,7 @@ def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
     try:
         make_folder_durably(file.parent)
         with create(temporary) as stream:
+            _share(stream.fileno(), file.parent)
             reached("file-opened")
             for piece in pieces:
                 stream.write(piece)
@@ -115,6 +116,8 @@ def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is no regular file", str(file))
+    if adding:
+        _share(descriptor, file.parent)
     return os.fdopen(descriptor, "a+b" if adding else "rb")
 
 
@@ -136,7 +139,23 @@ def make_folder_durably(folder: Path) -> None:
     if not folder.is_dir():
         make_folder_durably(folder.parent)
         folder.mkdir(exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _share(descriptor, folder.parent, stat.S_IXGRP)
+        finally:
+            os.close(descriptor)
         sync_folder(folder.parent)
+
+
+def _share(descriptor: int, folder: Path, further: int = 0) -> None:
+    """Let the group read and write what this user made in a folder that a group shares, whatever the umask.
+
+    Such a folder hands its group on (setgid), and the group may write to it.
+    """
+    wanted = stat.S_ISGID | stat.S_IWGRP
+    status = os.fstat(descriptor)
+    if folder.stat().st_mode & wanted == wanted and status.st_uid == os.geteuid():
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) | stat.S_IRGRP | stat.S_IWGRP | further)
 
 
 def sync_folder(folder: Path) -> None:

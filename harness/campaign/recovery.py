@@ -25,7 +25,7 @@ from harness.evidence.progress import last_lines
 from harness.evidence.records import TRAINING, Results, owner_alive
 from harness.evidence.run_files import HealthStep, Intent, Interruption, Record
 from harness.evidence.work_folder import WorkFolder
-from harness.host.engine import find_engine
+from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.jobs import ENDINGS, JobEnding
 from harness.host.run_processes import end_processes_of_run, look_at_processes
@@ -60,13 +60,18 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
 
 def executor_of_run(bench: Bench, intent: Intent) -> Executor | None:
     """Return what started a run, whatever runs are started with now; None where no engine answers."""
+    return executor_of_intent(bench.results, intent, bench.engine)
+
+
+def executor_of_intent(results: Results, intent: Intent, engine: Engine | None = None) -> Executor | None:
+    """Return what started a run, on this engine or the one that answers; None where none does."""
     if intent.executor == "process":
         return ProcessExecutor()
     try:
-        engine = bench.engine or find_engine()
+        engine = engine or find_engine()
     except UserError:
         return None
-    return DockerExecutor(engine, bench.results.runs) if engine else None
+    return DockerExecutor(engine, results.runs) if engine else None
 
 
 def recover(

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
-from harness.base.interrupts import INTERRUPTED, interruptible
-from harness.cli.shared import Settings, print_json, typed_words
+from harness.base.interrupts import interruptible
+from harness.cli.shared import INTERRUPTED, Settings, print_json, typed_words
 from harness.screen.terminal import echo
 
 KIND = "--kind"

@@ -1,4 +1,4 @@
-"""What runs showed by the node of a cluster that they were made on: one node, or all of them. Pure."""
+"""Runs by the node of a cluster that they were made on, and whether one of these is unlike the others. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable

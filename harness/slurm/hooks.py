@@ -56,8 +56,12 @@ def why_drain(results: Results, host: HostFacts) -> str | None:
         before = -1.0
     if before >= found:
         return None
-    write_durably(file, repr(found).encode())
-    return "; ".join(f"GPU {gpu} is unhealthy: {why}" for gpu, why in sorted(unhealthy.items()))
+    told = [f"GPU {gpu} is unhealthy: {why}" for gpu, why in sorted(unhealthy.items())]
+    try:
+        write_durably(file, repr(found).encode())
+    except UserError as error:
+        told.append(f"that is not remembered, and drains it again when it is resumed: {error}")
+    return "; ".join(told)
 
 
 def end_job(results: Results, job: str, executor_of: Callable[[Intent], Executor | None]) -> list[str]:

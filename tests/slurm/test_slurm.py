@@ -220,7 +220,7 @@ def test_the_doctor_names_hooks_that_are_not_installed(slurm: Cluster) -> None:
 
 def test_a_goal_is_pursued_on_all_nodes_at_once(slurm: Cluster, place: Path) -> None:
     (place / SLOW).write_text("0.2")
-    campaign = Campaign(place, 0, ("--on", "slurm", "--all", "--budget", "20s"))
+    campaign = Campaign(place, 0, ("--on", "slurm", "--all", "--budget", "10s"))
     campaign.start()
     assert campaign.finish() == 1
     records = list(campaign.results.records())

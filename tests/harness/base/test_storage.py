@@ -148,3 +148,26 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert read_regular(file, 4) == b"1234"
     with pytest.raises(OSError, match="larger than 3 bytes"):
         read_regular(file, 3)
+
+
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("strict_umask")
+@pytest.mark.parametrize(
+    ("mode", "folder", "file"), [(0o2770, 0o2770, 0o660), (0o770, 0o700, 0o600), (0o2750, 0o2700, 0o600)]
+)
+def test_in_a_folder_that_a_group_shares_no_umask_keeps_others_out(
+    tmp_path: Path, mode: int, folder: int, file: int
+) -> None:
+    tmp_path.chmod(mode)
+    written, added = tmp_path / "a" / "b" / "file", tmp_path / "a" / "lines"
+    write_durably(written, b"1")
+    with open_regular(added, adding=True) as stream:
+        stream.write(b"1")
+    assert [one.stat().st_mode & 0o7777 for one in (written.parent.parent, written.parent)] == [folder] * 2
+    assert [one.stat().st_mode & 0o7777 for one in (written, added)] == [file] * 2

@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from harness.evidence.health_log import append_steps
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Intent, Scheduled
@@ -42,3 +44,13 @@ def test_of_a_job_only_its_own_runs_are_ended(tmp_path: Path, make_intent: Calla
 
     assert end_job(results, "2", executor_of) == []
     assert asked == ["r2"]
+
+
+def test_an_unhealthy_gpu_drains_its_node_where_that_cannot_be_remembered(
+    tmp_path: Path, host: HostFacts, make_step: MakeStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").write_text("no folder can be made here")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    results = Results(tmp_path)
+    append_steps(results, [make_step(gpu=0, good=False, detail="hung", at=2.0)])
+    assert "GPU 0 is unhealthy: hung; that is not remembered" in (why_drain(results, host) or "")

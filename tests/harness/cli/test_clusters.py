@@ -1,0 +1,25 @@
+"""The hooks of Slurm, where they can look at nothing."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.main import cli
+
+
+@pytest.mark.parametrize("hook", ["slurm-prolog", "slurm-epilog"])
+def test_a_hook_that_cannot_look_drains_no_node(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("HOME", raising=False)
+    (tmp_path / "runs").write_text("as of a folder that cannot be read")
+    (tmp_path / "health").write_text("")
+    done = CliRunner().invoke(cli, ["--results", str(tmp_path), hook])
+    assert done.exit_code == 0, done.output
+
+
+def test_the_epilog_says_that_it_could_not_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    (tmp_path / "runs").write_text("as of a folder that cannot be read")
+    done = CliRunner().invoke(cli, ["--results", str(tmp_path), "slurm-epilog"])
+    assert "slurm-epilog: nothing was looked at" in done.output
