@@ -73,14 +73,14 @@ def test_verify_offline_checks_lock_contents_and_signatures(
     place = repository.name.removesuffix("/vpoc")
     matrix_command("pull", "cpu-plain", "--registry", place, "--digest", digest)
     told = json.loads(matrix_command("verify", "cpu-plain", "--offline", "--json").stdout)
-    right = {"lock": True, "provenance": True, "bill of materials": True}
+    alike = {"lock": True, "provenance": True, "bill of materials": True}
     # What others signed of the same image is kept as well.
-    assert right.items() <= {check["name"]: check["right"] for check in told["checks"]}.items()
+    assert alike.items() <= {check["name"]: check["right"] for check in told["checks"]}.items()
     # To somebody else the signer is not known; what was signed is the same.
     line = known_keys({})["you"].line
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     told = json.loads(matrix_command("verify", "cpu-plain", "--offline", "--json", expected=1).stdout)
-    right = {"lock": True, "provenance": None, "bill of materials": None, "signatures": False}
+    right: dict[str, bool | None] = {"lock": True, "provenance": None, "bill of materials": None, "signatures": False}
     assert right.items() <= {check["name"]: check["right"] for check in told["checks"]}.items()
     matrix_command("keys", "--trust", line, "--name", "friend")
     said = matrix_command("verify", "cpu-plain", "--offline", "--registry", place).stdout

@@ -102,7 +102,7 @@ def test_push_and_pull_by_an_authority_and_a_password_of_ones_own(
         assert done.returncode == expected, said
         # Nobody reads over the shoulder.
         assert not any(word in said for word in ("secret", RIGHT, b64encode(b"secret").decode()))
-        return said
+        return said if expected else done.stdout
 
     for wrong in ({}, {"auths": {home_registry: {"auth": WRONG}}}):
         config.write_text(json.dumps(wrong))
