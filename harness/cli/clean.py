@@ -54,5 +54,5 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
 
 
 def _line(one: Made) -> str:
-    state = f"stays: {one.kept}" if one.kept else "goes"
+    state = f"stays: {one.kept}" if one.kept else "would go"
     return f"{one.bytes / GB:8.1f} GB  {one.kind:<11}  {one.name}  ({state})"

@@ -92,8 +92,10 @@ def explain(
         found, told, lines = _explained(settings.matrix, folder, record)
         controls = _controls(settings.results, record)
         beside = _beside(settings.results, record)
-        told = {**told, "controls": controls, "beside": beside}
+        counted = _counted(settings.results, record)
+        told = {**told, "controls": controls, "beside": beside, "counts_as_failed": counted}
         lines += [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
+        lines += [f"counts    {counted}"] if counted else []
     else:
         raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
     if as_json:
@@ -131,6 +133,9 @@ def _explained(
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
+    if record.intent.device == "cpu" and record.intent.rocm is None:
+        # What presets set is about GPUs.
+        told["try"] = []
     # A record may be of another host, which calls its stack what it likes.
     tries = [shlex.join(["matrix", "run-cell", cell]) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
@@ -153,6 +158,15 @@ def _beside(results: Results, record: Record) -> str | None:
     rows = Index(results).rows()
     row = next((row for row in rows if row.run_id == record.intent.run_id), None)
     return shared_time_in_words(row, rows, counts_of(results, rows)) if row else None
+
+
+def _counted(results: Results, record: Record) -> str | None:
+    """Return why an interrupted run counts as a failure, and what to do where it was none; None where it does not."""
+    count = counts_of(results).get(record.intent.run_id)
+    if record.outcome != "interrupted" or count is None or count.counts_as != "failed":
+        return None
+    strike = shlex.join(["matrix", "strike", record.intent.run_id, "--reason", "I closed the terminal"])
+    return f"as a failure: {count.why}; where that was you and no hang: {strike}"
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:

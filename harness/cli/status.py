@@ -116,7 +116,7 @@ def status(
     warn([*beside, *(f"{run} was struck out by hand: {why}" for run, why in struck.items())])
     if shown or not beside:
         if shown:
-            print_table(out, tables.verdicts_table(shown, tags), tables.OF_VERDICTS, "why", wide=wide)
+            print_table(out, tables.verdicts_table(shown, tags), tables.columns_to_leave_out(shown), "why", wide=wide)
         else:
             out.print("No records yet; `matrix run` makes some.")
         print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))

@@ -81,7 +81,7 @@ def _claim(best: Verdict, tags: Tags) -> str:
         return f"No cell trains to the end on {place}: the best, {cell}, is {best.tier}, {_failed(best)}{why}"
     shown = f"{in_words(best.totals)}, workload `{best.workload}`"
     if best.tier == "seen":
-        return f"No cell is shown to train to the end on {place} yet: the furthest is {named}, {shown}"
+        return f"Too few runs yet to name a cell that trains to the end on {place}: the furthest is {named}, {shown}"
     return f"Use {named} on {place}, which is {best.tier}: {shown}"
 
 

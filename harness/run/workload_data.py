@@ -44,7 +44,8 @@ def read_data(file: Path) -> InputFile:
     try:
         return InputFile(path=str(file.resolve()), sha256=file_hash(file))
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}; give --data an existing merged CSV") from None
+        fix = "give --data an existing merged CSV; `vpoc merge` makes one (docs/data.md)"
+        raise UserError(f"{file}: cannot be read: {error.strerror}; {fix}") from None
 
 
 def require_table(file: Path) -> None:

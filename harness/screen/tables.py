@@ -206,6 +206,14 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
     return table
 
 
+def columns_to_leave_out(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """Return the columns that a narrow terminal does without, last the one that tells the verdicts on a cell apart."""
+    if len({one.cell for one in verdicts}) == len(verdicts):
+        return OF_VERDICTS
+    telling = "workload" if len({(one.cell, one.scope) for one in verdicts}) < len(verdicts) else "scope"
+    return (*(name for name in OF_VERDICTS if name != telling), telling)
+
+
 def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
     """Return a table of runs, oldest first, with how each counts."""
     table = _table("run", "outcome", "counts as", "why", "ran on", "seconds", "samples/s", "detail")

@@ -241,6 +241,26 @@ def test_what_is_no_version_is_refused(command: Command, option: str) -> None:
     assert command("--log", "-", option, "2.9.1+rocm6.3", stdin=ILLEGAL.encode()).exit_code == 0
 
 
+def test_an_interruption_that_counts_is_said_with_how_to_take_it_out(
+    command: Command, recorded: Callable[..., Path]
+) -> None:
+    recorded("closed", "epoch 1\n", "SIGTERM", "interrupted", interrupted_by="hup", diagnosis=None)
+    recorded("asked-for", "epoch 1\n", "SIGTERM", "interrupted", interrupted_by="ctrl-c", diagnosis=None)
+    (line,) = [line for line in command("closed").stdout.splitlines() if line.startswith("counts ")]
+    assert line.startswith("counts    as a failure: HUP ended it")
+    assert "matrix strike closed --reason" in line
+    assert "counts " not in command("asked-for").stdout
+
+
+def test_no_preset_is_offered_for_a_run_without_rocm(
+    command: Command, results: Results, make_record: Callable[..., Record]
+) -> None:
+    record = make_record("on-cpu", "failed", "crash")
+    (results.begin(record.intent) / "log.txt").write_text(ILLEGAL, encoding="utf-8")
+    results.finish(record)
+    assert not [line for line in command("on-cpu").stdout.splitlines() if line.startswith("try ")]
+
+
 def test_the_detail_of_the_outcome_is_printed_once(command: Command, recorded: Callable[..., Path]) -> None:
     recorded("r-1", "", "SIGSEGV")
     assert command("r-1").stdout.count("the train process ended") == 1
@@ -261,7 +281,7 @@ def test_what_controls_showed_is_said(
 def test_the_stack_of_another_host_is_no_command_for_this_one(
     command: Command, results: Results, make_record: Callable[..., Record]
 ) -> None:
-    record = make_record("r1", "failed", "crash", "it failed", stack="x")
+    record = make_record("r1", "failed", "crash", "it failed", stack="x", rocm="6.3")
     found = Explanation(
         rule=None, class_="crash", cause="c", remedy="r", link=None, presets=("plain; touch here",), lines=()
     )

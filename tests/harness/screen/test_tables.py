@@ -47,6 +47,13 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
     }
 
 
+def test_what_tells_two_verdicts_on_a_cell_apart_is_left_out_last(rows: list[Row]) -> None:
+    (verdict,) = judge(rows, {}, Verdicts())
+    assert tables.columns_to_leave_out([verdict]) == tables.OF_VERDICTS
+    assert tables.columns_to_leave_out([verdict, replace(verdict, workload="other")])[-1] == "workload"
+    assert tables.columns_to_leave_out([verdict, replace(verdict, scope="two GPUs")])[-1] == "scope"
+
+
 def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
     table = tables.runs_table(rows, count_runs(rows))
     assert shown(table) == {
