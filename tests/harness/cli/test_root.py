@@ -82,6 +82,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "inject": ("--list",),
     "isolate": ("rocm6-tensorflow-no-sdma", "--executor", "process"),
     "completion": ("bash",),
+    "keys": (),
     "lint": (),
     "lock": ("no-such-stack",),
     "minimise": ("rocm6-tensorflow-no-sdma", "--executor", "process"),
@@ -104,6 +105,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "strike": ("no-such-run", "--reason", "test"),
     "tags": (),
     "train": ("--data", "no-such-file", "--output", "out"),
+    "verify": ("no-such-image",),
     "watch": (),
 }
 
