@@ -1,4 +1,4 @@
-"""Whether an image is what is said of it, without building it again: its lock, what is in it, and what was signed."""
+"""Check an image against what is said of it, without building it again: its lock, what is in it, what was signed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ def _of_lock(image: Image, matrix: Matrix, contents: Contents) -> ImageCheck:
 
 
 def _of_statements(signed: Sequence[Signed], image: Image, contents: Contents) -> list[ImageCheck]:
-    """Return what those who are known here say, by kind; what others say beside is told, and decides nothing."""
+    """Return what those who are known here say, by kind; what others say is shown, and decides nothing."""
     kinds = sorted({one.statement.kind for one in signed}, key=lambda kind: (kind not in KINDS, kind))
     checks = [_of_kind(kind, [s for s in signed if s.statement.kind == kind], image, contents) for kind in kinds]
     if not any(one.name for one in signed):
