@@ -148,7 +148,7 @@ def page(engine: Engine, figures: Sequence[Figure], command: str) -> str:
             "",
             f"On {time.strftime('%Y-%m-%d', time.gmtime())}, Docker {version} with {store}, {cpus} processors,"
             f" Linux {platform.release()}, by `{command}`. Of the `cpu` stack: no ROCm wheel was in any of it.",
-            f"Times are medians of {TIMES}; the load when it began was {os.getloadavg()[0]:.1f}.",
+            f"Times are medians of {TIMES}; the load when it ended was {os.getloadavg()[0]:.1f}.",
             "",
             "| what | measured | goal | reached |",
             "|---|---|---|---|",

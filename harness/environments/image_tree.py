@@ -1,4 +1,4 @@
-"""What is in an image, file by file, and how two images differ in that. Nothing in them is started."""
+"""The files of an image, one by one, and how two images differ in that. Nothing in them is started."""
 
 import hashlib
 import tarfile

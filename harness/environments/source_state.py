@@ -1,4 +1,4 @@
-"""What state of the source an image is made from: its commit, whether that is all, and the time of its newest input."""
+"""The source an image is made from: its commit, whether that is all, and the time of its newest input."""
 
 import subprocess
 from collections.abc import Iterable

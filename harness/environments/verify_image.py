@@ -1,4 +1,4 @@
-"""Whether an image is what its labels say it was made from: it is built again from them, and the two compared."""
+"""Verify an image against what its labels say it was made from: it is built again from them, and the two compared."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a push would send: the layers of an image that its repository does not have yet."""
+"""The layers that a push would send: those of an image that its repository does not have yet."""
 
 from contextlib import suppress
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 
 @dataclass(frozen=True)
 class Statement:
-    """What is said of an image: `digest` is that of its manifest, `kind` the type of what is said."""
+    """A statement about an image: `digest` is that of its manifest, `kind` the type of what is said."""
 
     name: str
     digest: str

@@ -1,4 +1,4 @@
-"""Whether an image is what is said of it, without building it again: its lock, what is in it, and what was signed."""
+"""Check an image against what is said of it, without building it again: its lock, what is in it, what was signed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ KINDS = {PROVENANCE: "provenance", CONTENTS: "bill of materials", EVIDENCE: "evi
 
 
 @dataclass(frozen=True)
-class Check:
+class ImageCheck:
     """One thing that was looked at: `right` is None where there was nothing to look at."""
 
     name: str
@@ -36,7 +36,7 @@ class Check:
 
 def check_offline(
     engine: Engine, image: Image, matrix: Matrix, repository: str | None, notify: Notify
-) -> tuple[Check, ...]:
+) -> tuple[ImageCheck, ...]:
     """Check an image against its lock, and against what was signed of it; nothing is built, nothing fetched.
 
     With a `repository` the statements beside the image there are looked at as well: that asks the registry.
@@ -54,7 +54,7 @@ def check_offline(
         where = (
             f"beside it in {repository}" if repository else "kept here; `matrix pull` keeps it, --registry looks there"
         )
-        return (_of_lock(image, matrix, contents), Check("signatures", None, f"none is {where}"))
+        return (_of_lock(image, matrix, contents), ImageCheck("signatures", None, f"none is {where}"))
     return (_of_lock(image, matrix, contents), *_of_statements(signed, image, contents))
 
 
@@ -63,31 +63,31 @@ def _beside(repository: str, digest: str, known: Mapping[str, PublicKey]) -> lis
     return signed_beside(place, digest, known) if place.manifest(digest) else []
 
 
-def _of_lock(image: Image, matrix: Matrix, contents: Contents) -> Check:
+def _of_lock(image: Image, matrix: Matrix, contents: Contents) -> ImageCheck:
     stack = matrix.stacks.get(image.labels.get(f"{PREFIX}.stack", ""))
     lock = lock_file(stack) if stack else None
     if lock is None or not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):
-        return Check("lock", None, "its lock is not that of this checkout; check out its revision")
+        return ImageCheck("lock", None, "its lock is not that of this checkout; check out its revision")
     differing = not_as_locked(contents, contents_of_lock(lock))
     told = "; ".join(differing) or f"all {len(contents.python)} packages are those that {lock.name} names"
-    return Check("lock", not differing, told)
+    return ImageCheck("lock", not differing, told)
 
 
-def _of_statements(signed: Sequence[Signed], image: Image, contents: Contents) -> list[Check]:
-    """Return what those who are known here say, by kind; what others say beside is told, and decides nothing."""
+def _of_statements(signed: Sequence[Signed], image: Image, contents: Contents) -> list[ImageCheck]:
+    """Return what those who are known here say, by kind; what others say is shown, and decides nothing."""
     kinds = sorted({one.statement.kind for one in signed}, key=lambda kind: (kind not in KINDS, kind))
     checks = [_of_kind(kind, [s for s in signed if s.statement.kind == kind], image, contents) for kind in kinds]
     if not any(one.name for one in signed):
         key = signed[0].key
         trusting = f"`matrix keys --trust {key.line}` trusts {key.fingerprint}"
-        checks.append(Check("signatures", False, f"none is by a key that is known here; {trusting}"))
+        checks.append(ImageCheck("signatures", False, f"none is by a key that is known here; {trusting}"))
     return checks
 
 
-def _of_kind(kind: str, signed: Sequence[Signed], image: Image, contents: Contents) -> Check:
+def _of_kind(kind: str, signed: Sequence[Signed], image: Image, contents: Contents) -> ImageCheck:
     name, known = KINDS.get(kind, kind), [one for one in signed if one.name]
     if not known:
-        return Check(name, None, f"signed by {signed[0].signer}")
+        return ImageCheck(name, None, f"signed by {signed[0].signer}")
     for one in known:
         predicate = one.statement.predicate
         wrong: Mapping[str, bool] = {
@@ -95,9 +95,11 @@ def _of_kind(kind: str, signed: Sequence[Signed], image: Image, contents: Conten
             CONTENTS: kind == CONTENTS and told_contents(predicate) != contents,
         }
         if wrong.get(kind, False):
-            return Check(name, False, f"signed by {one.signer}, and says otherwise than the image")
+            return ImageCheck(name, False, f"signed by {one.signer}, and says otherwise than the image")
     by = " and ".join(sorted({one.signer for one in known}))
-    return Check(name, True, f"signed by {by}" if kind == EVIDENCE else f"signed by {by}, and says what the image says")
+    return ImageCheck(
+        name, True, f"signed by {by}" if kind == EVIDENCE else f"signed by {by}, and says what the image says"
+    )
 
 
 def _definition(predicate: Mapping[str, Any]) -> object:

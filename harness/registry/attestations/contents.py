@@ -28,7 +28,7 @@ APP_PACKAGE = "vpoc"
 
 @dataclass(frozen=True)
 class Contents:
-    """What is installed: names to versions, of Python's packages and of Debian's."""
+    """The installed packages: names to versions, of Python's packages and of Debian's."""
 
     python: Mapping[str, str]
     debian: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What an image was made from and by what, in the terms of SLSA's provenance v1. Pure."""
+"""The inputs of an image and what built it, in the terms of SLSA's provenance v1. Pure."""
 
 from typing import Any
 
