@@ -36,7 +36,7 @@ from tests.slurm.test_slurm import Campaign, left_of
 FIGURES = CHECKOUT / "docs" / "evidence" / "slurm-figures.md"
 PARTS = ("kills", "cost", "queue", "simulation")
 LONGEST_SECONDS = 1800.0
-COST_RUNS, QUEUED = 20, 2000
+COST_RUNS, QUEUED = 8, 2000
 RUNS, MOST_AGAIN = 24, 50
 # That begin and end while the others are submitted.
 NODE_RUNS = 10
