@@ -11,8 +11,8 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.doctor import CHECKS, Finding, Level, Machine, check_id, examine
-from harness.doctor.checks import access, docker, driver, gpus, pcie, room, system
-from harness.doctor.machine import BaseImage, Docker, Room, listed
+from harness.doctor.checks import access, docker, driver, gpus, pcie, room, slurm, system
+from harness.doctor.machine import BaseImage, Docker, Room, SlurmHook, listed
 from harness.host.simulated_topology import io_link
 from harness.matrix.load import load_matrix
 from tests.harness.doctor import trees
@@ -232,6 +232,16 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
 }
 
 CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
+    "a Prolog of another's": (
+        lambda m: replace(m, slurm_hooks=(SlurmHook("Prolog", ("/etc/slurm/other",), None),)),
+        {("slurm-hooks", "warning")},
+        "Slurm's Prolog is /etc/slurm/other, which runs no `matrix slurm-prolog`",
+    ),
+    "no Epilog": (
+        lambda m: replace(m, slurm_hooks=(SlurmHook("Prolog", ("/x",), "/x"), SlurmHook("Epilog", (), None))),
+        {("slurm-hooks", "warning")},
+        "Slurm's Epilog is not set",
+    ),
     "an engine that refuses": (
         lambda m: replace(m, docker=Docker(refusal="not permitted: `sudo usermod -aG docker $USER`, then log in")),
         {("docker", "problem")},
@@ -516,7 +526,7 @@ def test_every_check_was_made_to_find_something() -> None:
 def test_every_check_that_is_written_is_made() -> None:
     written = {
         function
-        for module in (access, docker, driver, gpus, pcie, room, system)
+        for module in (access, docker, driver, gpus, pcie, room, slurm, system)
         for name, function in vars(module).items()
         if isgeneratorfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
     }

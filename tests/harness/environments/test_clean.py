@@ -153,7 +153,7 @@ def test_of_what_other_checkouts_have_made_only_the_number_is_said(
     done = CliRunner().invoke(cli, ["clean", "--yes"])
     assert engine.client.api.removed == ["sha256:2"]
     listed, stays, others, _ = done.stdout.splitlines()
-    assert listed.endswith("vpoc:rocm6.3-torch2.9.1-plain  (goes)")
+    assert listed.endswith("vpoc:rocm6.3-torch2.9.1-plain  (would go)")
     assert stays.endswith("(stays: it is tagged vpoc:known-good-gfx1100)")
     assert others == "6 more images of stacks are on this engine, which this checkout has not made; they stay"
     assert json.loads(CliRunner().invoke(cli, ["clean", "--json"]).stdout)["images_of_others"] == 6
@@ -295,7 +295,7 @@ def test_the_command_asks_and_json_alone_removes_nothing(
     monkeypatch.setattr(command, "remove", lambda chosen, engine: remove(chosen, engine, place / "envs"))
     refused = CliRunner().invoke(cli, ["clean"], input="n\n")
     assert refused.exit_code == 1
-    assert "rocm  (goes)" in refused.stdout
+    assert "rocm  (would go)" in refused.stdout
     done = CliRunner().invoke(cli, ["clean", *words])
     assert done.exit_code == 0, done.output
     if "--json" in words:
