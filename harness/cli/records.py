@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
-from harness.cli.shared import Settings, as_json, out, pass_settings, print_json, print_lines, warn
+from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import rebuild_index
 from harness.evidence.index_file import index_file
 from harness.screen.terminal import echo
@@ -82,6 +82,8 @@ def report_on(settings: Settings) -> "WrittenReport":
     # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
     from harness.report.write import write_reports as write  # noqa: PLC0415
 
-    written = write(settings.results, settings.matrix, settings.root, settings.invocation)
+    # Of thousands of records it takes a while.
+    with err.status("writing the report"):
+        written = write(settings.results, settings.matrix, settings.root, settings.invocation)
     warn(list(written.damaged))
     return written
