@@ -9,7 +9,8 @@ case ${1:-} in -*) sed -n '2,6s/^# //p' "$0"; exit 2 ;; esac
 suite=${1:-bookworm}
 [ $# -gt 0 ] && shift
 name=$suite$(printf -- '-%s' "$@" | sed 's/^-$//')
-here=$(cd "$(dirname "$0")" && pwd)
+case $0 in */*) here=${0%/*} ;; *) here=. ;; esac
+here=$(cd "$here" && pwd)
 lock=$here/bases/$name.txt
 debs=${DEBS:-$here/../.cache/debs}
 mirror=${MIRROR:-http://deb.debian.org/debian}

@@ -101,7 +101,8 @@ def _entry(member: tarfile.TarInfo, stream: IO[bytes] | None) -> ImageFile:
         digest.update(piece)
     kind = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard link"}.get(member.type, "file")
     content = digest.hexdigest() if kind == "file" else ""
-    return ImageFile(kind, member.mode, (member.uid, member.gid), member.linkname, content)
+    # An engine's archive may have the bits of the kind in it, too.
+    return ImageFile(kind, member.mode & 0o7777, (member.uid, member.gid), member.linkname, content)
 
 
 class _Stream(RawIOBase):

@@ -92,6 +92,7 @@ def test_what_differs_is_named_by_its_file(engine: Engine, bases: tuple[str, str
     assert found[1] == "/opt/gone: only in the first"
 
 
+@pytest.mark.long
 def test_an_image_that_somebody_changed_is_different(engine: Engine, images: dict[str, Image]) -> None:
     """Labels and tag stay as they were: only what is in it tells."""
     changed = derived(engine, "vpoc:cpu-plain", "vpoc-test:changed", "RUN echo >> /opt/venv/bin/vpoc", "USER 65534")
