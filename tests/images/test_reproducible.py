@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from harness.base.paths import CHECKOUT
 from harness.environments.image_tree import differences, tree_of
 from harness.environments.images import Image, find
