@@ -8,11 +8,15 @@ from itertools import groupby
 
 import click
 from rich.markup import escape
+from rich.text import Text
 
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
 from harness.doctor import Finding, Level, examine, foreign_system, read_machine
 from harness.doctor.ask import ask
+from harness.screen.fitted import print_folded
 
+# Columns before what a finding says, and before its reason.
+INDENTATION = 8
 WORST_FIRST: tuple[Level, ...] = ("problem", "warning", "note", "ok")
 COLOURS = {"problem": "red", "warning": "yellow", "note": "cyan", "ok": "green"}
 
@@ -33,8 +37,12 @@ def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 2, "findings": [asdict(finding) for finding in findings]})
     else:
-        for line in finding_lines(findings, everything=everything):
-            out.print(line, soft_wrap=True)
+        for line in map(Text.from_markup, finding_lines(findings, everything=everything)):
+            if line.plain.lstrip().startswith("fix: "):
+                # To be copied as it is.
+                out.print(line, soft_wrap=True)
+            else:
+                print_folded(out, line, INDENTATION)
     sys.exit(any(finding.level == "problem" for finding in findings))
 
 

@@ -12,7 +12,7 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from harness.base.errors import UserError
-from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
+from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json, print_lines
 from harness.diagnosis import explain_files, explain_record
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.index import Index
@@ -23,8 +23,11 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.shared_time import shared_time_in_words
 from harness.matrix.cells import Matrix, Preset
+from harness.screen.fitted import print_folded
 
 LATEST = "latest"
+# Columns before what an explanation says.
+INDENTATION = 10
 # No failure is named: the cause is unknown.
 UNEXPLAINED = (UNKNOWN, STOPPED)
 STANDARD_INPUT = ("-", "<stdin>")
@@ -95,13 +98,20 @@ def explain(
         counted = _counted(settings.results, record)
         told = {**told, "controls": controls, "beside": beside, "counts_as_failed": counted}
         lines += [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
-        lines += [f"counts    {counted}"] if counted else []
+        if counted:
+            strike = shlex.join(["matrix", "strike", record.intent.run_id, "--reason", "I closed the terminal"])
+            lines += [f"counts    as a failure: {counted}", f"try       {strike}  # where that was you, and no hang"]
     else:
         raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
     if as_json:
         print_json(told)
     else:
-        print_lines(lines)
+        for line in lines:
+            if line.startswith("try "):
+                # To be copied as it is.
+                print_lines([line])
+            else:
+                print_folded(out, line, INDENTATION)
     sys.exit(1 if found and found.class_ in UNEXPLAINED else 0)
 
 
@@ -161,12 +171,11 @@ def _beside(results: Results, record: Record) -> str | None:
 
 
 def _counted(results: Results, record: Record) -> str | None:
-    """Return why an interrupted run counts as a failure, and what to do where it was none; None where it does not."""
+    """Return why an interrupted run counts as a failure; None where it does not."""
     count = counts_of(results).get(record.intent.run_id)
     if record.outcome != "interrupted" or count is None or count.counts_as != "failed":
         return None
-    strike = shlex.join(["matrix", "strike", record.intent.run_id, "--reason", "I closed the terminal"])
-    return f"as a failure: {count.why}; where that was you and no hang: {strike}"
+    return count.why
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:

@@ -121,7 +121,7 @@ def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> No
         stages = {"stages": asdict(forecast(prepared))} if prepared.stages else {}
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
     else:
-        echo(prepared.capabilities.sentence)
+        print_folded(out, prepared.capabilities.sentence)
         for line in _plan_lines(prepared, wide=wide):
             print_folded(out, line)
 
@@ -176,7 +176,7 @@ def run(
     if len(kinds) > 1 and not in_background:
         sys.exit(run_each_kind(settings, {one.kind.kind: one.nodes for one in kinds}, as_json=as_json))
     prepared = _prepare(settings, asks=True, dispatcher=next(iter(kinds), None), **options)
-    err.print(prepared.capabilities.sentence, soft_wrap=True)
+    print_folded(err, prepared.capabilities.sentence)
     for line in _plan_lines(prepared):
         print_folded(err, line)
     if prepared.stages and prepared.plan.why_empty:

@@ -32,6 +32,7 @@ from harness.matrix.cells import ExecutorName, Workload
 from harness.matrix.workload_options import REPEATED, TRAIN_OPTIONS
 from harness.run.launch import NOT_CHECKED
 from harness.screen.display import CampaignDisplay
+from harness.screen.fitted import print_folded
 from harness.screen.terminal import echo
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.choose_cell import CellRequest
@@ -145,14 +146,14 @@ def train_command(
     request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
-        err.print(prepared.summary, soft_wrap=True, markup=False)
+        print_folded(err, prepared.summary)
         if workload.program:
             then = RESUMES if workload.program.resumes else STARTS_OVER
             walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
-            err.print(f"{NOT_CHECKED}; {then}{walls}", soft_wrap=True, markup=False)
+            print_folded(err, f"{NOT_CHECKED}; {then}{walls}")
         if expect_hours is not None or prepared.state.evidence:
             expected = prepared.expectation(expect_hours or USUAL_HOURS)
-            err.print(f"Expect: {expected}", soft_wrap=True, markup=False)
+            print_folded(err, f"Expect: {expected}")
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
         again = settings.invocation.command(*typed_words())

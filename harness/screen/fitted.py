@@ -45,13 +45,21 @@ def print_table(
         console.print(f"(not shown: {', '.join(dropped)}; --wide shows all)", markup=False, style="dim")
 
 
-def print_folded(console: Console, line: str) -> None:
-    """Print a line; on a terminal it is folded at words, and what follows keeps its indentation."""
-    indent = " " * (len(line) - len(line.lstrip()))
-    width = console.width if console.is_terminal else max(len(line), 1)
-    # A name with hyphens stays whole, so that it can be copied.
-    folded = fill(line, width, subsequent_indent=indent, break_on_hyphens=False)
-    console.print(folded, soft_wrap=True, markup=False, highlight=False)
+def print_folded(console: Console, line: str | Text, indentation: int | None = None) -> None:
+    """Print a line; on a terminal it is folded at words, and what follows is indented as it is, or by so many columns.
+
+    What is styled in it has to stand at its beginning.
+    """
+    text = Text(line) if isinstance(line, str) else line
+    if console.is_terminal and text.cell_len > console.width:
+        own = len(text.plain) - len(text.plain.lstrip())
+        indent = " " * (own if indentation is None else indentation)
+        # Names and paths stay whole, so that they can be copied.
+        folded = fill(
+            text.plain, console.width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+        )
+        text = Text(folded, spans=text.spans)
+    console.print(text, soft_wrap=True, highlight=False)
 
 
 def _cells(column: Column) -> list[list[Text]]:

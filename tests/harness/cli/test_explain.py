@@ -246,9 +246,9 @@ def test_an_interruption_that_counts_is_said_with_how_to_take_it_out(
 ) -> None:
     recorded("closed", "epoch 1\n", "SIGTERM", "interrupted", interrupted_by="hup", diagnosis=None)
     recorded("asked-for", "epoch 1\n", "SIGTERM", "interrupted", interrupted_by="ctrl-c", diagnosis=None)
-    (line,) = [line for line in command("closed").stdout.splitlines() if line.startswith("counts ")]
-    assert line.startswith("counts    as a failure: HUP ended it")
-    assert "matrix strike closed --reason" in line
+    counts, strike = command("closed").stdout.splitlines()[-2:]
+    assert counts.startswith("counts    as a failure: HUP ended it")
+    assert strike.startswith("try       matrix strike closed --reason")
     assert "counts " not in command("asked-for").stdout
 
 

@@ -4,6 +4,7 @@ import re
 import pytest
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harness.screen.fitted import print_folded, print_table
 
@@ -58,6 +59,16 @@ def test_a_folded_line_keeps_its_indentation() -> None:
     assert len(lines) > 1
     assert all(line.startswith("    ") and len(line) <= 40 for line in lines)
     assert "[see below]" in " ".join(" ".join(lines).split())
+
+
+def test_what_is_styled_at_the_beginning_stays_so_and_a_path_is_not_broken() -> None:
+    file, path = io.StringIO(), "/var/lib/docker/" + "x" * 40
+    console = Console(file=file, width=40, force_terminal=True, color_system="standard")
+    print_folded(console, Text.from_markup(f"[red]problem[/] {TEXT} {path}"), 8)
+    first, *others = file.getvalue().splitlines()
+    assert first.startswith("\x1b[31mproblem\x1b[0m")
+    assert all(line.startswith(" " * 8) for line in others)
+    assert path in others[-1]
 
 
 def test_a_name_with_hyphens_stays_whole() -> None:
