@@ -13,6 +13,9 @@ CHECKPOINT_SECONDS = 60.0
 # Detection, reset and restart, where no restart was measured: the longest limit of a step, a probe, and the imports.
 RESTART_SECONDS = 300.0
 
+# Of a training that takes so many times its hours nobody needs the number.
+HOPELESS = 100
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -41,6 +44,8 @@ class Expectation:
         seldom = self.uninterrupted < 0.01  # noqa: PLR2004
         chance = "hardly a chance (under 1%)" if seldom else f"a chance above {floor(self.uninterrupted * 100)}%"
         restarts = f"{self.restarts:.1f}" if self.restarts < 10 else f"{self.restarts:.0f}"  # noqa: PLR2004
+        if self.takes > HOPELESS * self.hours:
+            return f"{self.hours:g} h of training may never end: by these runs they take over {HOPELESS} times as long"
         said = (
             f"{self.hours:g} h of training end uninterrupted with {chance}, "
             f"take fewer than {restarts} restarts on average, and less than {self.takes:.1f} h"

@@ -58,3 +58,8 @@ def test_it_is_said_in_a_sentence_with_the_length_that_it_rests_on() -> None:
     assert expectation(10, 1 / 3.5, 1 / 3.5, 1).in_words.endswith(
         "that is longer than the runs it rests on, and may be worse"
     )
+
+
+def test_where_hardly_anything_was_seen_to_last_no_number_of_restarts_is_said() -> None:
+    hopeless = expectation(10, 500, 500, 0.001).in_words
+    assert hopeless == "10 h of training may never end: by these runs they take over 100 times as long"
