@@ -38,11 +38,7 @@ def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
         print_json({"schema": 2, "findings": [asdict(finding) for finding in findings]})
     else:
         for line in map(Text.from_markup, finding_lines(findings, everything=everything)):
-            if line.plain.lstrip().startswith("fix: "):
-                # To be copied as it is.
-                out.print(line, soft_wrap=True)
-            else:
-                print_folded(out, line, INDENTATION)
+            print_folded(out, line, INDENTATION, command="fix: ")
     sys.exit(any(finding.level == "problem" for finding in findings))
 
 

@@ -12,7 +12,7 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from harness.base.errors import UserError
-from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json, print_lines
+from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json
 from harness.diagnosis import explain_files, explain_record
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.index import Index
@@ -107,11 +107,7 @@ def explain(
         print_json(told)
     else:
         for line in lines:
-            if line.startswith("try "):
-                # To be copied as it is.
-                print_lines([line])
-            else:
-                print_folded(out, line, INDENTATION)
+            print_folded(out, line, INDENTATION, command="try ")
     sys.exit(1 if found and found.class_ in UNEXPLAINED else 0)
 
 
@@ -142,10 +138,9 @@ def _explained(
     found = explain_record(folder, record, _presets(matrix, stack))
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
-    told["try"] = [f"{stack}-{preset}" for preset in found.presets]
-    if record.intent.device == "cpu" and record.intent.rocm is None:
-        # What presets set is about GPUs.
-        told["try"] = []
+    # What presets set is about GPUs.
+    without_gpu = record.intent.device == "cpu" and record.intent.rocm is None
+    told["try"] = [] if without_gpu else [f"{stack}-{preset}" for preset in found.presets]
     # A record may be of another host, which calls its stack what it likes.
     tries = [shlex.join(["matrix", "run-cell", cell]) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"

@@ -7,8 +7,9 @@ import click
 
 from harness.base.interrupts import interruptible
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
-from harness.environments.images import CELLS
+from harness.environments.images import CELLS, Image
 from harness.environments.verify_image import DIFFERENT, EQUAL, find_to_verify, verify_by_rebuilding
+from harness.host.engine import Engine
 from harness.registry.attestations.check import check_offline
 from harness.registry.image_commands import the_engine
 from harness.screen.display import Steps
@@ -36,7 +37,7 @@ def verify(settings: Settings, image: str, offline: bool, registry: str | None, 
     engine = the_engine()
     found = find_to_verify(engine, image)
     if offline:
-        _check(settings, image, registry, as_json=as_json)
+        _check(settings, engine, found, registry, as_json=as_json)
         return
     with interruptible(), Steps(err) as steps:
         told = verify_by_rebuilding(engine, found, settings.matrix, steps.step)
@@ -49,9 +50,7 @@ def verify(settings: Settings, image: str, offline: bool, registry: str | None, 
     sys.exit(1 if told["result"] == DIFFERENT else 0)
 
 
-def _check(settings: Settings, name: str, registry: str | None, *, as_json: bool) -> None:
-    engine = the_engine()
-    image = find_to_verify(engine, name)
+def _check(settings: Settings, engine: Engine, image: Image, registry: str | None, *, as_json: bool) -> None:
     repository = f"{registry.rstrip('/')}/{CELLS}" if registry else None
     with interruptible(), Steps(err) as steps:
         checks = check_offline(engine, image, settings.matrix, repository, steps.step)

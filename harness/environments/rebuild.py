@@ -8,8 +8,15 @@ from secrets import token_hex
 from docker.errors import ImageNotFound
 
 from harness.base.storage import locked
-from harness.environments.build import build_cell, build_part, digest_of_base, ensure_base, fill_app, fill_runtime
-from harness.environments.build import lock_of_builds as lock_file
+from harness.environments.build import (
+    build_cell,
+    build_part,
+    digest_of_base,
+    ensure_base,
+    fill_app,
+    fill_runtime,
+    lock_of_builds,
+)
 from harness.environments.compiled_kernel import ensure_kernel
 from harness.environments.images import Epochs, Image, cell_labels, epochs_of, inputs_of
 from harness.environments.pins import ensure_lock
@@ -33,7 +40,7 @@ def rebuilt(
     stack, mark = cell.stack, token_hex(4)
     tags = {part: f"{REBUILT}:{mark}-{part}" for part in ("runtime", "stack", "cell")}
     try:
-        with locked(lock_file(stack.name), notify):
+        with locked(lock_of_builds(stack.name), notify):
             base = ensure_base(engine, stack, notify)
             lock = ensure_lock(stack, digest_of_base(base, stack))
             ensure_kernel(notify)

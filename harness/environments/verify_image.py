@@ -15,6 +15,7 @@ from harness.base.paths import CACHE, CHECKOUT
 from harness.environments.image_tree import configured, differences, tree_of
 from harness.environments.images import (
     BASE_NAME,
+    CELLS,
     PREFIX,
     Image,
     find,
@@ -106,7 +107,7 @@ def find_to_verify(engine: Engine, name: str) -> Image:
     Raises:
         UserError: when the engine has none, or it is of no cell.
     """
-    image = find(engine, name) or (find(engine, f"vpoc:{name}") if ":" not in name else None)
+    image = find(engine, name) or (find(engine, f"{CELLS}:{name}") if ":" not in name else None)
     if image is None:
         raise UserError(f"{name}: no such image here; `matrix pull` or `docker pull` brings it")
     if f"{PREFIX}.cell" not in image.labels:

@@ -45,13 +45,16 @@ def print_table(
         console.print(f"(not shown: {', '.join(dropped)}; --wide shows all)", markup=False, style="dim")
 
 
-def print_folded(console: Console, line: str | Text, indentation: int | None = None) -> None:
+def print_folded(
+    console: Console, line: str | Text, indentation: int | None = None, command: str | None = None
+) -> None:
     """Print a line; on a terminal it is folded at words, and what follows is indented as it is, or by so many columns.
 
-    What is styled in it has to stand at its beginning.
+    What is styled in it has to stand at its beginning. After the word `command` comes one to be copied as it is.
     """
     text = Text(line) if isinstance(line, str) else line
-    if console.is_terminal and text.cell_len > console.width:
+    is_command = command is not None and text.plain.lstrip().startswith(command)
+    if console.is_terminal and text.cell_len > console.width and not is_command:
         own = len(text.plain) - len(text.plain.lstrip())
         indent = " " * (own if indentation is None else indentation)
         # Names and paths stay whole, so that they can be copied.

@@ -56,7 +56,7 @@ class Scripted:
         self.cancelled += run_ids
 
     def only(self, node: str) -> Dispatcher:
-        raise NotImplementedError(node)
+        raise AssertionError(f"{node} alone was not asked for")
 
     def avoid(self, node: str) -> None:
         self.avoided.append(node)

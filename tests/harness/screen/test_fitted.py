@@ -71,6 +71,12 @@ def test_what_is_styled_at_the_beginning_stays_so_and_a_path_is_not_broken() -> 
     assert path in others[-1]
 
 
+def test_a_command_is_not_folded() -> None:
+    file = io.StringIO()
+    print_folded(Console(file=file, width=40, force_terminal=True), f"    fix: {TEXT}", 8, command="fix: ")
+    assert file.getvalue() == f"    fix: {TEXT}\n"
+
+
 def test_a_name_with_hyphens_stays_whole() -> None:
     file = io.StringIO()
     print_folded(Console(file=file, width=40, force_terminal=True), f"left out: no-sdma, {LONG[:36]}, plain")
