@@ -62,7 +62,7 @@ if [ -f "$lock" ]; then
   mkdir -p "$work/repo" "$debs"
   while read -r hash path; do
     deb=$debs/${path##*/}
-    if [ "$(sha256sum <"$deb" 2>/dev/null | cut -d' ' -f1)" != "$hash" ]; then
+    if [ "$(sha256sum 2>/dev/null <"$deb" | cut -d' ' -f1)" != "$hash" ]; then
       /usr/lib/apt/apt-helper -q -o APT::Sandbox::User=root download-file "$mirror/$path" "$deb" "SHA256:$hash" >"$work/said.txt" 2>&1 || {
         echo "base.sh: $mirror has no ${path##*/} of the hash in $lock; MIRROR=http://snapshot.debian.org/archive/debian/DATE does, or LOCK=1 takes today's" >&2
         exit 2

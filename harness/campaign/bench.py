@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
 from harness.campaign.gpu_locks import GpuClaim, is_free, lock_gpus
@@ -44,6 +44,8 @@ from harness.run.workload_data import check_data, read_data, require_table, synt
 
 class StackUnavailableError(UserError):
     """The environment of a stack's cells cannot be made. `left_out` says so of a campaign."""
+
+    code = "stack-unavailable"
 
     def __init__(self, stack: Stack, why: str) -> None:
         super().__init__(why)
@@ -272,7 +274,7 @@ def open_bench(
     engine = choose_engine(cells, options.executor)
     for option, file in (("--data", options.data), ("--python", options.interpreter)):
         if file is not None and not file.is_file():
-            raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
+            raise NoSuchFileError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
     if options.data:
         require_table(options.data)
     runs = options.results.runs

@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from harness.base.errors import UserError
+from harness.base.errors import InUseError, UserError
 from harness.base.storage import json_hash, open_regular
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
@@ -167,5 +167,5 @@ def alone(bench: Bench, campaign: str) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{campaign}: another process searches it; wait for it") from None
+            raise InUseError(f"{campaign}: another process searches it; wait for it") from None
         yield

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
 from harness.environments.executors.pids import pids_limit
 from harness.matrix.cells import Cell, Matrix, Stack, Workload
@@ -100,7 +100,7 @@ class Plan:
             raise UserError(self.why_empty)
         if not self.fits:
             need = f"needs {self.disk_gb:.0f} GB, {self.free_gb:.0f} GB are free"
-            raise UserError(f"{self.place}: the plan {need}; free some or choose fewer stacks")
+            raise NoSpaceError(f"{self.place}: the plan {need}; free some or choose fewer stacks")
 
 
 def rounds_of(runs: Sequence[PlannedRun], *, side_by_side: bool) -> int:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from harness.base.errors import UserError
+from harness.base.errors import NoEngineError
 from harness.campaign.bench import Bench
 from harness.environments.executors.docker import DockerExecutor
 from harness.environments.executors.process import ProcessExecutor
@@ -31,5 +31,5 @@ class PortableBench:
             return self.bench
         engine = find_engine()
         if engine is None:
-            raise UserError("no Docker engine answers any more")
+            raise NoEngineError("no Docker engine answers any more")
         return replace(self.bench, engine=engine, executor=DockerExecutor(engine, self.bench.results.runs))

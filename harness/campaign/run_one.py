@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.base.errors import UserError
+from harness.base.errors import InUseError, UserError
 from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.dispatch import RunRequest
 from harness.campaign.display import Display
@@ -93,5 +93,5 @@ def _record_of(bench: Bench, cell: Cell, run_id: str) -> Record | None:
         raise UserError(f"--run-id {run_id}: is a run of {intent.cell}; choose another id")
     record = bench.results.record(run_id)
     if record is None:
-        raise UserError(f"--run-id {run_id}: is being run by process {intent.owner_pid}; wait for its record")
+        raise InUseError(f"--run-id {run_id}: is being run by process {intent.owner_pid}; wait for its record")
     return record

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
-from harness.base.errors import UserError
+from harness.base.errors import UnhealthyHostError
 from harness.campaign.background import Background
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
@@ -39,7 +39,7 @@ def run_stages(search: StageSearch, prepared: PreparedCampaign, campaign: Campai
         KeyboardInterrupt: after the current run was recorded as interrupted.
     """
     if finding := host_cause(prepared.matrix, prepared.bench):
-        raise UserError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then run the same command")
+        raise UnhealthyHostError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then run the same command")
     budget = prepared.plan.goal.budget if prepared.plan.goal else None
     spent = seconds_spent(campaign.finished_runs())
     until = None if budget is None else time.monotonic() + budget - spent

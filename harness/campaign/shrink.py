@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from harness.base.errors import UserError
+from harness.base.errors import UnhealthyHostError, UserError
 from harness.base.storage import file_hash, json_hash
 from harness.campaign.bench import Bench
 from harness.campaign.comparisons import alone
@@ -208,7 +208,9 @@ class ShrinkingRuns:
     def _judged(self, record: Record, attempt: SmallerRun) -> Ended | None:
         """Return what came of a run; None where it says nothing."""
         if record.diagnosis == NOT_BEGUN:
-            raise UserError(f"{record.detail}; fix the host (`matrix doctor`), then the same command continues")
+            raise UnhealthyHostError(
+                f"{record.detail}; fix the host (`matrix doctor`), then the same command continues"
+            )
         steps = steps_of(record)
         if record.outcome == "interrupted" and attempt.most_steps and (steps or 0) >= attempt.most_steps:
             return Ended(failed=False, steps=steps)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from harness.base.errors import UserError
+from harness.base.errors import UnhealthyHostError
 from harness.campaign.bench import Bench, StackUnavailableError, gpus_needed
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun
@@ -78,4 +78,4 @@ def refuse_unhealthy(pending: PendingRun, bench: Bench) -> None:
     """
     for gpu, why in unhealthy_gpus(bench.results, bench.host).items():
         if gpu in gpus_needed(pending.planned):
-            raise UserError(f"GPU {gpu} takes no more runs: {why}; {TO_FIX}")
+            raise UnhealthyHostError(f"GPU {gpu} takes no more runs: {why}; {TO_FIX}")

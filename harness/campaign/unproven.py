@@ -7,7 +7,7 @@ campaign stops; otherwise other stacks are tried first.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from harness.base.errors import UserError
+from harness.base.errors import UnhealthyHostError
 from harness.campaign.bench import Bench, gpus_needed
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun
@@ -70,7 +70,7 @@ class UnprovenGpus:
         if not gpus:
             return False
         if finding := self._cause():
-            raise UserError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then {CONTINUES}")
+            raise UnhealthyHostError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then {CONTINUES}")
         self._failed |= {(_stack(pending), gpu) for gpu in gpus}
         self._display.problem(f"stack {_stack(pending)}: {record.detail}; other stacks are tried first")
         return True

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import click
 from packaging.version import InvalidVersion, Version
 
-from harness.base.errors import UserError
+from harness.base.errors import UnknownNameError, UserError
 from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json
 from harness.diagnosis import explain_files, explain_record
 from harness.diagnosis.judge import STOPPED, UNKNOWN
@@ -227,7 +227,7 @@ def run_folder(results: Results, run: str) -> RunFolder:
     finished = results.finished()
     if run == LATEST:
         if not finished:
-            raise UserError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
+            raise UnknownNameError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
         made_here = [name for name in finished if not results.imported(name)]
         return _latest([results.folder_of(name) for name in made_here or finished])
     matching = [name for name in finished if name == run] or [name for name in finished if name.startswith(run)]
@@ -239,7 +239,9 @@ def run_folder(results: Results, run: str) -> RunFolder:
         raise UserError(f"{run} is a file: did you mean `matrix explain --log {run}`?")
     if (log := results.folder_of(run).log).is_file():
         raise UserError(f"{run} has no record yet; `matrix explain --log {log}` reads its log")
-    raise UserError(f"{results.runs}: no run {run!r} with a record; `matrix status CELL` lists the runs of a cell")
+    raise UnknownNameError(
+        f"{results.runs}: no run {run!r} with a record; `matrix status CELL` lists the runs of a cell"
+    )
 
 
 def _latest(folders: list[RunFolder]) -> RunFolder:

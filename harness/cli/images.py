@@ -6,7 +6,7 @@ from itertools import groupby
 
 import click
 
-from harness.base.errors import UserError
+from harness.base.errors import NoEngineError, UserError
 from harness.base.interrupts import interruptible
 from harness.cli.completion import complete_cells, complete_selections
 from harness.cli.shared import (
@@ -88,7 +88,7 @@ def build(
         _print_dockerfiles((*plan.there, *plan.build))
         return
     if engine is None:
-        raise UserError("no Docker engine answers")
+        raise NoEngineError("no Docker engine answers")
     confirm(plan.download_gb, yes=yes)
     with interruptible(), Steps(err) as steps:
         try:

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from harness import __version__
 from harness.base.command_words import own_words
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.base.interrupts import exit_on_interrupt
 from harness.base.urls import without_credentials
 from harness.cli.shared import INTERRUPTED, TYPED, Settings, begin_output, print_error, usage_line, warn
@@ -265,7 +265,7 @@ def cli(
     """
     if wheels:
         if not wheels.is_dir():
-            raise UserError(f"--wheels {wheels}: no such folder")
+            raise NoSuchFileError(f"--wheels {wheels}: no such folder")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
     if lacking := [name for name in ("sys", "proc", "dev") if not (root / name).is_dir()]:
         raise UserError(f"--root {root}: has no {' and no '.join(lacking)}; `matrix simulate FOLDER` writes a host")
@@ -318,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
-        _exit_with("user-error", f"matrix: {error}", words)
+        _exit_with(error.code, f"matrix: {error}", words)
     except click.UsageError as error:
         _exit_with("usage", usage_line(error), words)
     except click.Abort as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base import interrupts
-from harness.base.errors import UserError
+from harness.base.errors import UnknownNameError
 from harness.screen.terminal import SafeConsole, echo
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def known(name: str, choices: Any, kind: str) -> str:
         usable = [
             one for one in choices if not (isinstance(choices, Mapping) and getattr(choices[one], "excluded", None))
         ]
-        raise UserError(f"unknown {kind} {name!r}; {nearest(name, usable)}")
+        raise UnknownNameError(f"unknown {kind} {name!r}; {nearest(name, usable)}")
     return name
 
 

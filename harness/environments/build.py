@@ -62,6 +62,8 @@ SMALL_BYTES = 1_000_000
 class NoBaseImageError(UserError):
     """The base image of a stack is not here and cannot be pulled; `why` without what can be done about it."""
 
+    code = "no-base-image"
+
     def __init__(self, why: str) -> None:
         super().__init__(f"{why}; {OWN_BASE}")
         self.why = why

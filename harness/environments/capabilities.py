@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.base.errors import UserError
+from harness.base.errors import NoEngineError
 from harness.base.paths import ENVIRONMENTS
 from harness.environments.environment import (
     STAMP,
@@ -94,7 +94,9 @@ def choose_engine(cells: Sequence[Cell], executor: ExecutorName | None) -> Engin
         return None
     engine = find_engine()
     if engine is None and executor == "docker":
-        raise UserError("no Docker engine answers; start it (`sudo systemctl start docker`) or give --executor process")
+        raise NoEngineError(
+            "no Docker engine answers; start it (`sudo systemctl start docker`) or give --executor process"
+        )
     return engine
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.base.contract import CONTRACT, OLD_CONTRACT
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.base.paths import APP, APPS, ENVIRONMENTS
 from harness.base.storage import file_hash, json_hash, locked, tree_hash, write_json
 from harness.environments import pins
@@ -198,7 +198,7 @@ def _check_room(stack: Stack, python: Path, needed: float) -> None:
     place = python.parent.parent
     free = shutil.disk_usage(place).free / GB
     if free < needed:
-        raise UserError(
+        raise NoSpaceError(
             f"stack {stack.name}: {stack.index} cannot be reached, and PyPI's build of torch needs {needed} GB "
             f"in {place}, where {free:.1f} GB are free; free some"
         )

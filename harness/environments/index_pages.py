@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
 from harness.base.certificates import trusted_file
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.text import one_line
 from harness.base.urls import without_credentials
 from harness.matrix.cells import Stack
@@ -84,7 +84,7 @@ def _blocks(url: str) -> Iterator[bytes]:
             if size < int(answer.headers["Content-Length"] or 0):
                 raise OSError(f"it broke off after {size} bytes")
     except (URLError, OSError, HTTPException, ValueError) as error:
-        raise UserError(
+        raise NoAnswerError(
             f"{without_credentials(url)} cannot be read: {one_line(str(getattr(error, 'reason', error)))}"
         ) from None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.base.certificates import trusting
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.paths import CACHE, LOCKS
 from harness.base.storage import file_hash, held_locks, json_hash, write_durably, write_json
 from harness.matrix.cells import Stack
@@ -33,7 +33,7 @@ LACKS = "No solution found"
 CONFIG = "--config-file"
 
 
-class UnreachableError(UserError):
+class UnreachableError(NoAnswerError):
     """The index that has a stack's wheels cannot be reached."""
 
 

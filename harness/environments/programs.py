@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.base.paths import CACHE
 from harness.base.storage import file_hash, json_hash
 from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, Taken, linear_pattern
@@ -32,7 +32,7 @@ def take_program(program: Program, where: str) -> Program:
         )
     source = Path(program.source)
     if not source.is_dir():
-        raise UserError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")
+        raise NoSuchFileError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")
     try:
         files = dict(_source_files(source, where))
         hashes = {name: _source_hash(file) for name, file in files.items()}
@@ -98,7 +98,7 @@ def _data_hash(place: Path, where: str) -> str:
     if place.is_file():
         return file_hash(place)
     if not place.is_dir():
-        raise UserError(f"{where}: data: {place}: no such file or folder")
+        raise NoSuchFileError(f"{where}: data: {place}: no such file or folder")
     return json_hash(
         sorted([file.relative_to(place).as_posix(), file_hash(file)] for file in _data_files(place) if file.is_file())
     )

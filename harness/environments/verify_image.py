@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.base.errors import UserError
+from harness.base.errors import UnknownNameError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.paths import CACHE, CHECKOUT
 from harness.environments.image_tree import configured, differences, tree_of
@@ -109,7 +109,7 @@ def find_to_verify(engine: Engine, name: str) -> Image:
     """
     image = find(engine, name) or (find(engine, f"{CELLS}:{name}") if ":" not in name else None)
     if image is None:
-        raise UserError(f"{name}: no such image here; `matrix pull` or `docker pull` brings it")
+        raise UnknownNameError(f"{name}: no such image here; `matrix pull` or `docker pull` brings it")
     if f"{PREFIX}.cell" not in image.labels:
         raise UserError(f"{name}: is of no cell of a matrix; `docker images vpoc` lists those that are")
     return image

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Any, TypeVar
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.base.failpoints import reached
 from harness.base.storage import create, open_regular, read_regular, unfinished
 from harness.evidence.exposure import Exposure, exposure_of, recorded_exposure
@@ -338,6 +338,6 @@ def rebuild_index(results: Results) -> tuple[int, list[str]]:
         UserError: when there are no run folders, or the index cannot be written.
     """
     if not results.runs.is_dir():
-        raise UserError(f"{results.runs}: no such folder; give --results DIR")
+        raise NoSuchFileError(f"{results.runs}: no such folder; give --results DIR")
     damaged = Index(results).rebuild()
     return len(Index(results).rows()), damaged

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.base.errors import UserError
+from harness.base.errors import UnknownNameError, UserError
 from harness.base.json_files import Versioned
 from harness.base.json_lines import append_line, read_json_lines
 from harness.evidence.run_folder import RunFolder
@@ -27,7 +27,7 @@ def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) 
     """
     run = folder.path.name
     if not folder.record.is_file():
-        raise UserError(f"{run}: no such run, or it has no record yet; `matrix status CELL` lists runs")
+        raise UnknownNameError(f"{run}: no such run, or it has no record yet; `matrix status CELL` lists runs")
     now = struck_out(folder)
     if (now is not None) == (decision == "strike"):
         state = f"is struck out already: {now}" if now is not None else "is not struck out"

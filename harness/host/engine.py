@@ -18,7 +18,7 @@ from docker.errors import DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from harness.base.errors import UserError
+from harness.base.errors import NoEngineError, UserError
 
 # Takes what is being done, for a person who waits.
 Notify = Callable[[str], None]
@@ -131,7 +131,7 @@ def find_engine() -> Engine | None:
     engine = reach_engine()
     options = (engine.facts.get("SecurityOptions") or []) if engine else []
     if engine and any("rootless" in option or "userns" in option for option in options):
-        raise UserError(OTHER_USER.format(address=engine.address))
+        raise NoEngineError(OTHER_USER.format(address=engine.address))
     return engine
 
 
@@ -151,14 +151,14 @@ def reach_engine() -> Engine | None:
         engine = Engine(address, client)
         _ = engine.facts
     except PermissionError:
-        raise UserError(NOT_PERMITTED.format(address=address)) from None
+        raise NoEngineError(NOT_PERMITTED.format(address=address)) from None
     except FileNotFoundError:
         if wanted:
-            raise UserError(DEAD.format(address=address)) from None
+            raise NoEngineError(DEAD.format(address=address)) from None
         return None
     except (OSError, UserError, *ENGINE_ERRORS):
         # Running something else instead would be another campaign.
-        raise UserError(DEAD.format(address=address)) from None
+        raise NoEngineError(DEAD.format(address=address)) from None
     return engine
 
 
@@ -174,7 +174,7 @@ def engine_errors(doing: str) -> Iterator[None]:
     except DockerException as error:
         raise UserError(f"{doing}: {explain(error)}") from None
     except (RequestException, HTTPError):
-        raise UserError(f"{doing}: {GONE}; start it and give the same command again") from None
+        raise NoEngineError(f"{doing}: {GONE}; start it and give the same command again") from None
 
 
 def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Notify) -> str | None:

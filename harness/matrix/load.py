@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.base.schema1 import upgraded_values
 from harness.base.yaml_lines import read_yaml
 from harness.matrix.cells import Matrix, Selection, Stack, Workload
@@ -54,7 +54,7 @@ def load_matrix(file: Path, base: str | None = None, given: Given | None = None)
     try:
         document = read_yaml(file)
     except FileNotFoundError:
-        raise UserError(f"{file}: no such file; run from the project's folder or give --matrix FILE") from None
+        raise NoSuchFileError(f"{file}: no such file; run from the project's folder or give --matrix FILE") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {error}") from None
     if not isinstance(document.data, dict):

@@ -16,7 +16,7 @@ from requests.exceptions import RequestException
 from requests.utils import parse_dict_header
 from urllib3.exceptions import HTTPError
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.json_bounds import load_json
 from harness.host.engine import engine_errors, reach_engine
 
@@ -87,7 +87,7 @@ class Connection:
                 self._authorization = self._authorize(response.headers.get("WWW-Authenticate", ""), path)
                 response = self._send(method, url, headers or {}, data)
         except (RequestException, HTTPError) as error:
-            raise UserError(f"registry {self._host} does not answer: {_reason(error)}") from None
+            raise NoAnswerError(f"registry {self._host} does not answer: {_reason(error)}") from None
         if response.status_code in (UNAUTHORIZED, FORBIDDEN):
             raise self._refused(path)
         if response.status_code not in (OK, *also):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.base.errors import UserError
+from harness.base.errors import NoEngineError, NoSpaceError, UserError
 from harness.base.paths import LOCKS
 from harness.environments import pins
 from harness.environments.build import ensure_cell_image
@@ -73,7 +73,7 @@ def the_engine() -> Engine:
     """
     engine = choose_engine((), "docker")
     if engine is None:
-        raise UserError("no Docker engine answers")
+        raise NoEngineError("no Docker engine answers")
     return engine
 
 
@@ -115,7 +115,7 @@ def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Im
         UserError: when there is too little disk space.
     """
     if plan.free_gb is not None and plan.disk_gb > plan.free_gb:
-        raise UserError(f"{plan.place}: {plan.disk_gb:.0f} GB are needed, {plan.free_gb:.0f} GB are free; free some")
+        raise NoSpaceError(f"{plan.place}: {plan.disk_gb:.0f} GB are needed, {plan.free_gb:.0f} GB are free; free some")
     images: dict[str, Image] = {}
     problems: dict[str, str] = {}
     for cell in (*plan.there, *plan.build):

@@ -34,6 +34,8 @@ ACCEPT = re.compile(r"say --accept (\w+)$")
 class DataRefusedError(UserError):
     """The app looked at the user's data, and something in them would stop training."""
 
+    code = "data-refused"
+
 
 def read_data(file: Path) -> InputFile:
     """Path and hash of a data file.

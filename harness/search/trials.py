@@ -9,7 +9,7 @@ from itertools import count
 from statistics import median
 from typing import Protocol
 
-from harness.base.errors import UserError
+from harness.base.errors import UnhealthyHostError, UserError
 from harness.base.storage import json_hash
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED, Counts
@@ -73,7 +73,9 @@ class Trials:
             if record is None:
                 record = self._run(cell, run_id, position)
                 if record.diagnosis == NOT_BEGUN:
-                    raise UserError(f"{record.detail}; fix the host (`matrix doctor`), then the same command continues")
+                    raise UnhealthyHostError(
+                        f"{record.detail}; fix the host (`matrix doctor`), then the same command continues"
+                    )
                 if record.diagnosis == REFUSED:
                     raise UserError(f"{cell.id}: the app refuses what is asked of it: {record.detail}")
             self._seconds.append(record.finished - record.intent.started)

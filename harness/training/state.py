@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from harness.base.errors import UserError
+from harness.base.errors import InUseError
 from harness.base.json_files import Versioned
 from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
 from harness.evidence.records import TRAINING, Results, new_run_id
@@ -89,5 +89,5 @@ def open_state_file(results: Results, host: HostFacts, output: Path, name: str) 
             # Not passed on to the runs: what an orphan does is ended before the training continues.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{output / name} is being trained by another process; wait for it") from None
+            raise InUseError(f"{output / name} is being trained by another process; wait for it") from None
         yield StateFile(file)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.storage import create, sync_folder, unfinished
 from harness.registry.share.shared_files import SHARED
@@ -121,7 +121,7 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
             while unpacked.read(LARGEST_READ):
                 pass
     except FileNotFoundError:
-        raise UserError(f"{file}: no such file") from None
+        raise NoSuchFileError(f"{file}: no such file") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{file}: is damaged or no {ENDING}: {error}; ask for it to be sent again") from None
     except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_files import Versioned
 from harness.base.storage import (
     file_hash,
@@ -83,7 +83,7 @@ def import_records(
         UserError: when the archive is damaged or holds anything but records; nothing is imported then.
     """
     if not file.is_file():
-        raise UserError(f"{file}: no such file")
+        raise NoSuchFileError(f"{file}: no such file")
     make_folder_durably(results.runs)
     with locked(results.folder / LOCK):
         place = unfinished(results.folder / "import")

@@ -24,9 +24,13 @@ OVERRIDE = "promote a cell on this host, or name one with --cell"
 class NothingPromotedError(UserError):
     """No tag is in force."""
 
+    code = "nothing-promoted"
+
 
 class NotForThisHostError(UserError):
     """A tag is in force, but may not be used here; `evidence` is that of the tag."""
+
+    code = "not-for-this-host"
 
     def __init__(self, text: str, evidence: KnownGood) -> None:
         super().__init__(text)

@@ -164,10 +164,10 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "begins", "remedy"),
     [
-        (("run", "cpu-plan"), "user-error", "unknown cell 'cpu-plan'", "cpu-plain"),
+        (("run", "cpu-plan"), "unknown-name", "unknown cell 'cpu-plan'", "cpu-plain"),
         (("rum",), "usage", "No such command 'rum'", "matrix --help"),
         (("status", "--wrong"), "usage", "No such option", "matrix status --help"),
-        (("--matrix", "nowhere.yaml", "show"), "user-error", "nowhere.yaml", ""),
+        (("--matrix", "nowhere.yaml", "show"), "no-such-file", "nowhere.yaml", ""),
     ],
 )
 def test_an_error_is_an_object_where_json_is_asked_for(
