@@ -42,9 +42,14 @@ def reset(machine: Machine) -> Iterator[Finding]:
         elif gpu.resettable is False and gpu.card:
             file = f"/sys/bus/pci/devices/{gpu.card.address}/reset"
             yield note(
-                f"this user may not reset {gpu.label}: {file} is root's",
+                f"this user may not reset {gpu.label}",
                 "a GPU that hangs takes no more runs until somebody resets it or reboots",
                 f"sudo chgrp render {file} && sudo chmod g+w {file}  # until the next boot; for members of render",
+            )
+        elif gpu.card:
+            yield note(
+                f"the kernel has no reset of {gpu.label} alone",
+                "a GPU that hangs takes no more runs until somebody reboots",
             )
 
 

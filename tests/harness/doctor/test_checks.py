@@ -90,7 +90,7 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
     ),
     "the caller is not in the group": (
         lambda t: t.groups(4, 27),
-        {("kfd", "problem"), ("render-nodes", "problem")},
+        {("kfd", "problem"), ("render-nodes", "problem"), ("reset", "note")},
         f"gid {trees.GROUP}",
     ),
     "a render node is missing": (
@@ -101,7 +101,12 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
     "a reset that only root may ask for": (
         nobodys_reset,
         {("reset", "note")},
-        "this user may not reset GPU 1 (gfx1100, 0000:43:00.0): /sys/bus/pci/devices/0000:43:00.0/reset is root's",
+        "this user may not reset GPU 1 (gfx1100, 0000:43:00.0)",
+    ),
+    "a card that cannot be reset alone": (
+        lambda t: t.remove(t.gpus[1] / "reset"),
+        {("reset", "note")},
+        "the kernel has no reset of GPU 1 (gfx1100, 0000:43:00.0) alone",
     ),
     "a card is set aside": (lambda t: without_card(t, "vfio-pci"), {("amdgpu", "warning")}, "by the driver vfio-pci"),
     "a card has no driver": (lambda t: without_card(t, None), {("amdgpu", "problem")}, "no driver has"),

@@ -45,6 +45,11 @@ class Tree(SimulatedHost):
         self.write(path, "")
         (self.root / path).chmod(0o660)
 
+    def drive(self, card: Path, driver: str) -> None:
+        """Bind a driver to a card, which members of the group may reset."""
+        super().drive(card, driver)
+        self.node(str(card / "reset"))
+
     def compute(self, pid: int, gpu_id: int, memory: int, name: str = "python3") -> None:
         """A process that holds memory through KFD."""
         self.write(f"sys/class/kfd/kfd/proc/{pid}/vram_{gpu_id}", memory)
