@@ -5,25 +5,34 @@ import re
 import time
 import warnings
 from base64 import b64encode
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import docker.auth
-from requests import PreparedRequest, Response, Session
+from requests import Request, Response, Session
 from requests.exceptions import RequestException
 from requests.utils import parse_dict_header
 from urllib3.exceptions import HTTPError
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.json_bounds import load_json
+from harness.base.time_limits import Look
 from harness.host.engine import engine_errors, reach_engine
 
 OK, CREATED, ACCEPTED, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 401, 403, 404
 SECONDS = 30
-# For an answer to be there as a whole; the largest, a history of promotions, has some megabytes after years.
+# For an answer to be there as a whole, from wherever a registry sends one to; the largest, a history of promotions, has
+# some megabytes after years.
 ANSWER_SECONDS = 60.0
+# For all answers together: of an image may be asked for many, one after the other.
+ALL_SECONDS = 600.0
+MOST_REDIRECTS = 5
+# Which keep the method and the content of a request.
+SAME_AGAIN = (307, 308)
 LARGEST_ANSWER = 32 << 20
 PIECE = 1 << 20
 TOKEN = re.compile(r"[!-~]+")
@@ -46,11 +55,8 @@ class _Session(Session):
         merged = super().merge_environment_settings(url, proxies, stream, verify, cert)
         return {**merged, "verify": self.verify} if self.verify is not True else merged
 
-    def rebuild_auth(self, prepared_request: PreparedRequest, response: Response) -> None:
-        """Drop credentials at a redirect to another host, without the library's second look at ~/.netrc."""
-        before, after = response.request.url or "", prepared_request.url or ""
-        if self.should_strip_auth(before, after):
-            prepared_request.headers.pop("Authorization", None)
+    def get_redirect_target(self, resp: Response) -> None:
+        """Follow none: the library reads all that comes with a redirect, also where it is not to follow it."""
 
 
 class Connection:
@@ -65,6 +71,7 @@ class Connection:
         if authority.is_file():
             self._session.verify = str(authority)
         self._authorization: dict[str, str] = {}
+        self._seconds_left = ALL_SECONDS
 
     def ask(
         self,
@@ -95,29 +102,67 @@ class Connection:
             raise UserError(f"registry {self._host} says {response.status_code} to {method} {path}: {said}")
         return response
 
-    def _send(self, method: str, url: str, headers: dict[str, str], data: bytes) -> Response:
+    def _send(self, method: str, url: str, headers: Mapping[str, str], data: bytes) -> Response:
         # The Location of an upload may be on another host, which must not get the credentials.
-        mine = self._authorization if url.startswith(f"{self._scheme}://{self._host}/") else {}
-        answer = self._session.request(
-            method, url, headers={**headers, **mine}, data=data, timeout=SECONDS, stream=True
-        )
-        return self._read(answer)
+        return self._answer(method, url, headers, data, (f"{self._scheme}://{self._host}/", self._authorization))
 
-    def _read(self, answer: Response) -> Response:
-        """Return an answer with its content, which whoever sends it may make as long and as slow as they like.
+    def _answer(
+        self, method: str, url: str, headers: Mapping[str, str], data: bytes, credentials: tuple[str, Mapping[str, str]]
+    ) -> Response:
+        """Return an answer; the `credentials` go to addresses that begin with their first part.
 
         Raises:
-            UserError: when it is too large, or takes too long.
+            UserError: when it is too large, is somewhere else each time, or takes too long.
         """
-        until, content = time.monotonic() + ANSWER_SECONDS, bytearray()
+        seconds = min(ANSWER_SECONDS, self._seconds_left)
+        began = time.monotonic()
+        # In a thread, which is left behind: whoever sends a byte in time may go on with the head of an answer for ever.
+        look = Look(partial(self._follow, method, url, headers, data, credentials))
+        try:
+            return look.result(seconds)
+        except TimeoutError:
+            what = "an answer" if seconds == ANSWER_SECONDS else "its answers"
+            limit = ANSWER_SECONDS if seconds == ANSWER_SECONDS else ALL_SECONDS
+            raise UserError(f"registry {self._host} takes more than {limit:.0f} s for {what}") from None
+        finally:
+            self._seconds_left -= time.monotonic() - began
+
+    def _follow(
+        self, method: str, url: str, headers: Mapping[str, str], data: bytes, credentials: tuple[str, Mapping[str, str]]
+    ) -> Response:
+        """Return an answer from where the registry sends to."""
+        place, secrets = credentials
+        for _ in range(MOST_REDIRECTS + 1):
+            mine = {**headers, **secrets} if url.startswith(place) else dict(headers)
+            answer = self._read(
+                self._session.request(method, url, headers=mine, data=data, timeout=SECONDS, stream=True)
+            )
+            location = answer.headers.get("Location", "")
+            if not answer.is_redirect or (method not in ("GET", "HEAD") and answer.status_code not in SAME_AGAIN):
+                return answer
+            try:
+                url = urljoin(url, location)
+                allowed = ("https",) if self._scheme == "https" else ("https", "http")
+                known = urlsplit(url).scheme in allowed
+            except ValueError:
+                known = False
+            if not known:
+                raise UserError(f"registry {self._host} redirects to {location[:200]}, where nothing is asked for")
+        raise UserError(f"registry {self._host} redirects more than {MOST_REDIRECTS} times")
+
+    def _read(self, answer: Response) -> Response:
+        """Return an answer with its content, which whoever sends it may make as long as they like.
+
+        Raises:
+            UserError: when it is too large.
+        """
+        content = bytearray()
         # Not by the library's own pieces: it waits until one is full.
         with answer:
             while part := answer.raw.read1(PIECE, decode_content=True):
                 content += part
                 if len(content) > LARGEST_ANSWER:
                     raise UserError(f"registry {self._host} answers with more than {LARGEST_ANSWER >> 20} MiB")
-                if time.monotonic() > until:
-                    raise UserError(f"registry {self._host} takes more than {ANSWER_SECONDS:.0f} s for an answer")
         # Where the library keeps what it has read.
         answer._content = bytes(content)
         return answer
@@ -137,7 +182,8 @@ class Connection:
             raise UserError(
                 f"registry {self._host} asks for credentials to be sent to {realm} without encryption; nothing was sent"
             )
-        answer = self._read(self._session.get(realm, params=asked, headers=basic, timeout=SECONDS, stream=True))
+        url = Request("GET", realm, params=asked).prepare().url or ""
+        answer = self._answer("GET", url, {}, b"", (urljoin(url, "/"), basic))
         given: Any = None
         with suppress(ValueError):
             given = load_json(answer.content) if answer.status_code == OK else None

@@ -160,15 +160,21 @@ def test_a_registry_that_does_not_answer_is_not_waited_for_for_ever(
             Connection(host).ask("GET", "")
 
 
+FOUND = b"HTTP/1.1 302 Found\r\nLocation: /v2/x\r\n"
+
+
 @contextmanager
-def answering(content: bytes, pieces: int = 1, pause: float = 0.0, length: int | None = None) -> Iterator[str]:
+def answering(
+    content: bytes, pieces: int = 1, pause: float = 0.0, length: int | None = None, head: bytes | None = None
+) -> Iterator[str]:
     """A registry that answers one request with some bytes, again and again; yields host and port."""
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (length or len(content) * pieces)
 
     def serve() -> None:
         peer, _ = server.accept()
         with peer, suppress(OSError):
             peer.recv(1 << 16)
-            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (length or len(content) * pieces))
+            peer.sendall(said if head is None else head)
             for _ in range(pieces):
                 peer.sendall(content)
                 time.sleep(pause)
@@ -187,11 +193,41 @@ def test_an_answer_is_as_long_and_as_slow_as_answers_are(keep: Keep, monkeypatch
     monkeypatch.setattr(connection, "LARGEST_ANSWER", 1 << 20)
     with answering(b"x" * (1 << 19), 4) as host, pytest.raises(UserError, match="more than 1 MiB"):
         Connection(host).ask("GET", "")
-    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.05)
-    with answering(b"x", 20, 0.02) as host, pytest.raises(UserError, match="takes more than 0 s"):
+    with (
+        answering(b"x" * (1 << 19), 4, head=FOUND + b"\r\n") as host,
+        pytest.raises(UserError, match="more than 1 MiB"),
+    ):
         Connection(host).ask("GET", "")
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.05)
+    # What is slow: the answer itself, the first line of it, its head, what comes before it, what comes with a redirect.
+    for head in (None, b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 100 Continue\r\n\r\n" * 9, FOUND + b"\r\n"):
+        with answering(b"x", 20, 0.02, head=head) as host, pytest.raises(UserError, match="takes more than 0 s"):
+            Connection(host).ask("GET", "")
     with answering(b"x", length=2) as host, pytest.raises(UserError, match=f"registry {host} does not answer"):
         Connection(host).ask("GET", "")
+
+
+def test_all_answers_together_take_as_long_as_answers_do(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep({})
+    monkeypatch.setattr(connection, "ALL_SECONDS", 0.1)
+    with FakeRegistry().serving() as host:
+        asking = Connection(host)
+        assert asking.ask("GET", "").status_code == 200
+        time.sleep(0.2)
+        # Only what was waited for counts.
+        assert asking.ask("GET", "").status_code == 200
+        asking._seconds_left = 0.0
+        with pytest.raises(UserError, match=f"registry {host} takes more than 0 s for its answers"):
+            asking.ask("GET", "")
+
+
+@pytest.mark.parametrize("place", ["file:///etc/passwd", "http://[::1", "ftp://127.0.0.1/x"])
+def test_a_registry_does_not_say_what_else_is_read(place: str, keep: Keep) -> None:
+    keep({})
+    head = f"HTTP/1.1 302 Found\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n".encode()
+    with answering(b"", head=head) as host, pytest.raises(UserError, match=rf"registry {host} redirects to ") as told:
+        Connection(host).ask("GET", "")
+    assert place in str(told.value)
 
 
 @pytest.mark.parametrize("token", [b"[1]", b"[" * 100_000, b'{"token": {}}', b'{"token": "a\\nb"}', b"not JSON"])
