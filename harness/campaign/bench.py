@@ -23,6 +23,7 @@ from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.in_use import keep_in_place
+from harness.environments.node_images import NodeImages
 from harness.environments.packages import ensure_packages, refuse_contradiction
 from harness.environments.programs import take_program
 from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
@@ -36,10 +37,16 @@ from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import training_gpus
 from harness.host.run_processes import run_mark
 from harness.matrix.cells import Cell, ExecutorName, Stack, Workload
+from harness.registry.image_sources import images_in_source
 from harness.run.asked import Run
 from harness.run.run_cell import run_cell
 from harness.run.watch.watch import Observer, OnStall
 from harness.run.workload_data import check_data, read_data, require_table, synthetic_file
+
+NO_SOURCE = (
+    "nodes have nowhere to take images from; name a registry or a folder as `images:` under hosts: in the matrix file, "
+    "or give --executor process"
+)
 
 
 class StackUnavailableError(UserError):
@@ -96,6 +103,7 @@ class Bench:
     _environments: dict[str, Environment] = field(default_factory=dict)
     _data: dict[Workload, InputFile] = field(default_factory=dict)
     _ready: set[tuple[str, Workload]] = field(default_factory=set)
+    _images: dict[str, NodeImages] = field(default_factory=dict)
 
     @property
     def executor_name(self) -> ExecutorName:
@@ -129,6 +137,18 @@ class Bench:
         if self._verifier is None:
             self._verifier = make_verifier(self.verifying, self.engine, notify)
         return self._verifier
+
+    def images_of(self, cell: Cell) -> NodeImages | None:
+        """Return the images that nodes take for the runs of a cell, once it is ready; None where they need none."""
+        return self._images.get(cell.id)
+
+    def use_verifier(self, verifier: Verifier) -> None:
+        """Verify runs in this, whatever would be made for it."""
+        self._verifier = verifier
+
+    def use_data(self, workload: Workload, data: InputFile) -> None:
+        """Take these data for a workload, unchecked."""
+        self._data[workload] = data
 
     def use_environment(self, cell: Cell, environment: Environment) -> None:
         """Run a cell in this environment, whatever would be made for it."""
@@ -180,8 +200,9 @@ class Bench:
             if isinstance(error, NoBaseImageError) and "process" in cell.stack.executors:
                 self.lacks_base = error.why
             raise StackUnavailableError(cell.stack, str(error)) from error
-        self.verifier(display.step)
+        verifier = self.verifier(display.step)
         self.data_of(workload, environment)
+        self._look_at_source(cell, verifier)
         self._ready.add((self._name(cell), workload))
 
     def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
@@ -233,6 +254,16 @@ class Bench:
     def _claim(self, planned: PlannedRun, run_id: str) -> GpuClaim:
         return GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
 
+    def _look_at_source(self, cell: Cell, verifier: Verifier) -> None:
+        """Look whether nodes of a scheduler can have the images that runs of a cell need."""
+        if self.dispatcher and self.dispatcher.images and self.engine:
+            try:
+                self._images[cell.id] = images_in_source(
+                    self.engine, self.dispatcher.images, cell, self.verifying, verifier
+                )
+            except UserError as error:
+                raise StackUnavailableError(cell.stack, str(error)) from error
+
     def _packages_of(
         self, cell: Cell, workload: Workload, environment: Environment, notify: Notify = lambda _: None
     ) -> Path | None:
@@ -272,6 +303,8 @@ def open_bench(
     """
     keep_in_place()
     engine = choose_engine(cells, options.executor)
+    if engine and options.dispatcher and not options.dispatcher.images:
+        raise UserError(NO_SOURCE)
     for option, file in (("--data", options.data), ("--python", options.interpreter)):
         if file is not None and not file.is_file():
             raise NoSuchFileError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")

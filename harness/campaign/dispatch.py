@@ -11,6 +11,7 @@ from pydantic import Field
 
 from harness.base.json_files import Versioned
 from harness.campaign.plan import PlannedRun
+from harness.environments.node_images import NodeImages
 from harness.evidence.run_files import Intent
 from harness.host.facts import HostFacts
 from harness.host.jobs import JobEnding, JobPhase
@@ -34,6 +35,7 @@ class RunRequest(Versioned):
     data: str | None = Field(None, description="the user's merged CSV")
     interpreter: str | None = Field(None, description="of the stack `host`")
     verifying: Stack | None = Field(None, description="the stack that runs are verified in")
+    images: NodeImages | None = Field(None, description="of a run in a container")
 
     @property
     def planned(self) -> PlannedRun:
@@ -57,13 +59,16 @@ class JobSeen:
 class Dispatcher(Protocol):
     """Carries runs to other hosts.
 
-    `host` stands for them all: it has their kind, but is no machine, and has no boot. `at_once`: how many jobs it is
+    `host` stands for them all: it has their kind, but is no machine, and has no boot. `images`: the registry or folder
+    that they take images from. `at_once`: how many jobs it is
     given at a time, at most. `nodes_at_work`: how many nodes take jobs. `settle_seconds`: how long a record may take
     until it is seen here. `gone_seconds`: after how long a node that does not answer is taken for one that went down.
     """
 
     @property
     def host(self) -> HostFacts: ...  # noqa: D102
+    @property
+    def images(self) -> str | None: ...  # noqa: D102
     @property
     def at_once(self) -> int: ...  # noqa: D102
     @property
@@ -92,8 +97,8 @@ class Dispatcher(Protocol):
     def cancel(self, run_ids: Collection[str]) -> None:
         """Cancel the jobs of runs."""
 
-    def avoid(self, node: str) -> None:
-        """Submit no more jobs to a node; the last one stays."""
+    def avoid(self, node: str) -> bool:
+        """Submit no more jobs to a node; the last one stays, until three runs in a row were not begun there: False."""
 
     def learn(self, intent: Intent) -> None:
         """Take note of the node that a run was made on: it may have been booted since it was asked."""

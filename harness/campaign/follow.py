@@ -197,6 +197,7 @@ class Follower:
             data=str(bench.data.absolute()) if bench.data else None,
             interpreter=str(bench.interpreter.absolute()) if bench.interpreter else None,
             verifying=bench.verifying,
+            images=bench.images_of(planned.cell),
         )
 
     def _may_have_record(self, one: _Followed) -> bool:
@@ -209,11 +210,13 @@ class Follower:
     def _tell(self, one: _Followed, record: Record) -> None:
         display = self.display
         display.started(one.pending.planned, one.pending.position, self.total)
-        self.dispatcher.learn(record.intent)
-        if record.diagnosis == NOT_BEGUN and record.intent.scheduled:
-            self.dispatcher.avoid(record.intent.scheduled.node)
         try:
             Index(self.bench.results).add(record)
         except UserError as error:
             display.problem(str(error))
         display.finished(record)
+        if record.diagnosis != NOT_BEGUN or record.intent.scheduled is None:
+            self.dispatcher.learn(record.intent)
+        elif not self.dispatcher.avoid(record.intent.scheduled.node):
+            self.dispatcher.cancel(self.phases()[0])
+            raise UserError(f"no node is left that begins runs: {record.detail}; then the same command continues")

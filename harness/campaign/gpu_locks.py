@@ -6,8 +6,6 @@ does the lock cannot tell: for that the file names the run, and a new taker look
 
 import fcntl
 import os
-import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,17 +15,15 @@ from pathlib import Path
 
 import psutil
 
-from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.json_files import File
+from harness.base.shared_locks import folder_of_locks, open_shared_lock
 from harness.base.storage import held
 from harness.base.time_limits import ANSWER_SECONDS, Look
 from harness.host.facts import GpuFacts
 from harness.host.gpu_memory import ByProcess, memory_by_process
 from harness.host.processes import ProcessId, boot_id
 
-# The first that every user may write to; all users have to find the same one.
-PLACES = ("run/lock", "tmp")
 _POLL_SECONDS = 0.5
 _MOST_BYTES = 4096
 
@@ -116,11 +112,7 @@ def gpu_lock_file(gpu: GpuFacts, root: Path = Path("/")) -> Path:
         UserError: when no folder is there that every user may write to.
     """
     name = gpu.kfd_id or Path(gpu.render_node or f"number{gpu.index}").name
-    for place in PLACES:
-        folder = root / place
-        if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
-            return folder / f"vpoc-gpu-{name}.lock"
-    raise UserError(f"no folder for the locks of GPUs: make {root / PLACES[-1]} one that every user may write to")
+    return folder_of_locks(root) / f"vpoc-gpu-{name}.lock"
 
 
 class _InUse(Exception):  # noqa: N818
@@ -157,12 +149,8 @@ def _wait(
 
 def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: Path) -> int:
     """Lock a GPU; raises _InUse, saying who has it."""
-    file = gpu_lock_file(gpu, root)
-    descriptor = _open(file)
+    descriptor = open_shared_lock(gpu_lock_file(gpu, root))
     stack.callback(os.close, descriptor)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        # Anybody may make one there.
-        raise UserError(f"{file}: the lock of a GPU is no file; remove it")
     in_use = f"GPU {gpu.index} is in use by"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,36 +160,6 @@ def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: 
     if before and before.boot == boot_id() and (left := _left(before, gpu, container_runs, root)):
         raise _InUse(f"{in_use} {before}; {left}")
     stack.enter_context(held(descriptor))
-    return descriptor
-
-
-def _open(file: Path) -> int:
-    """Open a lock file that perhaps another user made.
-
-    Without O_CREAT where it is there: in a folder for everybody the kernel may refuse that for another's file.
-    """
-    try:
-        try:
-            return os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            with suppress(FileExistsError):
-                return _make(file)
-            return os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise UserError(f"{file}: the lock of a GPU cannot be opened: {error.strerror}; remove that file") from None
-
-
-def _make(file: Path) -> int:
-    """Make a lock file that everybody may open, from its first moment on and whatever the umask."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        os.fchmod(descriptor, 0o666)
-        os.link(name, file)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    finally:
-        Path(name).unlink(missing_ok=True)
     return descriptor
 
 

@@ -11,9 +11,14 @@ from harness.campaign.plan import PendingRun, PlannedRun, placements, unfit
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, Runner
 from harness.environments.capabilities import capabilities_of, why_not
+from harness.environments.node_images import NodeImages, bring_image
+from harness.environments.verifier import Verifier
 from harness.evidence.records import check_run_id, new_run_id
 from harness.evidence.run_files import Record, Scheduled
+from harness.host.engine import Notify
 from harness.matrix.cells import Cell, Workload
+from harness.run.not_begun import record_not_begun
+from harness.run.workload_data import read_data, synthetic_place
 
 
 def run_one(options: BenchOptions, cell: Cell, workload: Workload, run_id: str | None, display: Display) -> Record:
@@ -45,10 +50,13 @@ def run_requested(options: BenchOptions, request: RunRequest, scheduled: Schedul
         KeyboardInterrupt: after the run was recorded.
     """
     planned = request.planned
-    bench = open_bench(options, [planned.cell])
+    bench, lacks = _bench_of(options, request)
     close_leftovers(bench, display)
     if record := _record_of(bench, planned.cell, request.run_id):
         return record
+    lacks = lacks or _take_images(bench, request, display.step)
+    if lacks and request.images:
+        return _not_begun(bench, request.images, request, scheduled, lacks)
     runner = Runner(bench, request.workload, display, request.campaign, total=1)
     pending = PendingRun(planned, request.run_id)
     try:
@@ -56,6 +64,42 @@ def run_requested(options: BenchOptions, request: RunRequest, scheduled: Schedul
     except InterruptedRunError as error:
         return error.record
     return record
+
+
+def _bench_of(options: BenchOptions, request: RunRequest) -> tuple[Bench, str | None]:
+    """Return the bench for a run that another host asks for, and why there is no engine for its container, if any."""
+    try:
+        return open_bench(options, [request.planned.cell]), None
+    except UserError as error:
+        if request.images is None:
+            raise
+        return open_bench(replace(options, executor="process"), []), str(error)
+
+
+def _take_images(bench: Bench, request: RunRequest, notify: Notify) -> str | None:
+    """Have the images of a run on this host; return why it cannot, None where it has them or none is needed."""
+    if request.images is None or bench.engine is None:
+        return None
+    cell, verifier = request.images.cell, request.images.verifier
+    made = Verifier(missing=request.images.no_verifier)
+    try:
+        image = bring_image(bench.engine, cell, notify)
+        if verifier and request.verifying:
+            made = Verifier(verifier.environment(request.verifying, bring_image(bench.engine, verifier, notify).id))
+    except UserError as error:
+        return str(error)
+    bench.use_environment(request.planned.cell, cell.environment(request.stack, image.id))
+    bench.use_verifier(made)
+    return None
+
+
+def _not_begun(bench: Bench, images: NodeImages, request: RunRequest, scheduled: Scheduled | None, why: str) -> Record:
+    """Record that this host lacks what a run needs: the host that asked for it has looked at all else."""
+    bench.use_environment(request.planned.cell, images.cell.environment(request.stack))
+    if request.workload.program is None:
+        bench.use_data(request.workload, read_data(bench.data or synthetic_place(request.workload)))
+    run = bench.run(request.planned, request.run_id, request.workload, request.campaign)
+    return record_not_begun(replace(run, scheduled=scheduled), bench.results, why)
 
 
 def open_bench_for(

@@ -15,6 +15,10 @@ class Cluster(BaseModel):
     gres: str | None = Field(
         None, description="GPUs of a node as Slurm knows them, such as gpu:gfx1100:2; without, gpu:COUNT"
     )
+    images: str | None = Field(
+        None,
+        description="where nodes take images from: a registry such as ghcr.io/me, or a folder of `docker save` files",
+    )
     results: str | None = Field(None, description="results folder on every node, where --results names none")
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -34,6 +34,8 @@ AT_ONCE = 2000
 # A network's file systems show files of others as late as a minute after.
 SETTLE_SECONDS, NETWORK_SETTLE_SECONDS = 2.0, 75.0
 GONE_SECONDS = 600.0
+# Runs in a row that the last node does not begin.
+MOST_IN_VAIN = 3
 CLOSING = ".close"
 ASKING = "matrix-node"
 ENDINGS: Mapping[str, JobEnding] = {
@@ -67,11 +69,17 @@ class SlurmDispatcher:
     _excluded: set[str] = field(default_factory=set)
     _jobs: dict[str, SlurmJob] = field(default_factory=dict)
     _told: dict[str, HostFacts] = field(default_factory=dict)
+    _in_vain: int = 0
 
     @property
     def host(self) -> HostFacts:
         """A host that stands for all of its nodes."""
         return any_of_kind(self.kind)
+
+    @property
+    def images(self) -> str | None:
+        """The registry or folder that its nodes take images from."""
+        return self.cluster.images
 
     @property
     def nodes_at_work(self) -> int:
@@ -141,10 +149,13 @@ class SlurmDispatcher:
         except (SlurmSilentError, UserError):
             return
 
-    def avoid(self, node: str) -> None:
-        """Submit no more jobs to a node; the last one stays."""
+    def avoid(self, node: str) -> bool:
+        """Submit no more jobs to a node; the last one stays, until three runs in a row were not begun there: False."""
         if set(self.nodes) - self._excluded - {node}:
             self._excluded.add(node)
+            return True
+        self._in_vain += 1
+        return self._in_vain < MOST_IN_VAIN
 
     def only(self, node: str) -> "SlurmDispatcher":
         """Return what carries runs to one node alone."""
@@ -154,6 +165,7 @@ class SlurmDispatcher:
         """Take note of the node that a run was made on: it may have been booted since it was asked."""
         if intent.scheduled is None:
             return
+        self._in_vain = 0
         node, host = intent.scheduled.node, intent.host
         before = self._told.get(node)
         if before is None or (before.kind, before.boot_id) != (host.kind, host.boot_id):

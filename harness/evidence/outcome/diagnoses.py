@@ -48,6 +48,7 @@ StoppedBy = Literal[
     "work-folder",
     "host",
     "unhealthy",
+    "image",
     "start",
     "engine",
     "harness",
@@ -63,6 +64,7 @@ ENDED_FROM_OUTSIDE: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "work-folder": ("failed", "work-folder"),
     "host": ("host-fault", "unkillable"),
     "unhealthy": ("host-fault", "not-begun"),
+    "image": ("host-fault", "not-begun"),
     "start": ("failed", "not-started"),
 }
 """Outcome and diagnosis of a run by what ended it from outside."""

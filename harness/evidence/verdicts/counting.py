@@ -28,7 +28,7 @@ Faults = Mapping[str, str]
 SHARE_OF_LIMIT: Final = 1 / 3
 INTERRUPTED: Final = "interrupted"
 NOT_BEGUN: Final = "not-begun"
-"""Diagnosis of a run that was not begun, since a GPU of it was unhealthy."""
+"""Diagnosis of a run that was not begun, since a GPU of it was unhealthy, or its image was not to be had there."""
 REFUSED: Final = "refused"
 """Diagnosis, and kind of count, of a run whose command the app refused."""
 _COUNTING_INTERRUPTIONS: Final[Mapping[str, str]] = {

@@ -35,6 +35,8 @@ class Scripted:
     closed: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     avoided: list[str] = field(default_factory=list)
+    begins: bool = True
+    images: str | None = None
     at_once: int = 10
     nodes_at_work: int = 2
     settle_seconds: float = 0.0
@@ -58,8 +60,9 @@ class Scripted:
     def only(self, node: str) -> Dispatcher:
         raise AssertionError(f"{node} alone was not asked for")
 
-    def avoid(self, node: str) -> None:
+    def avoid(self, node: str) -> bool:
         self.avoided.append(node)
+        return self.begins
 
     def learn(self, intent: Intent) -> None: ...
 
@@ -208,3 +211,14 @@ def test_a_node_with_an_unhealthy_gpu_gets_no_more_runs(
     scheduler = Scripted(host, [lambda: {"r1": JobSeen("over", "n1")}])
     followed(results, scheduler, matrix)
     assert scheduler.avoided == ["n1"]
+
+
+def test_where_no_node_begins_runs_the_command_ends_and_what_waits_is_cancelled(
+    results: Results, host: HostFacts, matrix: Matrix, make_record: MakeRecord
+) -> None:
+    finish(results, make_record("r1", "host-fault", "not-begun", scheduled=ON_N1))
+    look = {"r1": JobSeen("over", "n1"), "r2": JobSeen("waits")}
+    scheduler = Scripted(host, [lambda: look], begins=False)
+    with pytest.raises(UserError, match="no node is left that begins runs: "):
+        followed(results, scheduler, matrix, "r1", "r2")
+    assert scheduler.cancelled == ["r2"]

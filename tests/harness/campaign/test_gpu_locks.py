@@ -311,5 +311,5 @@ def test_a_lock_that_root_made_can_be_held_by_another_user(root: Path, hold: Hol
 
 def test_what_is_no_file_in_the_place_of_a_lock_is_one_line(root: Path) -> None:
     os.mkfifo(gpu_lock_file(a_gpu(0), root))
-    with pytest.raises(UserError, match="the lock of a GPU is no file"), lock_gpus([claim(root, 0)], root=root):
+    with pytest.raises(UserError, match="the lock is no file"), lock_gpus([claim(root, 0)], root=root):
         pytest.fail("it was had")

@@ -1,0 +1,131 @@
+"""Images for the nodes of a cluster: each host takes one from where it lies, once, however many jobs need it there."""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker
+from pydantic import Field
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
+from harness.base.errors import UserError
+from harness.base.json_files import File
+from harness.base.shared_locks import folder_of_locks, open_shared_lock
+from harness.base.storage import held
+from harness.environments.environment import Environment, image_environment
+from harness.environments.images import SHORT, Image, find
+from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
+from harness.matrix.cells import Stack
+
+# An engine tells of a transfer many times a second; one that tells nothing for so long does not go on.
+SILENT_SECONDS = 300.0
+OTHER_ID = "engines with containerd's image store have ids of their own; name a registry as `images:` for those"
+
+
+class NodeImage(File):
+    """An image as a node is to have it, and where it takes it from: a registry, by digest, or a saved archive."""
+
+    id: str
+    labels: dict[str, str]
+    reference: str | None = Field(None, description="in a registry, by digest")
+    archive: str | None = Field(None, description="saved, in a folder that every node has")
+    remedy: str
+
+    @property
+    def place(self) -> str:
+        """Where it is taken from."""
+        return self.archive or self.reference or ""
+
+    def environment(self, stack: Stack, id_here: str | None = None) -> Environment:
+        """Return the environment in it; `id_here` is the id that the engine of this host has for it."""
+        image = Image(id_here or self.id, self.labels, (), 0)
+        return image_environment(image.id, image.identity, image.contract, stack, image.revision)
+
+
+class NodeImages(File):
+    """The images of a run on a node: of its cell, and the one that it is verified in, or why there is none."""
+
+    cell: NodeImage
+    verifier: NodeImage | None = None
+    no_verifier: str = ""
+
+
+def bring_image(engine: Engine, wanted: NodeImage, notify: Notify, root: Path = Path("/")) -> Image:
+    """Have an image in the engine of this host: pulled or loaded by one process, for which the others wait.
+
+    `root` holds the folder for locks.
+
+    Raises:
+        UserError: when it cannot be had.
+    """
+    if image := _find(engine, wanted):
+        return image
+    with _one_at_a_time(lock_of_image(wanted.id, root), notify):
+        if image := _find(engine, wanted):
+            return image
+        _transfer(engine, wanted, notify)
+        image = _find(engine, wanted)
+    if image is None:
+        other = OTHER_ID if wanted.archive and engine.keeps_compressed else wanted.remedy
+        raise UserError(f"{wanted.place}: image {wanted.id[:19]} is not in it; {other}")
+    return image
+
+
+def lock_of_image(image: str, root: Path = Path("/")) -> Path:
+    """Return the lock file of an image, by its id, on a host.
+
+    Raises:
+        UserError: when there is no place for it.
+    """
+    return folder_of_locks(root) / f"vpoc-image-{image.removeprefix('sha256:')[:SHORT]}.lock"
+
+
+def _find(engine: Engine, wanted: NodeImage) -> Image | None:
+    # Another image store has another id for it; a digest is the same everywhere.
+    return find(engine, wanted.id) or (find(engine, wanted.reference) if wanted.reference else None)
+
+
+def _transfer(engine: Engine, wanted: NodeImage, notify: Notify) -> None:
+    # Not the engine's own client, which waits as long as it takes: a job that waits for ever keeps its node.
+    api = docker.DockerClient(base_url=engine.address, timeout=SILENT_SECONDS).api
+    doing = f"{'loading' if wanted.archive else 'pulling'} {wanted.place}"
+    notify(doing)
+    try:
+        with engine_errors(doing), _events(api, wanted) as events:
+            follow_transfer(events, doing, notify)
+    except UserError as error:
+        raise UserError(f"{error}; {wanted.remedy}") from None
+
+
+@contextmanager
+def _events(api: Any, wanted: NodeImage) -> Iterator[Iterable[Mapping[str, Any]]]:
+    try:
+        if wanted.archive:
+            with Path(wanted.archive).open("rb") as archive:
+                yield api.load_image(archive, quiet=False)
+        else:
+            name, _, digest = str(wanted.reference).partition("@")
+            yield api.pull(name, digest, stream=True, decode=True)
+    except (RequestException, HTTPError):
+        raise UserError(f"the engine is gone, or gave no sign of {wanted.place} for {SILENT_SECONDS:.0f} s") from None
+    except OSError as error:
+        raise UserError(f"{wanted.place}: cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def _one_at_a_time(file: Path, notify: Notify) -> Iterator[None]:
+    descriptor = open_shared_lock(file)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            notify("waiting for another job of this node, which takes the image")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with held(descriptor):
+            yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""Where the nodes of a cluster take images from, looked at before any job is submitted."""
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.environments.environment import Environment
+from harness.environments.images import Image, cell_tag, find, find_cell_image, inputs_of, tag_name
+from harness.environments.node_images import NodeImage, NodeImages
+from harness.environments.verifier import Verifier
+from harness.host.engine import Engine
+from harness.matrix.cells import Cell, Preset, Stack
+from harness.registry.oci import Repository
+from harness.registry.push_pull import remote_name
+
+PLAIN = Preset(name="plain", description="nothing set")
+LARGEST_LIST = 1 << 20
+
+
+def images_in_source(engine: Engine, place: str, cell: Cell, verifying: Stack | None, verifier: Verifier) -> NodeImages:
+    """Return the images of a cell's runs as nodes take them from a registry, or from a folder of saved ones.
+
+    What runs are verified in is the image of the plain cell of that stack, with the very layers that were built here.
+
+    Raises:
+        UserError: when this engine has none of them, or the source does not hold what it has.
+    """
+    mine = _built(engine, cell)
+    own = verifier.environment
+    if verifying is None or own is None or own.image is None:
+        return NodeImages(cell=_in_source(place, cell, mine), no_verifier=verifier.missing)
+    plain = Cell(verifying, PLAIN)
+    image = mine if plain.id == cell.id else _built(engine, plain)
+    _check_layers(engine, plain, image, own)
+    return NodeImages(cell=_in_source(place, cell, mine), verifier=_in_source(place, plain, image))
+
+
+def _built(engine: Engine, cell: Cell) -> Image:
+    image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
+    if image is None:
+        raise UserError(f"nodes need an image of {cell.id}, and there is none here; `matrix build {cell.id}` builds it")
+    return image
+
+
+def _check_layers(engine: Engine, plain: Cell, image: Image, own: Environment) -> None:
+    """Refuse what was not built here: runs of others are not to be verified by what others made."""
+    stack = find(engine, str(own.image))
+    if stack is None or stack.layers != image.layers:
+        tag = cell_tag(plain)
+        raise UserError(
+            f"the image of {plain.id} was not built here, and nodes would verify runs in it; "
+            f"`docker image rm {tag}`, then `matrix build {plain.id}`"
+        )
+
+
+def _in_source(place: str, cell: Cell, image: Image) -> NodeImage:
+    if place.startswith("/"):
+        return _saved(Path(place), cell, image)
+    return _pushed(place, cell, image)
+
+
+def _pushed(registry: str, cell: Cell, image: Image) -> NodeImage:
+    name = remote_name(registry, cell)
+    repository = name.rsplit(":", 1)[0]
+    manifest = Repository(repository).manifest(tag_name(cell))
+    remedy = f"`matrix push {cell.id} --registry {registry}` puts it there"
+    if manifest is None:
+        raise UserError(f"{name}: nodes are to pull it, and it is not there; {remedy}")
+    reference = f"{repository}@{manifest.digest}"
+    config = manifest.parsed.get("config")
+    ids = {manifest.digest, config.get("digest") if isinstance(config, dict) else None}
+    if image.id not in ids and reference not in image.digests:
+        raise UserError(f"{name}: nodes are to pull it, and it is another image than the one here; {remedy}")
+    return NodeImage(id=image.id, labels=dict(image.labels), reference=reference, remedy=remedy)
+
+
+def _saved(folder: Path, cell: Cell, image: Image) -> NodeImage:
+    remedy = "`docker save --output {} {}` puts it there"
+    missing = remedy.format(folder / f"{tag_name(cell)}.tar", cell_tag(cell))
+    try:
+        archives = sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder}: nodes are to load images from it: {error.strerror}; {missing}") from None
+    for archive in archives:
+        if archive.suffix == ".tar" and image.id in set(_ids_in(archive)):
+            return NodeImage(
+                id=image.id,
+                labels=dict(image.labels),
+                archive=str(archive),
+                remedy=remedy.format(archive, cell_tag(cell)),
+            )
+    raise UserError(f"{folder}: no archive there holds the image of {cell.id} that is here; {missing}")
+
+
+def _ids_in(archive: Path) -> Iterator[str]:
+    """Yield the ids that engines have for the images in an archive of `docker save`; none of what is no such archive.
+
+    A classic image store takes the digest of the configuration, containerd's that of the manifest.
+    """
+    try:
+        with tarfile.open(archive, "r:") as members:
+            for told in _parsed(members, "manifest.json") or []:
+                yield f"sha256:{Path(str(told['Config'])).name.removesuffix('.json')}"
+            for told in (_parsed(members, "index.json") or {}).get("manifests", []):
+                yield str(told["digest"])
+    except (OSError, tarfile.TarError, ValueError, TypeError, KeyError, AttributeError):
+        return
+
+
+def _parsed(members: tarfile.TarFile, name: str) -> Any:
+    try:
+        stream = members.extractfile(name)
+    except KeyError:
+        return None
+    return json.loads(stream.read(LARGEST_LIST)) if stream else None

@@ -1,0 +1,202 @@
+"""Containers on the nodes of a real Slurm, which share an engine that has none of the images at first."""
+
+import fcntl
+import os
+import re
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kill_tester import STAND_IN_BARS
+from harness.base.shared_locks import open_shared_lock
+from harness.environments.executors.docker import LABEL
+from harness.environments.images import Image, cell_tag
+from harness.environments.node_images import lock_of_image
+from harness.evidence.records import Results
+from harness.faults.own_engine import own_engine, why_no_own_engine
+from harness.host.engine import Engine, find_engine
+from harness.registry.push_pull import push
+from tests.images.conftest import serve_registry
+from tests.slurm.cluster import Cluster, cluster
+from tests.slurm.stand_in_images import CELL, built, write_matrix
+from tests.slurm.test_slurm import Campaign, wait
+
+TASK_PROLOG = "#!/bin/sh\necho export DOCKER_HOST={}\n"
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A cluster, the engine of its nodes, and that of the host on which commands are typed."""
+
+    slurm: Cluster
+    engine: Engine
+    here: Engine
+
+    def brought(self, since: float) -> list[str]:
+        """What was loaded or pulled since then."""
+        events = self.engine.client.events(since=since, until=time.time(), decode=True, filters={"type": "image"})
+        return [event["Action"] for event in events if event["Action"] in ("load", "pull")]
+
+    def remove_images(self) -> None:
+        for image in self.engine.client.api.images():
+            self.engine.client.api.remove_image(image["Id"], force=True)
+
+
+@pytest.fixture(scope="module")
+def nodes(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    # Asked for only so that this is skipped where Slurm is missing.
+    assert slurm.nodes
+    here = find_engine()
+    why = why_no_own_engine() or (None if here else "no Docker engine answers")
+    if why or here is None:
+        if os.environ.get("REQUIRE_DOCKER"):
+            pytest.fail(str(why))
+        pytest.skip(str(why))
+    folder = tmp_path_factory.mktemp("nodes")
+    with own_engine() as own:
+        engine = own.start()
+        prolog = folder / "task-prolog"
+        prolog.write_text(TASK_PROLOG.format(engine.address))
+        prolog.chmod(0o755)
+        with cluster(folder / "slurm", 2, 0, more=f"TaskProlog={prolog}") as running:
+            yield Nodes(running, engine, here)
+
+
+@pytest.fixture
+def campaign(nodes: Nodes, tmp_path: Path) -> Iterator[Campaign]:
+    """A campaign of containers; it finds the images in `saved`, unless the matrix file says otherwise."""
+    (tmp_path / "bars.csv").write_text(STAND_IN_BARS)
+    (tmp_path / "saved").mkdir()
+    nodes.remove_images()
+    yield ContainerCampaign(tmp_path, 2, ("--on", "lab"), {**nodes.slurm.environment})
+    assert nodes.engine.client.containers.list(all=True, filters={"label": LABEL}) == []
+
+
+class ContainerCampaign(Campaign):
+    """Runs of the stand-in's cell in containers."""
+
+    @property
+    def command(self) -> list[str]:
+        return [
+            {"host-plain": CELL, "process": "docker"}.get(word, word)
+            for word in super().command
+            if word not in ("--python", "python")
+        ]
+
+
+@pytest.fixture
+def image(nodes: Nodes, tmp_path: Path) -> Iterator[Image]:
+    matrix = write_matrix(tmp_path, f"{tmp_path}/saved")
+    with built(nodes.here, matrix, tmp_path / "context") as made:
+        yield made
+
+
+def save(image: Image, place: Path) -> Path:
+    archive = place / "saved" / "stand-in.tar"
+    subprocess.run(["docker", "save", "--output", archive, image.tags[0]], check=True)
+    return archive
+
+
+def said_by(campaign: Campaign) -> str:
+    return " ".join((campaign.place / "said.txt").read_text().split())
+
+
+def run_two_at_once(campaign: Campaign, image: Image) -> None:
+    """Neither may look for the image before the other one waits for it, too."""
+
+    def waiting() -> int:
+        files = (campaign.results.folder / "slurm").glob(f"*{CELL}*.txt")
+        return sum("waiting for another job" in file.read_text() for file in files)
+
+    with held_lock(image):
+        campaign.start()
+        wait(lambda: waiting() == 2, 60)
+    assert campaign.finish() == 0, said_by(campaign)
+
+
+@contextmanager
+def held_lock(image: Image) -> Iterator[None]:
+    descriptor = open_shared_lock(lock_of_image(image.id))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def assert_ran_in(image: Image, results: Results) -> None:
+    records = list(results.records())
+    told = {(one.outcome, one.intent.executor, one.intent.image, one.intent.verifier_image) for one in records}
+    assert told == {("completed", "docker", image.id, image.id)}, [one.detail for one in records]
+    assert len(records) == 2
+    assert all(one.verified for one in records)
+
+
+def test_two_jobs_at_once_on_a_host_load_a_saved_image_once(nodes: Nodes, campaign: Campaign, image: Image) -> None:
+    save(image, campaign.place)
+    began = time.time()
+    run_two_at_once(campaign, image)
+    assert_ran_in(image, campaign.results)
+    assert nodes.brought(began) == ["load"]
+
+
+@pytest.mark.long
+def test_two_jobs_at_once_on_a_host_pull_an_image_once_by_its_digest(
+    nodes: Nodes, campaign: Campaign, image: Image, tmp_path: Path
+) -> None:
+    storage = tmp_path / "registry"
+    storage.mkdir()
+    with serve_registry(storage, storage / "settings.yml") as (host, _):
+        matrix = write_matrix(tmp_path, f"{host}/me")
+        reference, _ = push(nodes.here, matrix.cells[CELL], f"{host}/me", print)
+        began = time.time()
+        run_two_at_once(campaign, image)
+    assert_ran_in(image, campaign.results)
+    assert nodes.brought(began) == ["pull"]
+    assert nodes.engine.client.images.get(reference)
+    nodes.here.client.api.remove_image(reference.replace("@", ":").split(":sha256")[0] + f":{CELL}", force=True)
+
+
+def test_an_image_that_is_not_in_the_source_is_missed_before_any_job(
+    nodes: Nodes, campaign: Campaign, image: Image, tmp_path: Path
+) -> None:
+    campaign.start()
+    assert campaign.finish() == 1
+    archive = tmp_path / "saved" / f"{CELL}.tar"
+    assert f"no archive there holds the image of {CELL} that is here" in said_by(campaign)
+    assert f"`docker save --output {archive} {cell_tag(write_matrix(tmp_path, 'x').cells[CELL])}`" in said_by(campaign)
+    assert not list((campaign.results.folder / "slurm").glob(f"*{CELL}*"))
+
+
+@pytest.mark.long
+def test_an_image_that_nodes_cannot_load_ends_with_records_that_say_so(
+    nodes: Nodes, campaign: Campaign, image: Image
+) -> None:
+    archive = save(image, campaign.place)
+    damage(archive)
+    campaign.start()
+    assert campaign.finish() == 2
+    records = list(campaign.results.records())
+    assert {(one.outcome, one.diagnosis, one.intent.image) for one in records} == {
+        ("host-fault", "not-begun", image.id)
+    }
+    assert all(
+        f"loading {archive}: " in one.detail and f"`docker save --output {archive} " in one.detail for one in records
+    )
+    assert re.search(r"no node is left that begins runs: loading .*`docker save", said_by(campaign))
+    assert 3 <= len(records) <= 6
+
+
+def damage(archive: Path) -> None:
+    """Spoil the largest file in an archive, and nothing of what it says it holds."""
+    with tarfile.open(archive) as members:
+        largest = max(members.getmembers(), key=lambda one: one.size)
+    with archive.open("r+b") as stream:
+        stream.seek(largest.offset_data + largest.size // 2)
+        stream.write(b"\xff" * 4096)
