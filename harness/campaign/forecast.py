@@ -86,7 +86,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
     """Return a forecast in a few lines."""
     fitting = [one for one in told.stacks if one.fits is not False]
     names = ", ".join(one.stack for one in fitting)
-    first = told.stacks[0] if told.stacks else None
+    first = fitting[0] if fitting else None
     used = "one GPU" if told.screened and told.gpus == 1 else _all_of(told.gpus)
     lines = [
         f"Plan: stack by stack until one is good on {used}, at most {span(told.budget_seconds)}",

@@ -174,8 +174,11 @@ def train_command(
         return
     if as_json:
         model = str(ended.model) if ended.model else None
-        print_json({"model": model, "replaced": [str(file) for file in ended.replaced], "attempts": ended.attempts})
+        replaced = [str(file) for file in ended.replaced]
+        print_json({"model": model, "losses": ended.losses, "replaced": replaced, "attempts": ended.attempts})
     else:
+        for losses in ended.losses:
+            print_folded(err, losses)
         echo(_sentence(ended, output, own=workload.program is not None))
     sys.exit(0 if ended.model else 1)
 

@@ -106,6 +106,11 @@ def prepare_training(
     else:
         choice = _choose(request, matrix, results, host)
         state, summary = new_state(key, choice.cell.id, choice.evidence, choice.executor), choice.summary
+        if other := file.unfinished_other(key):
+            summary += (
+                f"; an unfinished training with other options or data, begun {_when(other.began)}, is kept: "
+                "its own command continues it"
+            )
     state, on_cpu = _placed(state, request, matrix, host)
     summary += on_cpu
     cell, evidence = matrix.cells[state.cell], state.evidence

@@ -57,15 +57,31 @@ class StateFile:
 
     def read(self, key: str) -> TrainingState | None:
         """Return the training that was begun here with the same key; None where there is none."""
-        try:
-            training = TrainingState.parse(read_regular(self.file))
-        except (FileNotFoundError, ValidationError):
-            return None
-        return training if training.key == key else None
+        of_key = (self._parsed(file) for file in (self.file, self._aside(key)))
+        return next((training for training in of_key if training and training.key == key), None)
+
+    def unfinished_other(self, key: str) -> TrainingState | None:
+        """Return the last training that was begun here with another key and has no model yet."""
+        last = self._parsed(self.file)
+        return last if last and last.key != key and last.begins else None
 
     def write(self, training: TrainingState) -> None:
-        """Write how it stands, durably."""
+        """Write how it stands, durably; one with another key is set aside, to be continued when it is asked for."""
+        if other := self.unfinished_other(training.key):
+            self.file.replace(self._aside(other.key))
+            sync_folder(self.file.parent)
         write_durably(self.file, training.model_dump_json(indent=2, by_alias=True).encode())
+        self._aside(training.key).unlink(missing_ok=True)
+
+    def _aside(self, key: str) -> Path:
+        return self.file.with_name(f"{self.file.stem}-{key[:16]}.json")
+
+    @staticmethod
+    def _parsed(file: Path) -> TrainingState | None:
+        try:
+            return TrainingState.parse(read_regular(file))
+        except (FileNotFoundError, ValidationError):
+            return None
 
     def remove(self) -> None:
         """Remove the file: the model is where it is to be."""

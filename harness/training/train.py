@@ -42,6 +42,7 @@ from harness.training.fallbacks import (
     settings_after,
 )
 from harness.training.fragmentation import FragmentationWatch
+from harness.training.losses import losses_in_words
 from harness.training.own_program import (
     PROGRAM_WORDS,
     attempts_of_program,
@@ -93,12 +94,13 @@ class TrainingJob:
 class TrainingResult:
     """The end of a training: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values.
 
-    `replaced`: where models are kept that had the same names before.
+    `losses`: how good each model is, in a sentence. `replaced`: where models are kept that had the same names before.
     """
 
     attempts: list[dict[str, Any]]
     model: Path | None = None
     exhausted: str | None = None
+    losses: tuple[str, ...] = ()
     replaced: tuple[Path, ...] = ()
 
 
@@ -126,7 +128,9 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                         "made again, and was only counted"
                     )
                 model, replaced = _finish(job, state, file, bench)
-                return TrainingResult(as_dicts, model, replaced=replaced)
+                result = records[-1].result
+                losses = losses_in_words(result, job.output, job.name) if result else ()
+                return TrainingResult(as_dicts, model, losses=losses, replaced=replaced)
             if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
                 begin = "by-hand"
             if isinstance(begin, Exhausted):

@@ -72,6 +72,17 @@ def test_a_training_is_resumed_where_its_evidence_still_holds(
     assert again.summary.startswith("cpu-plain: resuming the training begun")
 
 
+def test_an_unfinished_training_with_other_options_is_named_and_kept(
+    begun: PreparedTraining, asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
+) -> None:
+    longer = replace(asked, workload=own_workload({"epochs": 9}))
+    other = prepare_training(longer, matrix, results, host, file)
+    assert other.state.id != begun.state.id
+    assert "an unfinished training with other options or data, begun " in other.summary
+    file.write(other.state.model_copy(update={"begins": ("first",)}))
+    assert prepare_training(asked, matrix, results, host, file).state.id == begun.state.id
+
+
 def test_a_training_begun_when_options_had_their_former_names_is_resumed(
     begun: PreparedTraining, asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
 ) -> None:

@@ -636,3 +636,19 @@ def test_a_training_is_found_again_by_folder_and_name_and_question(tmp_path: Pat
         assert file.read("key")
     with open_state_file(results, host, tmp_path, "others") as file:
         assert file.read("key") is None
+
+
+def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_its_place(
+    tmp_path: Path, host: HostFacts
+) -> None:
+    mine, other = (new_state(key, "cpu-plain", None).model_copy(update={"begins": ("first",)}) for key in "ab")
+    with open_state_file(Results(tmp_path), host, tmp_path, "bars") as file:
+        file.write(mine)
+        assert file.unfinished_other("b") == mine
+        file.write(other)
+        assert (file.read("a"), file.read("b")) == (mine, other)
+        file.remove()
+        assert (file.read("a"), file.read("b")) == (mine, None)
+        file.write(mine)
+        file.remove()
+        assert file.read("a") is None

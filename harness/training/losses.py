@@ -1,0 +1,43 @@
+"""How good the models of a training are, in a sentence each: from their results, which were verified."""
+
+import json
+import math
+from pathlib import Path
+
+from harness.base.storage import read_regular
+from harness.evidence.app_files import Result, Training
+from harness.evidence.work_folder import LARGEST, model_names
+
+
+def losses_in_words(result: Result, output: Path, name: str) -> tuple[str, ...]:
+    """Return the losses of each model that was published under a name, beside that of a constant answer."""
+    trainings = result.trainings
+    names = model_names([training.model_kind for training in trainings], name)
+    return tuple(
+        _in_words(training, _constant_rate_loss(output / f"{model}_metadata.json"))
+        for training, model in zip(trainings, names, strict=True)
+    )
+
+
+def _in_words(training: Training, constant: float | None) -> str:
+    kept, done, asked = training.kept_epoch, training.epochs_done, training.epochs_requested
+    epochs = f"epoch {kept} of {done} is kept" if kept else f"{done} epochs"
+    early = f" (stopped early, of {asked}: later ones were no better)" if training.stopped_early else ""
+    losses = {epoch.epoch: epoch.validation for epoch in training.epoch_losses}
+    loss = losses.get(kept or done)
+    if loss is None:
+        return f"{training.model_kind}: {epochs}{early}"
+    told = f"{training.model_kind}: {epochs}{early}: validation loss {loss:.4f}"
+    if constant is None:
+        return told
+    what = "better" if loss < constant else "WORSE: do not use this model"
+    return f"{told}; always answering the training samples' rate has {constant:.4f}: {what}"
+
+
+def _constant_rate_loss(metadata: Path) -> float | None:
+    """Return that loss as the app tells it; None where it does not."""
+    try:
+        loss = json.loads(read_regular(metadata, LARGEST["metadata"]))["metrics"]["constant_rate_loss"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return loss if isinstance(loss, float) and math.isfinite(loss) else None

@@ -1,0 +1,39 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.evidence.app_files import EpochLosses, Result
+from harness.training.losses import losses_in_words
+
+EPOCHS = tuple(EpochLosses(epoch=number, train=0.69, validation=0.7 + number / 100) for number in (1, 2, 3))
+
+
+@pytest.fixture
+def result(result_values: dict[str, Any]) -> Result:
+    about = {"epochs_done": 3, "epochs_requested": 40, "epoch_losses": EPOCHS, "kept_epoch": 1, "stopped_early": True}
+    return Result.model_validate(result_values).model_copy(update=about)
+
+
+@pytest.mark.parametrize(
+    ("constant", "told"),
+    [
+        (0.6931, "; always answering the training samples' rate has 0.6931: WORSE: do not use this model"),
+        (0.72, "; always answering the training samples' rate has 0.7200: better"),
+        ("\x1b[31m", ""),
+        (float("nan"), ""),
+    ],
+)
+def test_the_kept_epoch_is_told_beside_a_constant_answer(
+    result: Result, tmp_path: Path, constant: object, told: str
+) -> None:
+    metadata = json.dumps({"metrics": {"constant_rate_loss": constant}})
+    (tmp_path / "bars_metadata.json").write_text(metadata, encoding="utf-8")
+    early = "epoch 1 of 3 is kept (stopped early, of 40: later ones were no better)"
+    assert losses_in_words(result, tmp_path, "bars") == (f"mlp: {early}: validation loss 0.7100{told}",)
+
+
+def test_metadata_that_cannot_be_read_leave_the_loss(result: Result, tmp_path: Path) -> None:
+    all_of_it = result.model_copy(update={"stopped_early": False, "kept_epoch": None, "epochs_requested": 3})
+    assert losses_in_words(all_of_it, tmp_path, "bars") == ("mlp: 3 epochs: validation loss 0.7300",)
