@@ -179,9 +179,11 @@ setup-dev: $(DEV_READY) ## add to .venv what tests and checks need: browsers, ty
 kernel: setup ## compile the app's kernel, where its compiler could not be fetched before
 	.venv/bin/python -m harness.environments.compiled_kernel
 
+ifdef SETUP_LOCKED
 .venv/.ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed; say which: make PYTHON=python3.12" >&2; exit 2; }
-	@$(PYTHON) -m venv --clear .venv || { echo "make: python venv is missing (Debian: apt install python3-venv)" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "make: python venv is missing (Debian: apt install python3-venv)" >&2; exit 2; }
+	@$(PYTHON) -m venv --clear .venv
 	$(call install,requirements.txt)
 	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -189,6 +191,20 @@ kernel: setup ## compile the app's kernel, where its compiler could not be fetch
 $(DEV_READY): .venv/.ready requirements-dev.txt
 	$(call install,requirements-dev.txt)
 	@touch $@
+else
+# Two that set up the same .venv at once would end each other: the second waits, and finds it made.
+UNDER_LOCK = .cache/setup.lock $(MAKE) -s --no-print-directory SETUP_LOCKED=1 $@
+define locked
+@mkdir -p .cache; flock -n -E 75 $(UNDER_LOCK); code=$$?; test $$code = 75 || exit $$code; \
+  echo "waiting for another make, which sets up .venv" >&2; flock $(UNDER_LOCK)
+endef
+
+.venv/.ready: requirements.txt pyproject.toml
+	$(locked)
+
+$(DEV_READY): .venv/.ready requirements-dev.txt
+	$(locked)
+endif
 
 # They outlive .venv: another one of the same Python would make the same.
 $(TEST_READY): requirements-compiler.txt images/locks/cpu.txt tests/app/requirements.txt app/pyproject.toml $(wildcard app/vpoc/kernel/*.c) | .venv/.ready

@@ -106,7 +106,7 @@ def merge(
     if vix_path is None:
         vix, age_days, kind = unique["vix"].to_numpy(), np.zeros(len(ts)), "VIX of the same file"
     else:
-        published = read_vix(vix_path, zone)
+        published = read_vix(vix_path, zone, dates)
         require_vix(vix_path, published, accepted)
         vix, age_days = as_of(ts + read.bar_seconds, published.published, published.close)
         kind = "daily VIX" if published.daily else "intraday VIX"

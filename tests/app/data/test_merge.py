@@ -169,6 +169,9 @@ def test_vix_values_that_cannot_be_right(files, line, expected):
         "date,close\n01/02/2024,13.20\n01/03/2024,14.04\n",
         "Date;Open;Close\n2024-01-02;1;13.20\n2024-01-03;1;14.04\n",
         "Date,Close\n2024-01-02 00:00:00,13.20\n2024-01-03 00:00:00,14.04\n",
+        "Date,Close\n02/01/2024,13.20\n03/01/2024,14.04\n",
+        "Date,Close\n02.01.2024,13.20\n15.01.2024,14.04\n",
+        "Date,Close\n01-02-2024,13.20\n01-15-2024,14.04\n",
     ],
 )
 def test_daily_vix_in_other_forms(files, vix):
@@ -176,6 +179,14 @@ def test_daily_vix_in_other_forms(files, vix):
     merged = merge(*files(bars_csv(*stamps), vix))
     assert rows(merged)["vix"].to_list() == [None, "13.20"]
     assert merged.daily_vix
+
+
+def test_a_daily_vix_whose_rows_do_not_show_the_month_is_asked_about(files):
+    paths = files(bars_csv("2024-01-02T21:14:00Z"), "Date,Close\n02/01/2024,13.20\n")
+    with pytest.raises(UserError, match="line 2: '02/01/2024' can be read as month and day or as day and month"):
+        merge(*paths)
+    assert rows(merge(*paths, dates="day-first"))["vix"].to_list() == ["13.20"]
+    assert rows(merge(*paths, dates="month-first"))["vix"].to_list() == [None]
 
 
 def test_an_intraday_vix_is_known_at_the_end_of_its_bar(files):

@@ -12,11 +12,10 @@ from vpoc.arrays import Floats, Ints
 from vpoc.data.readers.clock import NEW_YORK, starts
 from vpoc.data.readers.column_names import find_columns, stamp_text, with_time
 from vpoc.data.readers.text import open_text, read_text
-from vpoc.data.stamps import written
+from vpoc.data.stamps import DATE_FORMATS, DAY_FIRST, MONTH_FIRST, written
 from vpoc.data.text_table import Table, numbers, require_years
 from vpoc.errors import UserError
 
-DATE_FORMS = ("%Y-%m-%d", "%m/%d/%Y", "%Y%m%d")
 MIDNIGHT = re.compile(r"[T ]00:00(:00)?$")
 PUBLISHED = time(16, 15)
 """New York time from which the VIX close of a day is known."""
@@ -34,12 +33,13 @@ class Vix:
     daily: bool
 
 
-def read_vix(path: Path, zone: str | None = None) -> Vix:
+def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> Vix:
     """Read the daily file of the CBOE (a date and a close), or bars of VIX (a stamp and a close).
 
     The close of a day is known from 16:15 New York time on, that of a bar at the end of the bar; stamps of bars are
-    taken for their starts, which is never too early. `zone` is of stamps without an offset. UserError, with the line,
-    on a date or value that cannot be read, two values for one time, and a value that is not above zero.
+    taken for their starts, which is never too early. `zone` is of stamps without an offset; `dates` says whether month
+    or day comes first where the rows do not show it. UserError, with the line, on a date or value that cannot be read,
+    two values for one time, and a value that is not above zero.
     """
     text = open_text(path)
     if not text.levels:
@@ -55,7 +55,7 @@ def read_vix(path: Path, zone: str | None = None) -> Vix:
     stamps = stamp_text(table, header, places)
     shown = stamps.frame.to_series()[0] or ""
     daily = not (":" in MIDNIGHT.sub("", shown) or (shown.strip().isdigit() and len(shown.strip()) > 8))
-    published = _days(stamps) if daily else _ends(stamps, zone)
+    published = _days(stamps, dates) if daily else _ends(stamps, zone, dates)
     values = pl.DataFrame({"row": np.arange(len(close)), "published": published, "close": close})
     unique = values.unique(subset=["published", "close"], keep="first").sort("published", "row")
     conflict = unique.filter(pl.col("published").diff() == 0)
@@ -67,27 +67,47 @@ def read_vix(path: Path, zone: str | None = None) -> Vix:
     return Vix(unique["published"].to_numpy(), unique["close"].to_numpy(), daily)
 
 
-def _days(table: Table) -> Ints:
+def _days(table: Table, dates: str | None) -> Ints:
     """When the closes of days were published."""
     name = table.frame.columns[0]
     text = table.frame.to_series().str.strip_chars().str.replace(MIDNIGHT.pattern, "")
-    for form in DATE_FORMS:
-        date = text.str.to_date(form, strict=False)
-        if date[0] is not None:
-            break
-    if date.null_count():
-        row = int(date.is_null().arg_max() or 0)
+    read = (text.str.to_date(form, strict=False) for form in DATE_FORMATS)
+    readings = sorted((date for date in read if date[0] is not None), key=pl.Series.null_count)
+    whole = [date for date in readings if not date.null_count()]
+    # Closes of days lie days apart, not months, as they do where month and day are taken for each other.
+    whole.sort(key=_span)
+    if len(whole) > 1 and _span(whole[0]) == _span(whole[1]) and not whole[0].equals(whole[1]):
+        if dates is None:
+            raise UserError(
+                f"{table.line(0)}: {text[0]!r} can be read as month and day or as day and month, and no row shows "
+                f"which it is; say it with --dates {MONTH_FIRST} or --dates {DAY_FIRST}"
+            )
+        whole = whole[:1] if dates == MONTH_FIRST else whole[1:]
+    if not whole:
+        wrong = readings[0].is_null() if readings else text.is_not_null()
+        row = int(wrong.arg_max() or 0)
         raise UserError(
             f"{table.line(row)}: {name} is {table.frame[name][row]!r}, not like 2018-01-02; correct the row"
         )
+    date = whole[0]
     require_years(table, name, date)
     published: Ints = date.dt.combine(PUBLISHED).dt.replace_time_zone(NEW_YORK).dt.epoch("s").to_numpy()
     return published
 
 
-def _ends(table: Table, zone: str | None) -> Ints:
+def _span(days: pl.Series) -> int:
+    whole: Ints = days.to_physical().to_numpy()
+    return int(whole.max() - whole.min())
+
+
+def _ends(table: Table, zone: str | None, dates: str | None) -> Ints:
     """When bars of VIX are over."""
-    stamps = written(table)
+    try:
+        stamps = written(table)
+    except UserError:
+        if dates is None:
+            raise
+        stamps = written(table, dates)
     if not stamps.utc and stamps.zone is None and zone is None:
         raise UserError(
             f"{table.path}: the stamps of the VIX bars do not say their time zone; say it with --zone, or write them "
