@@ -24,6 +24,7 @@ RECORD_SECONDS = 0.5
 MOST_TRIES = 3
 # Between two looks, so that records are not waited for while thousands of jobs are submitted.
 SUBMITTED_BETWEEN = 20
+DRAINED = "a process of it cannot be killed, for which its node was drained; its job said: {}"
 
 
 @dataclass
@@ -168,7 +169,8 @@ class Follower:
         if closing == "unkillable" or time.monotonic() - one.gone_since >= self.dispatcher.gone_seconds:
             with shielded():
                 if not results.has_record(run_id):
-                    results.finish(record_of_lost(intent, results, unkillable=closing == "unkillable"))
+                    drained = DRAINED.format(self.dispatcher.last_words(run_id)) if closing == "unkillable" else ""
+                    results.finish(record_of_lost(intent, results, drained))
 
     def _submit(self) -> None:
         if self._silent_since is not None:

@@ -28,7 +28,7 @@ from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.jobs import ENDINGS, JobEnding
-from harness.host.run_processes import end_processes_of_run, look_at_processes
+from harness.host.run_processes import cannot_be_killed, end_processes_of_run, look_at_processes
 from harness.run.kernel_log_step import look_for_resets
 from harness.run.unreadable import Unreadable
 from harness.run.watch.limits import LIMITS
@@ -115,10 +115,11 @@ def _close(
         if not results.has_record(intent.run_id):
             idle = _idle(intent, results)
             ended = end_run(intent, results, executor_of(intent))
+            left = "" if ended else cannot_be_killed(results.run_folder(intent.run_id))
             steps, why = _accounted(intent, host, results)
             ending = (endings or {}).get(intent.run_id)
             finished = _last_seen(intent, results)
-            record = _record(intent, host.boot_id, idle, finished, (steps, why), ending, ended=ended)
+            record = _record(intent, host.boot_id, idle, finished, (steps, why), ending, left)
             if intent.host.boot_id == host.boot_id:
                 _note_resets(intent, results, root)
             reached("orphan-ended")
@@ -226,21 +227,21 @@ def _record(
     finished: float,
     accounted: tuple[tuple[int, ...] | None, str],
     ending: JobEnding | None,
-    *,
-    ended: bool,
+    left: str,
 ) -> Record:
     """Return the record of a run that lost its harness: with the whole host, or alone; `finished` is when.
 
     `accounted`: the steps that its progress accounts for, and why they are none. `ending`: what a scheduler ended it
-    for; a host that went down, and a process that cannot be killed, come before that.
+    for; a host that went down, and a process that cannot be killed, come before that. `left`: what is said of that.
     """
+    ended = not left
     down = intent.host.boot_id != boot_id
     steps, why_none = accounted
     gone = "its harness was gone before there was a record"
     if down:
         said = f"{gone}: the host went down, or was booted again, before it had ended"
     elif not ended:
-        said = f"{gone}, and a process of it cannot be killed"
+        said = f"{gone}, and {left}"
     else:
         said = f"{gone}: {ENDINGS[ending]}" if ending else gone
     if why_none:
@@ -266,14 +267,14 @@ def _record(
     )
 
 
-def record_of_lost(intent: Intent, results: Results, *, unkillable: bool = False) -> Record:
+def record_of_lost(intent: Intent, results: Results, unkillable: str = "") -> Record:
     """Return the record of a run on another host that does not come back: it is taken for one that went down.
 
-    `unkillable`: it is there, but takes no more jobs, since a process could not be killed.
+    `unkillable`: it is there, but takes no more jobs, since a process could not be killed; what is said of that.
     """
     finished = _last_seen(intent, results)
     boot = intent.host.boot_id if unkillable else GONE
-    return _record(intent, boot, None, finished, ((), ""), None, ended=False)
+    return _record(intent, boot, None, finished, ((), ""), None, unkillable)
 
 
 def _tidy(results: Results) -> None:

@@ -25,7 +25,7 @@ from harness.matrix.clusters import Cluster
 from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo
 from harness.slurm.dispatcher import SlurmDispatcher, open_dispatchers
-from harness.slurm.hooks import end_job, installation, why_drain
+from harness.slurm.hooks import end_job, installation, tell_in_output, why_drain
 from harness.slurm.nodes import note_node
 
 SLURM = "slurm"
@@ -145,9 +145,11 @@ def slurm_epilog(settings: Settings) -> None:
     if job is None:
         raise UserError("slurm-epilog: is for Slurm to run; `matrix slurm-prolog` prints how to install it")
     with _no_reason_to_drain("slurm-epilog"):
-        # Nothing is written: the checkout and the results folder may be another user's, and root squashed to nobody.
+        # Nothing else is written: the checkout and the results folder may be another user's, and root nobody there.
         if left := end_job(settings.results, job, partial(executor_of_intent, settings.results)):
-            sys.exit(_said(f"a process cannot be killed of {', '.join(left)}"))
+            for run_id, what in left.items():
+                tell_in_output(settings.results, run_id, what)
+            sys.exit(_said("; ".join(f"{run_id}: {what}" for run_id, what in left.items())))
 
 
 def _said(text: str) -> int:

@@ -99,6 +99,26 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
     return True
 
 
+def cannot_be_killed(folder: Path) -> str:
+    """Return what is said of a run of which something could not be killed: which processes, and what they wait for."""
+    named = [
+        f"{one.pid} ({one.command[:NAMED_WIDTH] or one.name}){f', {STATES[one.state]}' if one.state in STATES else ''}"
+        for one in look_at_processes(folder)[:NAMED]
+    ]
+    return ": ".join(filter(None, ["a process of the run cannot be killed", "; ".join(named)]))
+
+
+def marked_runs(runs: Path) -> set[str]:
+    """Return the runs, by the names of their folders in `runs`, of which a process of this host carries the mark."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            mark = Path(environment_of(process.pid).get(RUN_MARK, ""))
+            if mark.parent == runs.absolute():
+                found.add(mark.name)
+    return found
+
+
 def _kill(processes: Sequence[psutil.Process]) -> None:
     """Kill processes, and the groups of those in other sessions than ours: a group has no time to start more."""
     for process in processes:

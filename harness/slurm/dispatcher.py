@@ -20,10 +20,9 @@ from harness.host.fingerprint import is_simulated
 from harness.host.jobs import JobEnding
 from harness.host.slurm import NEVER, SlurmJob, SlurmSilentError, cancel, nodes_of, own_jobs, submit
 from harness.matrix.clusters import Cluster
-from harness.slurm.job_script import JobOptions, job_script
+from harness.slurm.job_script import JOBS_FOLDER, JobOptions, job_output, job_script
 from harness.slurm.nodes import any_of_kind, by_kind, known_nodes, note_node
 
-FOLDER = "slurm"
 # Besides the run itself: checking GPUs, reading data, verifying, and what follows a failure.
 AROUND_SECONDS = 1800.0
 SHORT_SECONDS = 300.0
@@ -179,7 +178,7 @@ class SlurmDispatcher:
         return last_line(self._output(run_id))
 
     def _output(self, name: str) -> Path:
-        return self.results.folder / FOLDER / f"{name}.txt"
+        return job_output(self.results, name)
 
     def _submitted(self, options: JobOptions, command: Sequence[str], request: str = "") -> bool:
         return _submit(self.results, options, command, request)
@@ -207,7 +206,7 @@ def open_dispatchers(
         known = _ask(results, matrix, cluster, (unknown, seconds), notify)
     groups = by_kind(known, (node.name for node in usable))
     if not groups:
-        said = last_line(results.folder / FOLDER / f"{_asking(results, unknown[0])}.txt")
+        said = last_line(job_output(results, _asking(results, unknown[0])))
         raise UserError(f"no node of Slurm told what it is; the job on {unknown[0]} said: {said}")
     names = {node.name for node in nodes}
     return [
@@ -236,7 +235,7 @@ def _ask(
         if name not in jobs or jobs[name].phase == "over":
             options = JobOptions(
                 name,
-                results.folder / FOLDER / f"{name}.txt",
+                job_output(results, name),
                 _within(limit, SHORT_SECONDS),
                 cluster.partition,
                 node,
@@ -280,7 +279,7 @@ def _answered(ask: Callable[[], Told], notify: Callable[[str], None]) -> Told:
 
 
 def _submit(results: Results, options: JobOptions, command: Sequence[str], request: str = "") -> bool:
-    script = results.folder / FOLDER / f"{options.name}.sh"
+    script = results.folder / JOBS_FOLDER / f"{options.name}.sh"
     write_durably(script, job_script(options, command, request).encode())
     try:
         submit(script)

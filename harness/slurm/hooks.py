@@ -1,18 +1,21 @@
 """Prolog and Epilog, which Slurm runs on a node before and after each job. Either drains the node where it fails."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.paths import state_folder
-from harness.base.storage import read_regular, write_durably
+from harness.base.storage import open_regular, read_regular, write_durably
 from harness.campaign.recovery import end_run
 from harness.environments.executors.job import Executor
 from harness.evidence.health_log import read_steps, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.facts import HostFacts
+from harness.host.run_processes import cannot_be_killed, marked_runs
+from harness.slurm.job_script import job_output
 
 FOLDER = "slurm-drained"
 PLACE = "/etc/slurm/rocm-matrix-{}"
@@ -64,18 +67,33 @@ def why_drain(results: Results, host: HostFacts) -> str | None:
     return "; ".join(told)
 
 
-def end_job(results: Results, job: str, executor_of: Callable[[Intent], Executor | None]) -> list[str]:
-    """End what a job left of its runs on this node; return the ids of runs of which a process cannot be killed.
+def end_job(results: Results, job: str, executor_of: Callable[[Intent], Executor | None]) -> dict[str, str]:
+    """End what a job left of its runs on this node; return what is said of runs of which something cannot be killed.
 
-    Their records are written by whoever follows them: root may not write to the results folder.
+    Also of one that has its record: what its harness could not kill keeps the node from the next job. Records are
+    written by whoever follows the runs: root may not write to the results folder.
     """
-    unkillable = []
-    for intent in results.unfinished([]):
+    unkillable = {}
+    unfinished = list(results.unfinished([]))
+    others = marked_runs(results.runs) - {intent.run_id for intent in unfinished}
+    for intent in (*unfinished, *_intents(results, others)):
         if intent.scheduled and intent.scheduled.job == job:
-            try:
+            ended = False
+            with suppress(UserError):
                 ended = end_run(intent, results, executor_of(intent))
-            except UserError:
-                ended = False
             if not ended:
-                unkillable.append(intent.run_id)
+                unkillable[intent.run_id] = cannot_be_killed(results.run_folder(intent.run_id))
     return unkillable
+
+
+def _intents(results: Results, run_ids: Iterable[str]) -> Iterator[Intent]:
+    for run_id in run_ids:
+        with suppress(UserError):
+            if intent := results.intent(run_id):
+                yield intent
+
+
+def tell_in_output(results: Results, run_id: str, text: str) -> None:
+    """Add a line to what the job of a run printed, which its record then quotes, where root may do that."""
+    with suppress(OSError), open_regular(job_output(results, run_id), adding=True) as output:
+        output.write(f"\n{text}\n".encode())

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.evidence.records import Results
 
+JOBS_FOLDER = "slurm"
 REQUEST_END = "END_OF_REQUEST"
 
 
@@ -22,6 +24,11 @@ class JobOptions:
     exclude: tuple[str, ...] = ()
     exclusive: bool = True
     gpus: str | None = None
+
+
+def job_output(results: Results, name: str) -> Path:
+    """Return the file for what a job prints."""
+    return results.folder / JOBS_FOLDER / f"{name}.txt"
 
 
 def job_script(options: JobOptions, command: Sequence[str], request: str = "") -> str:

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
 from harness.rehearsal.stand_in_app import SLOW
 from tests.slurm.cluster import Cluster, cluster
-from tests.slurm.test_slurm import Campaign, check, left_of, node_of, wait
+from tests.slurm.test_slurm import Campaign, check, job, left_of, node_of, wait
 
 MATRIX = Path(sys.executable).parent / "matrix"
 
@@ -81,3 +83,52 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
         states = hooked.ask("sinfo", "--noheader", "--Node", "--partition=gpus", "--format=%t %E").split("\n")
         assert sorted(states) == ["drain Prolog error", "idle none"]
         assert left_of(place) == []
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Freeze a process: in version 1 of control groups it then does not die by KILL, as one in state D does not."""
+    group = FREEZER / f"matrix-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("a process that cannot be killed takes version 1 of control groups, and root")
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        wait(lambda: not (group / "cgroup.procs").read_text(), 30)
+        group.rmdir()
+
+
+@pytest.mark.long
+def test_a_process_that_cannot_be_killed_drains_its_node_and_is_named_by_the_record(
+    slurm: Cluster, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # Asked for only so that this is skipped where Slurm is missing.
+    assert slurm.nodes
+    lines = f"{installed(place)}\nUnkillableStepTimeout=5"
+    with cluster(tmp_path_factory.mktemp("unkillable"), 2, kill_wait=5, more=lines) as hooked:
+        (place / SLOW).write_text("100")
+        campaign = Campaign(place, 1, environment=hooked.environment)
+        campaign.start()
+        wait(campaign.running)
+        (run,) = campaign.running()
+        wait(lambda: left_of(place))
+        (victim,) = left_of(place)
+        with frozen(victim.pid):
+            hooked.ask("scancel", job(run))
+            assert campaign.finish() == 1, (place / "said.txt").read_text()
+            assert victim.is_running()
+            states = hooked.ask("sinfo", "--noheader", "--Node", "--partition=gpus", "--format=%N %t").split("\n")
+            (record,) = campaign.results.records()
+            assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
+            assert f"cannot be killed: {victim.pid} (" in record.detail
+            assert "in an uninterruptible wait (state D)" in record.detail
+        other = next(name for name in hooked.nodes if name != node_of(run))
+        assert sorted(states) == sorted([f"{node_of(run)} drain", f"{other} idle"])

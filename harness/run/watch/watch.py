@@ -27,7 +27,7 @@ from harness.evidence.work_folder import MOST_RANKS, WorkFolder
 from harness.host.cgroup import MemoryGroupWatch
 from harness.host.disk_use import DiskWatch
 from harness.host.gpu_memory import GpuWatch
-from harness.host.run_processes import end_processes_of_run, is_of_run, look_at_processes, survivors
+from harness.host.run_processes import cannot_be_killed, end_processes_of_run, is_of_run, look_at_processes, survivors
 from harness.run.watch.collect import FailureScene, collect
 from harness.run.watch.confirm import Confirmation, Hang
 from harness.run.watch.gpu_sensors import SensorWatch
@@ -241,7 +241,7 @@ class Watch:
     def sweep(self) -> None:
         """End whatever the run left behind."""
         if not end_processes_of_run(self._folder.path, GRACE_SECONDS):
-            self.stopped_by, self.stop_detail = "host", "a process of the run cannot be killed"
+            self.stopped_by, self.stop_detail = "host", cannot_be_killed(self._folder.path)
 
     def look_at_disk(self) -> None:
         """Note that a run that has ended took too much of the disk, where nothing else had stopped it."""
@@ -381,7 +381,7 @@ class Watch:
     def _stop(self, handle: Handle, by: StoppedBy, detail: str) -> None:
         gone = handle.stop(GRACE_SECONDS)
         self.stopped_by = by if gone else "host"
-        self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"
+        self.stop_detail = detail if gone else f"{detail}, and {cannot_be_killed(self._folder.path)}"
 
 
 def _whole_limit(one: RankStall) -> float:

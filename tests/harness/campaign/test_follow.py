@@ -158,6 +158,8 @@ def test_a_node_that_stays_away_is_taken_for_one_that_went_down(
     scheduler = Scripted(host, [lambda: {"r1": JobSeen("over", "n1")}], closing=closing)
     (record,) = followed(results, scheduler, matrix)
     assert (record.outcome, record.diagnosis) == ("host-fault", diagnosis)
+    # What the node's epilog told in the output of the job.
+    assert record.detail.endswith("its job said: no such interpreter") == (closing == "unkillable")
 
 
 def test_a_job_that_would_wait_for_ever_is_cancelled(results: Results, host: HostFacts, matrix: Matrix) -> None:

@@ -1,3 +1,5 @@
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -5,8 +7,10 @@ import pytest
 
 from harness.evidence.health_log import append_steps
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep, Intent, Scheduled
+from harness.evidence.run_files import HealthStep, Intent, Record, Scheduled
 from harness.host.facts import HostFacts
+from harness.host.run_processes import RUN_MARK, run_mark
+from harness.slurm import hooks
 from harness.slurm.hooks import end_job, installation, why_drain
 
 MakeStep = Callable[..., HealthStep]
@@ -42,8 +46,30 @@ def test_of_a_job_only_its_own_runs_are_ended(tmp_path: Path, make_intent: Calla
     def executor_of(intent: Intent) -> None:
         asked.append(intent.run_id)
 
-    assert end_job(results, "2", executor_of) == []
+    assert end_job(results, "2", executor_of) == {}
     assert asked == ["r2"]
+
+
+def test_what_its_harness_could_not_kill_of_a_run_with_a_record_drains_its_node(
+    tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path)
+    monkeypatch.setattr(hooks, "end_run", lambda *_: False)
+    for name, number in (("r1", "1"), ("r2", "2")):
+        record = make_record(name, "host-fault", scheduled=Scheduled(scheduler="slurm", job=number, node="n1"))
+        results.begin(record.intent)
+        results.finish(record)
+    left = [
+        subprocess.Popen(["sleep", "100"], env={**os.environ, RUN_MARK: run_mark(results.run_folder(name))})
+        for name in ("r1", "r2")
+    ]
+    try:
+        told = end_job(results, "2", lambda _: None)
+    finally:
+        for process in left:
+            process.kill()
+            process.wait()
+    assert told == {"r2": f"a process of the run cannot be killed: {left[1].pid} (sleep 100)"}
 
 
 def test_an_unhealthy_gpu_drains_its_node_where_that_cannot_be_remembered(
