@@ -1,19 +1,24 @@
-"""The files of docs/reference/slurm.md, as written but for what two hosts on one take: a real Slurm reads them."""
+"""The commands of docs/reference/slurm.md, typed as written but for what two hosts on one take, make a campaign."""
 
 import os
 import pwd
 import re
+import signal
 import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.records import Results
-from tests.slurm.cluster import Cluster, free_ports, run_cluster
+from tests.slurm.cluster import DAEMONS, Cluster, free_ports
 
 PAGE = CHECKOUT / "docs" / "reference" / "slurm.md"
 USER = pwd.getpwuid(os.getuid()).pw_name
-# Of two hosts on one, without root and munge.
+HOSTS = (("one",), ("one", "two"), ("two",), ("one",))
+# Of two hosts on one, without root and munge; each once.
 INSTEAD = {
     r"SlurmctldHost=one": "SlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort={0}",
     r"SlurmUser=slurm": f"SlurmUser={USER}\nSlurmdUser={USER}",
@@ -22,60 +27,95 @@ INSTEAD = {
     r"/var/lib/slurm/slurmctld": "{folder}/state",
     r"proctrack/cgroup": "proctrack/linuxproc",
     r"task/cgroup": "task/none\nSlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/%n.pid",
-    r"NodeName=one,two (?P<what>.*)": "NodeName=one NodeHostname=localhost NodeAddr=127.0.0.1 Port={1} \\g<what>\n"
-    "NodeName=two NodeHostname=localhost NodeAddr=127.0.0.1 Port={2} \\g<what>",
+    r"NodeName=one,two CPUs=2 (?P<what>.*)": "NodeName=one NodeHostname=localhost NodeAddr=127.0.0.1 Port={1} {cpus} "
+    "\\g<what>\nNodeName=two NodeHostname=localhost NodeAddr=127.0.0.1 Port={2} {cpus} \\g<what>",
+    r"File=/dev/dri/": "File={folder}/",
+    r"clone REPOSITORY": f"clone --quiet {CHECKOUT}",
+    r"rocm6.3-torch2.9.1-plain": "host-plain --python python --data bars.csv",
+}
+PROGRAMS = {
+    "sudo": 'exec "$@"',
+    "ssh": 'shift; exec "$@"',
+    "apt-get": "",
+    # Debian's units say nothing else: what slurmd is to be it has from its host's name.
+    "systemctl": """\
+test "$1" = restart || exit 0
+shift
+for unit in "$@"; do
+    case $unit in
+        slurmctld) setsid slurmctld -D >>{folder}/slurmctld.out 2>&1 & echo $! >>{folder}/pids ;;
+        slurmd) setsid slurmd -D -N "$NODE" >>{folder}/slurmd.out 2>&1 & echo $! >>{folder}/pids ;;
+        munge) ;;
+        *) exit 1 ;;
+    esac
+done""",
+    "make": """\
+test "$*" = setup || exit 1
+ln -s {checkout}/.venv .venv
+cp {place}/matrix.yaml {place}/bars.csv {place}/python .""",
 }
 
 
-def file_of_page(name: str) -> str:
-    found = re.search(
-        rf"^`/etc/slurm/{re.escape(name)}`:\n\n```\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert found, name
-    return found[1]
+def blocks() -> list[str]:
+    """The commands of the section, one for each place where it says on which host."""
+    section = PAGE.read_text().partition("## From nothing to two nodes")[2].partition("\n## ")[0]
+    return re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
-def test_its_files_make_a_cluster_of_two_nodes_that_runs_a_campaign(slurm: Cluster, place: Path) -> None:
-    folder = place / "slurm"
-    for name in ("state", "spool-one", "spool-two"):
-        (folder / name).mkdir(parents=True)
+def for_one_host(text: str, folder: Path) -> str:
     ports = free_ports(3)
-    conf = file_of_page("slurm.conf")
     for pattern, instead in INSTEAD.items():
-        text = instead.format(*ports, folder=folder)
-        conf, count = re.subn(pattern, text, conf)
+        cpus = f"CPUs={os.cpu_count()}"
+        text, count = re.subn(pattern, instead.format(*ports, folder=folder, cpus=cpus), text)
         assert count == 1, pattern
-    cores = os.cpu_count()
-    conf = conf.replace("CPUs=2 ", f"CPUs={cores} ")
+    return re.sub(r"/shared\b|/etc/(?=slurm|munge)", lambda found: f"{folder}{found[0]}", text)
+
+
+@pytest.fixture
+def folder(place: Path) -> Iterator[Path]:
+    """A folder with stand-ins for what takes root; what was started there is ended."""
+    made = place / "hosts"
+    for name in ("bin", "state", "spool-one", "spool-two", "etc/slurm", "etc/munge"):
+        (made / name).mkdir(parents=True)
+    (made / "etc" / "munge" / "munge.key").touch()
     for gpu in ("128", "129"):
-        (folder / f"renderD{gpu}").touch()
-    (folder / "gres.conf").write_text(file_of_page("gres.conf").replace("/dev/dri/", f"{folder}/"))
-    (folder / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
-    with run_cluster(folder, conf, ("one", "two")) as two:
-        told = two.ask("sinfo", "--noheader", "--Node", "--format=%N %G")
-        assert told.split("\n") == ["one gpu:gfx1100:2", "two gpu:gfx1100:2"]
-        words = [
-            "--matrix",
-            "matrix.yaml",
-            "--results",
-            "results",
-            "run",
-            "host-plain",
-            "--repeats",
-            "4",
-            "--on",
-            "slurm",
-        ]
-        words += ["--executor", "process", "--python", "python", "--data", "bars.csv"]
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "harness", *words],
-            cwd=place,
-            env=dict(two.environment),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-    nodes = {one.intent.scheduled.node for one in Results(place / "results").records() if one.intent.scheduled}
-    assert nodes == {"one", "two"}
+        (made / f"renderD{gpu}").touch()
+    (made / "etc" / "slurm" / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
+    for name, does in PROGRAMS.items():
+        file = made / "bin" / name
+        told = does.replace("{folder}", str(made)).replace("{checkout}", str(CHECKOUT)).replace("{place}", str(place))
+        file.write_text(f"#!/bin/sh\n{told}\n")
+        file.chmod(0o755)
+    yield made
+    pids = (made / "pids").read_text().split() if (made / "pids").exists() else []
+    for pid in map(int, pids):
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGTERM)
+
+
+def test_its_commands_make_a_cluster_of_two_nodes_and_a_campaign_on_them(slurm: Cluster, folder: Path) -> None:
+    # Asked for only so that this is skipped where Slurm is missing.
+    assert slurm.nodes
+    between = "\n#### next\n"
+    typed = for_one_host(between.join(blocks()), folder).split(between)
+    assert len(typed) == len(HOSTS)
+    path = f"{folder}/bin:{os.environ['PATH']}:{DAEMONS}"
+    told = {}
+    for number, (hosts, text) in enumerate(zip(HOSTS, typed, strict=True)):
+        for host in hosts:
+            done = subprocess.run(
+                ["sh", "-eu"],
+                input=text,
+                env={**os.environ, "PATH": path, "NODE": host, "SLURM_CONF": f"{folder}/etc/slurm/slurm.conf"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+                timeout=200,
+            )
+            assert done.returncode == 0, f"{text}\n{done.stdout}"
+            told[number] = done.stdout
+    assert {line.split()[0] for line in told[3].splitlines() if " gpus* " in line} == {"one", "two"}, told[3]
+    records = list(Results(folder / "shared" / "matrix" / "results").records())
+    assert [one.outcome for one in records] == ["completed"] * 2, told[3]
+    assert {one.intent.scheduled.node for one in records if one.intent.scheduled} == {"one", "two"}
