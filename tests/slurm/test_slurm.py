@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import psutil
+import pytest
 
 from harness.doctor.ask import ask_slurm
 from harness.evidence.index import Index
@@ -24,7 +25,7 @@ from harness.host.processes import environment_of
 from harness.host.run_processes import RUN_MARK
 from harness.rehearsal.stand_in_app import SLOW
 from harness.slurm.nodes import note_node
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import Cluster, cluster
 
 RUNS = 24
 # Of a run that is to be hit before it ends.
@@ -247,3 +248,17 @@ def test_each_host_kind_has_a_campaign_of_its_own(slurm: Cluster, place: Path) -
     said = (place / "said.txt").read_text()
     assert "n1,n2: " in said
     assert "n3,n4: " in said
+
+
+@pytest.mark.long
+def test_where_the_queue_is_full_the_rest_waits(
+    slurm: Cluster, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # Asked for only so that this is skipped where Slurm is missing.
+    assert slurm.nodes
+    with cluster(tmp_path_factory.mktemp("full"), 2, 0, most_jobs=3, job_age=5) as small:
+        campaign = Campaign(place, 6, environment=small.environment)
+        campaign.start_and_finish()
+        said = (small.folder / "slurmctld.log").read_text()
+        assert "MaxJobCount limit from slurm.conf reached" in said
+    check(campaign, {record.intent.run_id: record for record in campaign.results.records()})
