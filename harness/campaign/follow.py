@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from harness.base.errors import UserError
+from harness.base.errors import UnhealthyHostError, UserError
 from harness.base.interrupts import shielded, skippable
 from harness.campaign.bench import Bench
 from harness.campaign.dispatch import Dispatcher, JobSeen, RunRequest
@@ -69,7 +69,7 @@ class Follower:
         """Yield each followed run with its record, once it has it; more may be followed meanwhile.
 
         Raises:
-            UserError: when the scheduler refuses a job, or jobs end before their runs begin.
+            UserError: when the scheduler refuses a job, jobs end before their runs begin, or no node begins runs.
             KeyboardInterrupt: the jobs go on.
         """
         while self._followed:
@@ -221,4 +221,5 @@ class Follower:
             self.dispatcher.learn(record.intent)
         elif not self.dispatcher.avoid(record.intent.scheduled.node):
             self.dispatcher.cancel(self.phases()[0])
-            raise UserError(f"no node is left that begins runs: {record.detail}; then the same command continues")
+            why = f"no node is left that begins runs: {record.detail}"
+            raise UnhealthyHostError(f"{why}; then the same command continues")

@@ -10,7 +10,7 @@ import pytest
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.campaign import bench as bench_module
-from harness.campaign.bench import Bench, StackUnavailableError
+from harness.campaign.bench import Bench, BenchOptions, StackUnavailableError, open_bench
 from harness.campaign.display import QuietDisplay
 from harness.campaign.gpu_locks import Holder, gpu_lock_file
 from harness.campaign.plan import PlannedRun, placements
@@ -27,6 +27,7 @@ from harness.matrix.cells import Matrix, Workload
 from harness.run.spec import resolve_run
 
 if TYPE_CHECKING:
+    from harness.campaign.dispatch import Dispatcher
     from harness.host.engine import Engine
 
 
@@ -61,6 +62,16 @@ def test_a_base_that_cannot_be_had_is_noted_and_processes_are_named(
     with pytest.raises(StackUnavailableError, match="give --executor process"):
         bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], QuietDisplay())
     assert bench.lacks_base == "base image x cannot be pulled: no such host"
+
+
+def test_containers_on_nodes_without_a_source_of_images_are_refused(
+    bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "choose_engine", lambda *_: bench.engine)
+    nodes = cast("Dispatcher", SimpleNamespace(images=None, host=bench.host))
+    options = BenchOptions(bench.results, executor="docker", dispatcher=nodes)
+    with pytest.raises(UserError, match="name a registry or a folder as `images:` under hosts: in the matrix file"):
+        open_bench(options, [matrix.cells["cpu-plain"]])
 
 
 def test_the_users_data_are_checked_before_the_stack_of_a_cell_is_made(
