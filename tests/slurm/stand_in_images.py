@@ -7,7 +7,17 @@ from pathlib import Path
 
 from harness.base.contract import CONTRACT
 from harness.base.paths import CHECKOUT
-from harness.environments.images import CONTRACT_LABEL, INPUTS, PREFIX, Image, cell_labels, cell_tag, find, inputs_of
+from harness.environments.images import (
+    CONTRACT_LABEL,
+    INPUTS,
+    PREFIX,
+    Image,
+    cell_labels,
+    cell_tag,
+    find,
+    inputs_of,
+    stack_tag,
+)
 from harness.environments.own_images import remember
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
@@ -53,7 +63,8 @@ def built(engine: Engine, matrix: Matrix, folder: Path) -> Iterator[Image]:
     of_cell = {**stack, **cell_labels(cell, inputs.labels), f"{PREFIX}.kind": "cell"}
     folder.mkdir(exist_ok=True)
     (folder / STAND_IN.name).write_bytes(STAND_IN.read_bytes())
-    below = f"vpoc-stack:{cell.stack.name}-{INPUTS[-6:]}"
+    # As the product names it, or that name would be left.
+    below = stack_tag(stack)
     tags = (below, cell_tag(cell))
     try:
         remember(_build(engine, folder, DOCKERFILE, stack, below))
