@@ -128,7 +128,12 @@ def read_regular(file: Path, most: int = LARGEST_READ) -> bytes:
         OSError: as there, and when it has more than `most` bytes.
     """
     with open_regular(file) as stream:
-        content = stream.read(most + 1)
+        # As much memory is taken as is asked for, before anything is read.
+        size = min(os.fstat(stream.fileno()).st_size, most)
+        content = stream.read(size + 1)
+        if size < len(content) <= most:
+            # It grew, or lies in /proc, where all are empty by their sizes.
+            content += stream.read(most + 1 - len(content))
     if len(content) > most:
         raise OSError(errno.EFBIG, f"is larger than {most} bytes", str(file))
     return content

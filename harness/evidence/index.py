@@ -111,10 +111,10 @@ class Row:
         values |= {"first_step": exposure.first_step, "exposure_seconds": exposure.seconds}
         values |= {"interrupted_by": interruption_of(record)}
         values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
+        values |= {"injected_fault": record.injected_fault}
         # What neither has is a mistake here, and not a value that is missing.
-        for name in {field.name for field in fields(cls)} - values.keys():
-            values[name] = getattr(record if hasattr(record, name) else intent, name)
-        return cls(**values)
+        known = dict(intent) | dict(record) | values
+        return cls(**{name: known[name] for name in _names()})
 
     @property
     def can_be_evidence(self) -> bool:
@@ -124,6 +124,11 @@ class Row:
     def as_dict(self) -> dict[str, Any]:
         """Plain values by name."""
         return asdict(self)
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(field.name for field in fields(Row))
 
 
 def family_of_intent(intent: Intent) -> str:

@@ -6,11 +6,11 @@ health/<machine>.jsonl          the health log of the GPUs of a machine
 """
 
 import gzip
+import hashlib
 import io
 import json
 import os
 import re
-import shutil
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from pathlib import Path
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.storage import create, sync_folder, unfinished
-from harness.registry.share.shared_files import SHARED
+from harness.registry.share.shared_files import SHARED, hash_of_hashes
 
 ENDING = ".tar.gz"
 MARK, MARK_CONTENT = "matrix-records.json", json.dumps({"schema": 2}).encode() + b"\n"
@@ -52,8 +52,9 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
             # Without a name and a time, so that equal records give equal bytes.
             with (
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=LEVEL) as packed,
-                # In large pieces: most members are small.
-                tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT, bufsize=LARGEST_READ) as archive,
+                # In large pieces: most members are small. The buffer of a stream of tarfile is copied for each of them.
+                io.BufferedWriter(packed, LARGEST_READ) as pieces,
+                tarfile.open(fileobj=pieces, mode="w", format=tarfile.USTAR_FORMAT) as archive,
             ):
                 for name, content in ((MARK, MARK_CONTENT), *members):
                     member = tarfile.TarInfo(name)
@@ -69,8 +70,8 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
         temporary.unlink(missing_ok=True)
 
 
-def unpack(file: Path, place: Path) -> None:
-    """Unpack an archive into an empty folder; each member is checked first.
+def unpack(file: Path, place: Path) -> dict[str, str]:
+    """Unpack an archive into an empty folder, each member checked first; return the content hash of each run's folder.
 
     Raises:
         UserError: when it is damaged, larger than records are, or holds anything but plain files of records.
@@ -78,6 +79,7 @@ def unpack(file: Path, place: Path) -> None:
     with _readable(file) as archive:
         seen: set[str] = set()
         made: set[Path] = set()
+        hashes: dict[str, dict[str, str]] = {}
         for member in archive:
             plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
             if not plain or not MEMBER.fullmatch(member.name):
@@ -95,21 +97,30 @@ def unpack(file: Path, place: Path) -> None:
             if target.parent not in made:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 made.add(target.parent)
-            _copy(archive, member, target)
+            sha256 = _copy(archive, member, target)
+            kind, _, inner = member.name.partition("/")
+            if kind == RUNS:
+                run, _, name = inner.partition("/")
+                hashes.setdefault(run, {})[name] = sha256
         if not seen:
             raise UserError(f"{file}: is empty; `matrix export` makes such a file")
     _check_mark(file, place / MARK)
+    return {run: hash_of_hashes(of_run) for run, of_run in hashes.items()}
 
 
-def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> None:
-    """Copy the content of a plain file into a new one, without the owner, mode and times in the archive.
+def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> str:
+    """Copy a plain file into a new one, without the owner, mode and times in the archive; return its SHA-256.
 
     Not by `TarFile.extract`: before Python 3.11.4 it knows no `filter`, without which it trusts what it reads.
     """
     content = archive.extractfile(member)
     assert content is not None
-    with content, file.open("xb") as target:
-        shutil.copyfileobj(content, target, LARGEST_READ)
+    digest = hashlib.sha256()
+    with content, create(file) as target:
+        while piece := content.read(min(member.size, LARGEST_READ)):
+            digest.update(piece)
+            target.write(piece)
+    return digest.hexdigest()
 
 
 @contextmanager

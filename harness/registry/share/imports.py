@@ -4,9 +4,10 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -19,7 +20,6 @@ from harness.base.storage import (
     make_folder_durably,
     read_regular,
     sync_folder,
-    tree_hash,
     unfinished,
     write_durably,
 )
@@ -41,6 +41,8 @@ LATEST = 1e11
 SET_CLOCK_SECONDS, CLOCKS_APART_SECONDS = 300.0, 86_400.0
 # Names of some megabytes are shown for a minute.
 LONGEST_TEXT = 4096
+COLUMNS = [column.name for column in fields(Row)]
+SELECT = f"SELECT {', '.join('?' * len(COLUMNS))}"
 LONGEST_RUN_SECONDS = 366 * 86_400.0
 
 
@@ -75,7 +77,7 @@ class _Run:
 
 
 def import_records(
-    results: Results, file: Path, host: HostFacts, show: Callable[[Sequence[Path]], Iterable[Path]] = iter
+    results: Results, file: Path, host: HostFacts, show: Callable[[Sequence[str]], Iterable[str]] = iter
 ) -> Imported:
     """Import an archive: each run completely or not at all. Repeating it, also after a crash, adds what is missing.
 
@@ -89,21 +91,27 @@ def import_records(
         place = unfinished(results.folder / "import")
         try:
             place.mkdir()
-            unpack(file, place)
-            return _take_in(results, file, place, host, show)
+            contents = unpack(file, place)
+            return _take_in(results, file, place, contents, host, show)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
 
 def _take_in(
-    results: Results, file: Path, place: Path, host: HostFacts, show: Callable[[Sequence[Path]], Iterable[Path]]
+    results: Results,
+    file: Path,
+    place: Path,
+    contents: Mapping[str, str],
+    host: HostFacts,
+    show: Callable[[Sequence[str]], Iterable[str]],
 ) -> Imported:
     rows = Index(results).rows()
     made_here = [row for row in rows if not row.imported]
     machines = {host.machine, *(row.machine for row in made_here)}
     # An index in memory, to see that it can hold what runs say.
     with closing(sqlite3.connect(":memory:")) as database:
-        runs = [_checked(folder, file, machines, database) for folder in show(_folders(place / RUNS))]
+        checked = partial(_checked, file=file, machines=machines, database=database)
+        runs = [checked(place / RUNS / name, contents[name]) for name in show(sorted(contents))]
     steps = list(_steps(place / HEALTH, file, machines))
     own = {shared_id(row.machine, row.run_id) for row in made_here}
     here = {run.id: _content_here(results, run.id) for run in runs if results.run_folder(run.id).exists()}
@@ -114,7 +122,7 @@ def _take_in(
     for run in new:
         origin = Origin(archive_sha256=sha256, content_sha256=run.content, imported=time.time())
         mark = RunFolder(run.folder).imported
-        mark.write_text(origin.model_dump_json(indent=2, by_alias=True) + "\n", encoding="utf-8")
+        mark.write_bytes(origin.model_dump_json(indent=2, by_alias=True).encode() + b"\n")
     # All files of all runs are on the disk before any run gets its name in the results folder.
     os.sync()
     for run in new:
@@ -130,7 +138,9 @@ def _folders(place: Path) -> list[Path]:
     return sorted(place.iterdir()) if place.is_dir() else []
 
 
-def _checked(folder: Path, file: Path, machines: Collection[str], database: sqlite3.Connection) -> _Run:
+def _checked(
+    folder: Path, content_hash: str, file: Path, machines: Collection[str], database: sqlite3.Connection
+) -> _Run:
     """Return an unpacked run whose content matches its name, and that claims to be of none of this folder's `machines`.
 
     Raises:
@@ -145,7 +155,7 @@ def _checked(folder: Path, file: Path, machines: Collection[str], database: sqli
     except (OSError, ValidationError) as error:
         raise UserError(f"{file}: {folder.name}: is no run: {str(error).splitlines()[0]}; nothing was taken") from None
     wrong = None
-    if tree_hash(folder, ["**/*"]) != folder.name:
+    if content_hash != folder.name:
         wrong = "its content does not match the hash in its name"
     elif record.intent != intent:
         wrong = "its record belongs to another intent"
@@ -174,8 +184,8 @@ def _storable(record: Record, database: sqlite3.Connection) -> bool:
         if record.intent.container:
             # As the report shows it.
             container_from_record(record.intent.container).command_line({}, ())
-        values = [getattr(row, one.name) for one in fields(Row)]
-        database.execute(f"SELECT {', '.join('?' * len(values))}", values)
+        values = [getattr(row, name) for name in COLUMNS]
+        database.execute(SELECT, values)
     except (OverflowError, TypeError, ValueError, AttributeError, sqlite3.Error):
         return False
     names = (record.intent.host.machine, record.intent.host.boot_id)
@@ -187,7 +197,7 @@ def _storable(record: Record, database: sqlite3.Connection) -> bool:
 def _texts(record: Record) -> Iterator[str]:
     """Yield what names a run in tables and in the report."""
     for part in (record.intent, record.intent.host, record):
-        yield from (value for name in type(part).model_fields if isinstance(value := getattr(part, name), str))
+        yield from (value for _, value in part if isinstance(value, str))
 
 
 def _has_possible_times(record: Record) -> bool:

@@ -75,7 +75,12 @@ def imported_files(folder: RunFolder) -> dict[str, bytes]:
 
 def content_hash(files: Mapping[str, bytes]) -> str:
     """Return the SHA-256 over names and contents, in the order of names."""
-    return json_hash([[name, hashlib.sha256(files[name]).hexdigest()] for name in sorted(files)])
+    return hash_of_hashes({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+
+
+def hash_of_hashes(hashes: Mapping[str, str]) -> str:
+    """Return the content hash of files whose own SHA-256 are known, by name."""
+    return json_hash(sorted(hashes.items()))
 
 
 def _evidence(folder: RunFolder) -> list[str]:
@@ -96,7 +101,7 @@ def _read(folder: RunFolder, name: str) -> bytes | None:
     """Return the content of a file, without the middle if it is too large; None if it cannot be read."""
     with suppress(FileNotFoundError, NotAFileError), UntrustedTree(folder.path).open(name, ANY_SIZE) as file:
         if file.size <= LARGEST_BYTES:
-            return file.read(0, LARGEST_BYTES)
+            return file.read(0, file.size)
         half = LARGEST_BYTES // 2
         head = file.read(0, half).rpartition(b"\n")[0]
         tail = file.read(file.size - half, half).partition(b"\n")[2]

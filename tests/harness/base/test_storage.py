@@ -150,6 +150,12 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_regular(file, 3)
 
 
+def test_a_file_that_says_a_smaller_size_is_read_whole() -> None:
+    said = Path("/proc/self/environ")
+    assert said.stat().st_size == 0
+    assert read_regular(said) == said.read_bytes() != b""
+
+
 @pytest.fixture
 def strict_umask() -> Iterator[None]:
     before = os.umask(0o077)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.storage import tree_hash
 from harness.registry.share import archive
 from harness.registry.share.archive import MARK, MARK_CONTENT, unpack, write_archive
 
@@ -40,9 +41,10 @@ def place(tmp_path: Path) -> Path:
 def test_what_is_packed_is_unpacked(tmp_path: Path, place: Path) -> None:
     members = [(f"{RUN}/log.txt", b"text"), (f"{RUN}/failure/gpus.json", b"{}"), (f"health/{'b' * 16}.jsonl", b"")]
     write_archive(tmp_path / "a.tar.gz", members)
-    unpack(tmp_path / "a.tar.gz", place)
+    hashes = unpack(tmp_path / "a.tar.gz", place)
     found = {file.relative_to(place).as_posix(): file.read_bytes() for file in place.rglob("*") if file.is_file()}
     assert found == {MARK: MARK_CONTENT, **dict(members)}
+    assert hashes == {Path(RUN).name: tree_hash(place / RUN, ["**/*"])}
 
 
 def test_the_same_members_are_the_same_bytes(tmp_path: Path) -> None:
