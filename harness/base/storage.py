@@ -157,10 +157,29 @@ def _share(descriptor: int, folder: Path, further: int = 0) -> None:
 
     Such a folder hands its group on (setgid), and the group may write to it.
     """
-    wanted = stat.S_ISGID | stat.S_IWGRP
     status = os.fstat(descriptor)
-    if folder.stat().st_mode & wanted == wanted and status.st_uid == os.geteuid():
+    if _is_shared(folder) and status.st_uid == os.geteuid():
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) | stat.S_IRGRP | stat.S_IWGRP | further)
+
+
+def _is_shared(folder: Path) -> bool:
+    wanted = stat.S_ISGID | stat.S_IWGRP
+    return folder.stat().st_mode & wanted == wanted
+
+
+@contextlib.contextmanager
+def making_many(folder: Path) -> Iterator[None]:
+    """Have all that this process makes below a folder that a group shares be the group's, too, without a look at each.
+
+    Raises:
+        OSError: when the folder is not there.
+    """
+    before = os.umask(0o077)
+    os.umask(before & ~stat.S_IRWXG if _is_shared(folder) else before)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def sync_folder(folder: Path) -> None:

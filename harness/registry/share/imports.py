@@ -18,6 +18,7 @@ from harness.base.storage import (
     file_hash,
     locked,
     make_folder_durably,
+    making_many,
     read_regular,
     sync_folder,
     unfinished,
@@ -87,7 +88,7 @@ def import_records(
     if not file.is_file():
         raise NoSuchFileError(f"{file}: no such file")
     make_folder_durably(results.runs)
-    with locked(results.folder / LOCK):
+    with locked(results.folder / LOCK), making_many(results.folder):
         place = unfinished(results.folder / "import")
         try:
             place.mkdir()

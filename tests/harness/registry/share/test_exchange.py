@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import math
+import os
 import shutil
 import tarfile
 import tempfile
@@ -85,6 +86,30 @@ def test_the_mark_names_the_content(
     mark = json.loads((folder / RunFolder.IMPORTED).read_text(encoding="utf-8"))
     (folder / RunFolder.IMPORTED).unlink()
     assert tree_hash(folder, ["**/*"]) == mark["content_sha256"]
+
+
+@pytest.mark.parametrize(("mode", "shared"), [(0o2770, 0o060), (0o770, 0)])
+def test_what_is_imported_into_a_folder_that_a_group_shares_is_for_all_of_it(
+    here: Results,
+    there: Results,
+    host: HostFacts,
+    other_host: HostFacts,
+    keep_run: KeepRun,
+    tmp_path: Path,
+    mode: int,
+    shared: int,
+) -> None:
+    keep_run(here, "r1")
+    export_records(here, tmp_path / "a.tar.gz", host)
+    there.folder.mkdir()
+    there.folder.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        (run_id,) = import_records(there, tmp_path / "a.tar.gz", other_host).runs
+    finally:
+        os.umask(before)
+    made = [there.runs, there.run_folder(run_id), *there.run_folder(run_id).rglob("*")]
+    assert {one.stat().st_mode & 0o060 for one in made} == {shared}
 
 
 def test_a_second_import_and_one_back_home_add_nothing(
