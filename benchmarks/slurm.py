@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
+from benchmarks.slurm_faults import faults
 from harness.base.paths import CHECKOUT
 from harness.evidence.verdicts.counting import counts_of
 from harness.search.goal import Goal
@@ -34,7 +35,7 @@ from tests.slurm.conftest import MATRIX
 from tests.slurm.test_slurm import Campaign, left_of
 
 FIGURES = CHECKOUT / "docs" / "evidence" / "slurm-figures.md"
-PARTS = ("kills", "cost", "queue", "simulation")
+PARTS = ("faults", "kills", "cost", "queue", "simulation")
 LONGEST_SECONDS = 1800.0
 COST_RUNS, QUEUED = 8, 2000
 RUNS, MOST_AGAIN = 24, 50
@@ -50,9 +51,11 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=PARTS, help=f"of {', '.join(PARTS)}")
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=LONGEST_SECONDS, help="after which no further kill is begun")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments and victims of kills")
     asked = parser.parse_args()
     parts: Mapping[str, Callable[[], list[str]]] = {
-        "kills": lambda: kills(asked.kills, asked.seconds),
+        "faults": faults,
+        "kills": lambda: kills(asked.kills, asked.seconds, asked.seed),
         "cost": cost,
         "queue": queue,
         "simulation": simulation,
@@ -114,9 +117,9 @@ class Killer:
         self.done[victim] += 1
 
 
-def kills(count: int, seconds: float) -> list[str]:
+def kills(count: int, seconds: float, seed: int) -> list[str]:
     """Campaign after campaign of short runs, through so many kills."""
-    chance, until = random.Random(0), time.monotonic() + seconds
+    chance, until = random.Random(seed), time.monotonic() + seconds
     done: Counter[str] = Counter()
     planned = counted = twice = left = campaigns = again = 0
     while done.total() < count and time.monotonic() < until:

@@ -35,12 +35,13 @@ def _remove_below(folder: int, levels: int) -> None:
                 elif stat.S_ISREG(mode) and mode & SET_ID:
                     if found.st_nlink > 1:
                         raise OSError("it has another name, perhaps elsewhere")
-                    _change(folder, entry.name, stat.S_IMODE(mode) & ~SET_ID)
+                    change_mode(folder, entry.name, stat.S_IMODE(mode) & ~SET_ID)
     finally:
         os.close(folder)
 
 
-def _change(folder: int, name: str, mode: int) -> None:
+def change_mode(folder: int, name: str, mode: int) -> None:
+    """Change the mode of a file or folder in an open folder; raises OSError."""
     named = os.open(name, NAME_ONLY, dir_fd=folder)
     try:
         # Of a descriptor that names a file only: a link that took its place is not followed.

@@ -153,16 +153,14 @@ def make_folder_durably(folder: Path) -> None:
 
 
 def _share(descriptor: int, folder: Path, further: int = 0) -> None:
-    """Let the group read and write what this user made in a folder that a group shares, whatever the umask.
-
-    Such a folder hands its group on (setgid), and the group may write to it.
-    """
+    """Let the group read and write what this user made in a folder that a group shares, whatever the umask."""
     status = os.fstat(descriptor)
-    if _is_shared(folder) and status.st_uid == os.geteuid():
+    if is_shared(folder) and status.st_uid == os.geteuid():
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) | stat.S_IRGRP | stat.S_IWGRP | further)
 
 
-def _is_shared(folder: Path) -> bool:
+def is_shared(folder: Path) -> bool:
+    """Return whether a group shares a folder: it hands its group on (setgid), and the group may write to it."""
     wanted = stat.S_ISGID | stat.S_IWGRP
     return folder.stat().st_mode & wanted == wanted
 
@@ -175,7 +173,7 @@ def making_many(folder: Path) -> Iterator[None]:
         OSError: when the folder is not there.
     """
     before = os.umask(0o077)
-    os.umask(before & ~stat.S_IRWXG if _is_shared(folder) else before)
+    os.umask(before & ~stat.S_IRWXG if is_shared(folder) else before)
     try:
         yield
     finally:

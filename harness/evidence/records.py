@@ -14,8 +14,9 @@ from secrets import token_hex
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
+from harness.base.group_sharing import share_below
 from harness.base.set_id import remove_set_id
-from harness.base.storage import make_folder_durably, open_regular, sync_folder, unfinished
+from harness.base.storage import is_shared, make_folder_durably, open_regular, sync_folder, unfinished
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.processes import ProcessId
@@ -116,6 +117,8 @@ class Results:
         """Let users see the folder of a run that is over who may see that of all runs, once nothing in it can harm."""
         with contextlib.suppress(OSError):
             remove_set_id(Path(folder.work.path))
+            if is_shared(self.runs):
+                share_below(folder.path)
             folder.path.chmod(stat.S_IMODE(self.runs.stat().st_mode))
 
     def record(self, run_id: str) -> Record | None:

@@ -108,6 +108,15 @@ class Cluster:
         daemon.send_signal(number)
         daemon.wait(START_SECONDS)
 
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to a daemon that it lives through."""
+        self._daemons[name].send_signal(number)
+
+    @property
+    def conf(self) -> str:
+        """The place of slurm.conf."""
+        return self.environment["SLURM_CONF"]
+
     def wait_until_up(self) -> None:
         """Wait until every node is idle."""
         until = time.monotonic() + START_SECONDS

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -27,10 +28,13 @@ from harness.rehearsal.stand_in_app import SLOW
 from harness.slurm.nodes import note_node
 from tests.slurm.cluster import Cluster, cluster
 
-RUNS = 24
+RUNS = 30
 # Of a run that is to be hit before it ends.
 FRESH_SECONDS = 1.0
 PATIENCE_SECONDS = 200.0
+SILENT_SECONDS = 7.0
+# Until Slurm takes a node that does not answer for one that is down, and a bit.
+NODE_DOWN_SECONDS = 15.0
 
 
 @dataclass
@@ -73,9 +77,9 @@ class Campaign:
         self.process.kill()
         self.process.wait()
 
-    def finish(self) -> int:
+    def finish(self, seconds: float = PATIENCE_SECONDS) -> int:
         assert self.process
-        return self.process.wait(PATIENCE_SECONDS)
+        return self.process.wait(seconds)
 
     def running(self) -> list[Intent]:
         return [intent for intent in self.results.unfinished([]) if intent.scheduled]
@@ -123,7 +127,7 @@ class Faults:
         found: list[Intent] = []
 
         def there() -> bool:
-            fresh = (one for one in self.campaign.running() if time.time() - one.started < FRESH_SECONDS)
+            fresh = (one for one in self.campaign.running() if abs(time.time() - one.started) < FRESH_SECONDS)
             found[:] = [one for one in fresh if one.run_id not in self.hit]
             return bool(found)
 
@@ -159,10 +163,46 @@ class Faults:
     def host_down(self) -> None:
         """The run began in a boot that is over."""
         victim = self.next("host-fault")
-        down = victim.model_copy(update={"host": victim.host.model_copy(update={"boot_id": "the one before"})})
         os.kill(victim.owner_pid, signal.SIGKILL)
+        self.begun_in_another_boot(victim)
+
+    def begun_in_another_boot(self, victim: Intent) -> None:
+        down = victim.model_copy(update={"host": victim.host.model_copy(update={"boot_id": "the one before"})})
         file = self.campaign.results.run_folder(victim.run_id) / "intent.json"
         file.write_text(down.model_dump_json(by_alias=True))
+
+    def silence_controller(self, seconds: float = SILENT_SECONDS) -> None:
+        """It keeps its connections, and answers nothing."""
+        self.slurm.signal("slurmctld", signal.SIGSTOP)
+        time.sleep(seconds)
+        self.slurm.signal("slurmctld", signal.SIGCONT)
+
+    def node_dies(self) -> None:
+        self.node_dies_under(self.next("host-fault"))
+
+    def node_dies_under(self, victim: Intent) -> None:
+        """It is down for as long as Slurm needs to see that, and comes back in another boot."""
+        # First: the other nodes are the same machine, and would find that its harness is gone.
+        self.begun_in_another_boot(victim)
+        self.slurm.kill(node_of(victim))
+        self.end(victim)
+        time.sleep(NODE_DOWN_SECONDS)
+        self.slurm.start(node_of(victim))
+
+    def end(self, victim: Intent) -> None:
+        """Everything of a job ends at once: its step, the harness and the run."""
+        with_conf = f"SLURM_CONF={self.slurm.conf}".encode()
+        for one in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                step = one.name() == "slurmstepd" and f"[{job(victim)}." in " ".join(one.cmdline())
+                if step and with_conf in Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0"):
+                    one.kill()
+        with suppress(ProcessLookupError):
+            os.kill(victim.owner_pid, signal.SIGKILL)
+        for one in left_of(self.campaign.place):
+            with suppress(psutil.Error, OSError):
+                if victim.run_id in environment_of(one.pid).get(RUN_MARK, ""):
+                    one.kill()
 
 
 def test_every_run_counts_once_whatever_happens_to_jobs(slurm: Cluster, place: Path) -> None:
@@ -180,6 +220,8 @@ def test_every_run_counts_once_whatever_happens_to_jobs(slurm: Cluster, place: P
         faults.preempt,
         faults.kill_submitter,
         faults.kill_controller,
+        faults.silence_controller,
+        faults.node_dies,
         faults.host_down,
     ):
         happens()

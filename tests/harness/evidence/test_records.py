@@ -1,6 +1,7 @@
 import fcntl
 import json
 import math
+import os
 import signal
 import sqlite3
 import stat
@@ -36,6 +37,30 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path, make_record: Make
     keep(results, record)
     assert results.record("r1") == record
     assert list(results.records()) == [record]
+
+
+@pytest.mark.parametrize(("mode", "shared"), [(0o2770, 0o060), (0o770, 0)])
+def test_a_group_that_shares_the_folder_reads_what_a_run_left_whatever_the_umask(
+    tmp_path: Path, make_record: MakeRecord, mode: int, shared: int
+) -> None:
+    place, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    place.mkdir()
+    place.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        results, record = Results(place), make_record()
+        elsewhere.write_text("of nobody else")
+        work = results.begin(record.intent) / "work"
+        (work / "progress-0.jsonl").write_text("")
+        (work / "link").symlink_to(elsewhere)
+        (work / "other-name").hardlink_to(elsewhere)
+        results.finish(record)
+    finally:
+        os.umask(before)
+    run = results.folder_of("r1")
+    made = (run.path, run.intent, run.record, work, work / "progress-0.jsonl")
+    assert {one.stat().st_mode & 0o060 for one in made} == {shared}
+    assert elsewhere.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_attempt_is_never_overwritten(tmp_path: Path, make_record: MakeRecord) -> None:
