@@ -43,7 +43,7 @@ echo export FAKETIME=+{seconds}s FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1
 
 @dataclass
 class MoreFaults(Faults):
-    """What else happens to jobs, nodes, the queue and the folder."""
+    """Further faults: of nodes, of slurmctld, of the folder and of who types the command."""
 
     full: Path | None = None
 
