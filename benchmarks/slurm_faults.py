@@ -157,7 +157,7 @@ def _figures(
         f"{STALE_SECONDS} s late. In turn: {', '.join(happened)}.",
         "",
         "| runs planned | counted once | lost | counted twice | run again | in the report | processes left | jobs left "
-        "| files others cannot read | outcomes other than meant |",
+        "| files others cannot read | ended before the fault reached them |",
         "|---|---|---|---|---|---|---|---|---|---|",
         f"| {RUNS} | {sum(count == 1 for count in counted.values())} | {RUNS - len(counted)} | "
         f"{sum(count - 1 for count in counted.values())} | {outcomes['interrupted']} | {reported} | "
