@@ -154,10 +154,11 @@ def _figures(
     return [
         f"{RUNS} runs over {NODES} nodes, {seconds:.0f} s, {ahead}, at most {QUEUED_AT_MOST} jobs in the queue, on a "
         f"folder {full}, which answers late (2 ms, one in 200 half a second) and shows the submitter what is new "
-        f"{STALE_SECONDS} s late. In turn: {', '.join(happened)}.",
+        f"{STALE_SECONDS} s late. In turn: {', '.join(happened)}. "
+        "A run that ends before it is hit has another outcome than meant.",
         "",
         "| runs planned | counted once | lost | counted twice | run again | in the report | processes left | jobs left "
-        "| files others cannot read | ended before the fault reached them |",
+        "| files others cannot read | outcomes other than meant |",
         "|---|---|---|---|---|---|---|---|---|---|",
         f"| {RUNS} | {sum(count == 1 for count in counted.values())} | {RUNS - len(counted)} | "
         f"{sum(count - 1 for count in counted.values())} | {outcomes['interrupted']} | {reported} | "
