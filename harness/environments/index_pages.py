@@ -6,18 +6,21 @@ import re
 import ssl
 import time
 from collections.abc import Iterator
+from functools import partial
 from html import unescape
 from http.client import HTTPException
 from pathlib import Path
-from urllib.error import URLError
+from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urljoin, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
 from harness.base.certificates import trusted_file
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.text import one_line
+from harness.base.time_limits import Look
 from harness.base.urls import without_credentials
 from harness.matrix.cells import Stack
 
@@ -27,6 +30,8 @@ LEAST_SPEED = 1000
 WEB = ("http", "https")
 BLOCK = 1 << 20
 LARGEST_PAGE = 50_000_000
+# Of torch with ROCm in it the largest has some 6 GB.
+LARGEST_FILE = 32 << 30
 # The address of an anchor, in the time that the page is long: `HTMLParser` may take the square of it.
 _LINK = re.compile(r"""<a\s(?:[^<>"']|"[^"<]*"|'[^'<]*')*?\bhref\s*=\s*(?:"([^"<]*)"|'([^'<]*)')""", re.IGNORECASE)
 
@@ -58,14 +63,29 @@ def download(url: str, file: Path) -> str:
     """Write what is at a URL into a file; return its SHA-256.
 
     Raises:
-        UserError: when nothing answers.
+        UserError: when nothing answers, or it cannot be written.
     """
-    digest = hashlib.sha256()
-    with file.open("wb") as stream:
-        for block in _blocks(url):
-            stream.write(block)
-            digest.update(block)
+    digest, size = hashlib.sha256(), 0
+    try:
+        with file.open("wb") as stream:
+            for block in _blocks(url):
+                stream.write(block)
+                digest.update(block)
+                size += len(block)
+                if size > LARGEST_FILE:
+                    raise UserError(f"{without_credentials(url)}: no wheel has more than {LARGEST_FILE >> 30} GiB")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free some space") from None
     return digest.hexdigest()
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Follows redirects without what comes with them, which the library reads to its end."""
+
+    def redirect_request(self, req: Any, fp: Any, *others: Any) -> Any:
+        """Return the request of the address that was sent to."""
+        fp.close()
+        return super().redirect_request(req, fp, *others)
 
 
 def _blocks(url: str) -> Iterator[bytes]:
@@ -73,7 +93,9 @@ def _blocks(url: str) -> Iterator[bytes]:
     context = ssl.create_default_context(cafile=str(bundle) if bundle else None)
     try:
         # Only https, http and file: the matrix takes no other.
-        with urlopen(Request(url), timeout=SECONDS, context=context) as answer:  # noqa: S310
+        opener = build_opener(HTTPSHandler(context=context), _Redirects)
+        # In a thread, which is left behind: whoever sends a byte in time may go on with the head of an answer for ever.
+        with Look(partial(opener.open, url, timeout=SECONDS)).result(SECONDS) as answer:
             size, began = 0, time.monotonic()
             while block := answer.read1(BLOCK):
                 size += len(block)
@@ -84,9 +106,11 @@ def _blocks(url: str) -> Iterator[bytes]:
             if size < int(answer.headers["Content-Length"] or 0):
                 raise OSError(f"it broke off after {size} bytes")
     except (URLError, OSError, HTTPException, ValueError) as error:
-        raise NoAnswerError(
-            f"{without_credentials(url)} cannot be read: {one_line(str(getattr(error, 'reason', error)))}"
-        ) from None
+        if isinstance(error, HTTPError):
+            # It holds the connection.
+            error.close()
+        why = str(getattr(error, "reason", error)) or f"it takes more than {SECONDS} s to begin with an answer"
+        raise NoAnswerError(f"{without_credentials(url)} cannot be read: {one_line(why)}") from None
 
 
 def _is_of(file: str, name: str, version: str) -> bool:

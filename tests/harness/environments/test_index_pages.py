@@ -1,7 +1,10 @@
 """Pages of an index that is broken, or hostile."""
 
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
@@ -71,6 +74,51 @@ def test_an_answer_in_drops_is_given_up(serve: Serve, tmp_path: Path, monkeypatc
     monkeypatch.setattr(index_pages, "time", SimpleNamespace(monotonic=count(0, 90).__next__))
     with pytest.raises(UserError, match="slower than 1000 bytes a second"):
         download(str(serve(page(b"abc")).mirror), tmp_path / "file")
+
+
+def test_the_head_of_an_answer_in_drops_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(index_pages, "SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+        drip = threading.Thread(target=_drip, args=(server, ended))
+        drip.start()
+        try:
+            with pytest.raises(UserError, match=r"it takes more than 0\.2 s to begin with an answer"):
+                download(f"http://127.0.0.1:{server.getsockname()[1]}/file", tmp_path / "file")
+        finally:
+            ended.set()
+            drip.join()
+
+
+def _drip(server: socket.socket, ended: threading.Event) -> None:
+    peer, _ = server.accept()
+    with peer, suppress(OSError):
+        peer.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while not ended.wait(0.05):
+            peer.sendall(b"y")
+        # Who still reads gets an error, and no answer that nobody closes.
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_what_comes_with_a_redirect_is_not_read(serve: Serve, tmp_path: Path) -> None:
+    """Of content without an end all memory would be filled."""
+    stack = serve(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 9\r\n\r\nabc")
+    with pytest.raises(UserError, match="is not allowed"):
+        download(str(stack.mirror), tmp_path / "file")
+    stack = serve(b"HTTP/1.1 302 Found\r\nLocation: /next\r\nContent-Length: 9\r\n\r\nabc")
+    with pytest.raises(UserError, match="infinite loop"):
+        download(str(stack.mirror), tmp_path / "file")
+
+
+def test_a_file_without_an_end_and_a_full_disk_are_told_in_a_line(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(serve(page(b"abc" * 1000)).mirror)
+    with pytest.raises(UserError, match=r"/dev/full: cannot be written: No space left on device"):
+        download(url, Path("/dev/full"))
+    monkeypatch.setattr(index_pages, "LARGEST_FILE", 2000)
+    with pytest.raises(UserError, match="no wheel has more than"):
+        download(url, tmp_path / "file")
 
 
 def test_links_are_found_and_those_that_lead_nowhere_are_passed_over(serve: Serve, tmp_path: Path) -> None:
