@@ -1,13 +1,14 @@
 """Cells as processes in virtual environments."""
 
 import contextlib
+import os
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
 from harness.base.failpoints import reached
 from harness.base.json_bounds import load_json
-from harness.base.storage import held_locks, write_json
+from harness.base.storage import held_locks, open_regular, write_json
 from harness.environments.executors.bounded_log import BoundedLog, Trimming
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.host.processes import ProcessId
@@ -15,6 +16,7 @@ from harness.host.run_processes import RUN_MARK, end_processes_of_run, processes
 from harness.host.unmarked import reap_orphans, track, track_process
 
 GRACE_SECONDS = 1.0
+LARGEST_NOTE = 4096
 # What a shell cannot tell: the status of a process that is not our child.
 UNKNOWN_EXIT = Exit(255)
 
@@ -128,10 +130,13 @@ class ProcessExecutor:
         if job.note is None:
             return None
         try:
-            identity = ProcessId(**load_json(job.note.read_bytes()))
+            with open_regular(job.note) as stream:
+                # A results folder may be shared: what another user names is not for this one to end.
+                mine = os.fstat(stream.fileno()).st_uid == os.geteuid()
+                identity = ProcessId(**load_json(stream.read(LARGEST_NOTE)))
         except (OSError, ValueError, TypeError):
             return None
-        if not identity.alive():
+        if not mine or not identity.alive():
             return None
         track_process(run_mark(job.folder), identity.pid)
         return FoundHandle(identity, job.folder)

@@ -1,9 +1,12 @@
 """Real processes: started, watched, stopped, found again, with nothing left behind."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import psutil
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.storage import write_json
+from harness.base.time_limits import Look
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.host.processes import ProcessId
@@ -133,6 +138,29 @@ def test_a_run_is_found_again_by_another_harness(tmp_path: Path, run_id: str, ex
     assert found.poll() is not None
     assert ProcessExecutor().find(lost) is None
     assert executor.find(job(tmp_path, "no such run", "")) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_what_another_user_names_in_a_shared_results_folder_is_not_ended(tmp_path: Path, run_id: str) -> None:
+    bystander = subprocess.Popen(["sleep", "60"])
+    try:
+        forged = job(tmp_path, run_id, "")
+        assert forged.note
+        write_json(forged.note, asdict(ProcessId.of(bystander.pid)))
+        os.chown(forged.note, 65534, 65534)
+        assert ProcessExecutor().find(forged) is None
+        assert end_processes_of_run(tmp_path / run_id, grace=0.1)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_pipe_in_the_place_of_what_names_a_process_is_not_waited_for(tmp_path: Path, run_id: str) -> None:
+    forged = job(tmp_path, run_id, "")
+    assert forged.note
+    os.mkfifo(forged.note)
+    assert Look(partial(ProcessExecutor().find, forged)).result(5) is None
 
 
 def test_the_same_run_id_in_another_folder_is_another_run(tmp_path: Path) -> None:
