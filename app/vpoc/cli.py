@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from vpoc import __version__
-from vpoc.errors import Interrupted, UserError
+from vpoc.errors import Interrupted, UserError, shown
 from vpoc.kernel import profile_kernel
 
 COMMANDS = {
@@ -102,7 +102,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = cli.main(args=arguments, prog_name="vpoc", standalone_mode=False)
     except UserError as error:
-        click.echo(f"vpoc: {error}", err=True)
+        click.echo(f"vpoc: {shown(error)}", err=True)
         return error.exit_code
     except Interrupted as interruption:
         click.echo(f"vpoc: interrupted by {interruption}", err=True)

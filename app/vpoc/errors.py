@@ -16,6 +16,19 @@ class UserError(Exception):
         self.exit_code = exit_code
 
 
+LONGEST_SHOWN = 2000
+"""Characters of a line: what it quotes from a file may have gigabytes."""
+
+
+def shown(message: object) -> str:
+    """A line as text that no terminal takes for commands, whatever it quotes; the middle of a long one is left out."""
+    text = str(message)
+    if len(text) > LONGEST_SHOWN:
+        end = LONGEST_SHOWN // 4
+        text = f"{text[: LONGEST_SHOWN - end]} ... {text[-end:]}"
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 class Interrupted(BaseException):
     """A signal asked this process to end. `signum` is its number; the exit status is 128 + signum."""
 

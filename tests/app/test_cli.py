@@ -99,6 +99,22 @@ def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
         assert err == "vpoc: --as-of open is for --rows session: a bar row is always as of the bar's end\n"
 
 
+def test_what_a_message_quotes_is_no_command_to_a_terminal_and_of_bounded_length(capsys, merged, tmp_path):
+    file = tmp_path / "bars.csv"
+    head, row, rest = merged.read_text().split("\n", 2)
+    cells = row.partition(",")[2]
+    for stamp in ("\x1b]0;title\x07\x9b31m\u202e", "9" * 100_000):
+        file.write_text(f"{head}\n{stamp},{cells}\n{rest}")
+        for command in (["check", file], ["features", "--data", file, "--output", tmp_path / "features"]):
+            code, out, err = vpoc(capsys, *command)
+            assert code
+            last = err.splitlines()[-1]
+            assert "line 2: ts is" in last
+            assert "correct or remove the row" in last
+            assert last.isprintable()
+            assert len(out) + len(err) < 10_000
+
+
 def test_synth(capsys, tmp_path):
     path = tmp_path / "s.csv"
     code, out, _ = vpoc(capsys, "synth", "--output", path, "--sessions", 2)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from vpoc.commands.shared_options import ACCEPT_OPTION, IN_FILE, JSON_OPTION, ROWS_OPTION, together
-from vpoc.errors import UserError
+from vpoc.errors import UserError, shown
 
 READING_OPTIONS = together(
     [
@@ -101,9 +101,9 @@ def merge_command(
     if as_json:
         click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
     else:
-        click.echo(f"{output}: {merged.summary()}")
+        click.echo(shown(f"{output}: {merged.summary()}"))
         for warning in (*merged.smaller_kept[:SHOWN_LINES], *merged.warnings):
-            click.echo(f"warning: {warning}")
+            click.echo(shown(f"warning: {warning}"))
 
 
 def _reading(
@@ -189,9 +189,9 @@ def check_command(
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:
-        click.echo("\n".join(told))
+        click.echo("\n".join(map(shown, told)))
         for error in errors:
-            click.echo(f"vpoc: {error}", err=True)
+            click.echo(f"vpoc: {shown(error)}", err=True)
     if errors:
         click.get_current_context().exit(1)
 

@@ -15,7 +15,7 @@ from vpoc.commands.shared_options import (
     IN_FILE,
     JSON_OPTION,
 )
-from vpoc.errors import UserError
+from vpoc.errors import UserError, shown
 from vpoc.importing import importing
 
 
@@ -50,7 +50,7 @@ def check_model_command(model: Path, as_json: bool) -> None:
         return
     for name, value in facts.items():
         if name != "schema":
-            click.echo(f"{name:<14} {', '.join(value) if isinstance(value, list) else value}")
+            click.echo(shown(f"{name:<14} {', '.join(value) if isinstance(value, list) else value}"))
 
 
 @click.command("predict")
