@@ -138,4 +138,4 @@ def predict_command(
         click.echo(f"outside what the model was trained on, in so many rows: {', '.join(named)}", err=True)
     seen = int(frame["in_training"].sum())
     told = f", {seen} of them of sessions that the model was trained on" if seen else ""
-    click.echo(f"{output}: {frame.height} rows, probability of {loaded.target}{told}")
+    click.echo(shown(f"{output}: {frame.height} rows, probability of {loaded.target}{told}"))

@@ -4,21 +4,24 @@ import io
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from vpoc.errors import UserError
-from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.feature_options import RTH_CLOSES, FeatureOptions
 from vpoc.features.market import UNKNOWN_MARKET, Market
 from vpoc.features.table import NAMES
+from vpoc.features.targets import TARGETS
 from vpoc.files import read_bytes, sha256
 from vpoc.models.by_name import Network, input_shape, network
 from vpoc.training.scaling import Scaling
 
 MODEL_SCHEMA = 3
 """From 3 on a model has the scaling that was fitted with it."""
+LARGEST_FACT = 1e6
 KEYS = {
     *("schema", "state_dict", "model", "hidden_layers", "features", "scaling", "target"),
     *("feature_options", "bar_seconds", "market"),
@@ -77,6 +80,8 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
         # Before so large a network is made.
         if (asked[0] or kind) != kind or (asked[1] is not None and list(asked[1]) != list(document["hidden_layers"])):
             raise ValueError(kind)
+        if kind == "mlp" and len(document["hidden_layers"]) >= len(document["state_dict"]):
+            raise ValueError("more layers than weights")
         model = network(kind, len(document["features"]), document["hidden_layers"])
         model.load_state_dict(document["state_dict"])
         facts = {name: document[name] for name in ("features", "target", "bar_seconds")}
@@ -84,12 +89,31 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
         facts["feature_options"] = FeatureOptions(**document["feature_options"])
         # Models that were made before do not say it.
         facts["market"] = Market(**document.get("market", {}))
+        _require_plain(facts)
     except UserError:
         raise
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
         raise UserError(f"{path}: not an intact model file; train it again or copy it again", exit_code=1) from error
     model.eval()
     return LoadedModel(path=path, sha256=sha256(content), bytes=len(content), kind=kind, model=model, **facts)
+
+
+def _require_plain(facts: dict[str, Any]) -> None:
+    """ValueError unless the facts of a model are of the types that `serialise` was given."""
+    options, market = facts["feature_options"], facts["market"]
+    of_type: list[tuple[type[Any], Any]] = [(str, name) for name in (facts["target"], *facts["features"])]
+    for given, usual in ((options, FeatureOptions()), (market, UNKNOWN_MARKET)):
+        of_type += [(type(value), getattr(given, name)) for name, value in asdict(usual).items()]
+    for kind, value in of_type:
+        if not isinstance(value, (int, float) if kind is float else kind):
+            raise ValueError(f"{value!r:.80} is no {kind.__name__}")
+    numbers = (facts["bar_seconds"], options.lookback, options.chunk_size, options.data_fraction, market.tick)
+    if not all(isinstance(number, int | float) and 0 < number < LARGEST_FACT for number in numbers):
+        raise ValueError("a number that none is")
+    if options.rows not in TARGETS or options.rth_close not in RTH_CLOSES:
+        raise ValueError("rows or a close that there are none of")
+    for day in filter(None, (market.first, market.last)):
+        date.fromisoformat(day)
 
 
 def load_state(path: Path, model: Network) -> str:

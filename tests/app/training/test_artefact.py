@@ -1,6 +1,8 @@
 import contextlib
 import io
+import math
 import random
+import time
 from dataclasses import asdict
 
 import numpy as np
@@ -112,6 +114,37 @@ def test_a_model_with_options_of_another_version_is_refused(tmp_path):
         path.write_bytes(serialise(weights(7), {**FACTS, "feature_options": options}))
         with pytest.raises(UserError, match="not an intact model file"):
             load_model(path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"features": list(range(len(NAMES)))},
+        {"target": [["up_30"]]},
+        {"bar_seconds": "60"},
+        {"bar_seconds": 10**400},
+        {"bar_seconds": math.nan},
+        {"feature_options": {"rows": ["bar"]}},
+        {"feature_options": {"rows": "tick"}},
+        {"feature_options": {"rth_close": "17:00"}},
+        {"feature_options": {"lookback": -1}},
+        {"market": {"first": "2024-13-01"}},
+        {"market": {"tick": 0.0}},
+        {"market": {"symbol": None}},
+        # Which takes minutes to make.
+        {"hidden_layers": [1] * 1_000_000},
+    ],
+    ids=lambda wrong: str(wrong)[:40],
+)
+def test_facts_that_no_training_writes_are_one_line(wrong, content, tmp_path):
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    for name, value in wrong.items():
+        document[name] = {**document[name], **value} if isinstance(value, dict) else value
+    torch.save(document, tmp_path / "m.pt")
+    began = time.monotonic()
+    with pytest.raises(UserError, match="not an intact model file"):
+        load_model(tmp_path / "m.pt")
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("what", [b"", b"not a model", None])
