@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_files import File
-from harness.base.storage import locked, make_folder_durably, open_regular, sync_folder
+from harness.base.storage import SHORT_LOCK_SECONDS, locked, make_folder_durably, open_regular, sync_folder
 
 # What is more is taken for further lines, which are none.
 LARGEST_LINE = 1 << 20
@@ -30,7 +30,10 @@ def append_line(file: Path, value: File) -> None:
     line = value.model_dump_json(by_alias=True).encode() + b"\n"
     try:
         make_folder_durably(file.parent)
-        with locked(file.with_name(f".{file.name}.lock")), open_regular(file, adding=True) as stream:
+        with (
+            locked(file.with_name(f".{file.name}.lock"), seconds=SHORT_LOCK_SECONDS),
+            open_regular(file, adding=True) as stream,
+        ):
             if stream.tell() and os.pread(stream.fileno(), 1, stream.tell() - 1) != b"\n":
                 line = b"\n" + line
             stream.write(line)

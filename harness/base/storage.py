@@ -22,6 +22,9 @@ UNFINISHED = ".*.tmp*"
 PIECE_BYTES = 1 << 20
 # What is older was left by a crash: no file here takes a minute to write.
 ABANDONED_SECONDS = 3600
+# For a lock that nobody holds for longer than a minute.
+SHORT_LOCK_SECONDS = 600.0
+LOOK_SECONDS = 0.1
 # No file of this tool that is read as a whole comes near it.
 LARGEST_READ = 64 << 20
 OWN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -195,17 +198,37 @@ def write_json(file: Path, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def locked(file: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Be the only process in here: the others wait at the lock file, which stays; `say` gets a line before that."""
+def locked(file: Path, say: Callable[[str], None] = lambda _: None, seconds: float | None = None) -> Iterator[None]:
+    """Be the only process in here: the others wait at the lock file, which stays; `say` gets a line before that.
+
+    Raises:
+        UserError: when it is not unlocked in so many seconds; without any it is waited for as long as it takes.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(file, adding=True) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say(f"waiting for another process, or a builder that a killed one left, to unlock {file}")
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            _wait_for(stream, file, seconds)
         with held(stream.fileno()):
             yield
+
+
+def _wait_for(stream: BinaryIO, file: Path, seconds: float | None) -> None:
+    if seconds is None:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        return
+    until = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        if time.monotonic() > until:
+            raise UserError(
+                f"{file}: another process has it locked for {seconds:.0f} s; `fuser {file}` names it: end it"
+            )
+        time.sleep(LOOK_SECONDS)
 
 
 @contextlib.contextmanager

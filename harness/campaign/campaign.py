@@ -12,7 +12,16 @@ from secrets import randbelow
 
 from harness.base.failpoints import reached
 from harness.base.paths import LOCKS
-from harness.base.storage import LARGEST_READ, file_hash, json_hash, locked, open_regular, read_regular, write_json
+from harness.base.storage import (
+    LARGEST_READ,
+    SHORT_LOCK_SECONDS,
+    file_hash,
+    json_hash,
+    locked,
+    open_regular,
+    read_regular,
+    write_json,
+)
 from harness.campaign.bench import Bench
 from harness.campaign.plan import PendingRun, Plan, PlannedRun
 from harness.environments.environment import app_source_hash
@@ -134,7 +143,7 @@ def begin_or_continue(plan: Plan, bench: Bench) -> Iterator[tuple[Campaign, bool
     key = _key(plan, bench)
     with ExitStack() as stack:
         # Until it is held nobody else may see a campaign.
-        with locked(bench.results.folder / CAMPAIGNS_LOCK):
+        with locked(bench.results.folder / CAMPAIGNS_LOCK, seconds=SHORT_LOCK_SECONDS):
             campaign, continued = _hold(plan, bench.results, key, stack)
         reached("campaign-begun")
         yield campaign, continued

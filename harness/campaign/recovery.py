@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.paths import APPS, DATA
-from harness.base.storage import locked, remove_unfinished
+from harness.base.storage import SHORT_LOCK_SECONDS, locked, remove_unfinished
 from harness.base.untrusted_tree import NotAFileError
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
@@ -49,7 +49,8 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
         # What is left on other hosts is for themselves to close.
         return
     damaged: list[str] = []
-    for record in recover(bench.results, bench.host, partial(executor_of_run, bench), damaged, bench.root, endings):
+    executor_of = partial(executor_of_run, bench)
+    for record in recover(bench.results, bench.host, executor_of, damaged, bench.root, endings, display.problem):
         Index(bench.results).add(record)
         display.problem(f"{record.intent.run_id}: {record.detail}; recorded as {record.outcome}")
     for text in damaged:
@@ -81,6 +82,7 @@ def recover(
     damaged: list[str],
     root: Path = Path("/"),
     endings: Mapping[str, JobEnding | None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[Record]:
     """Close the runs of this host that lost their harness. Doing it twice, or two at once, changes nothing.
 
@@ -91,7 +93,8 @@ def recover(
     """
     if not results.runs.is_dir():
         return []
-    with locked(results.folder / RECOVERY_LOCK):
+    # In a folder that several users share, any of them may hold it.
+    with locked(results.folder / RECOVERY_LOCK, say, SHORT_LOCK_SECONDS):
         reached("recovery-begins")
         records = list(_close(results, host, executor_of, damaged, root, endings))
         if endings is None:

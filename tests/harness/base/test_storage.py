@@ -100,6 +100,18 @@ def test_who_has_to_wait_for_a_lock_says_so_first(tmp_path: Path) -> None:
     assert said == [f"waiting for another process, or a builder that a killed one left, to unlock {tmp_path / 'lock'}"]
 
 
+def test_a_lock_that_somebody_keeps_is_waited_for_only_so_long(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with (
+            pytest.raises(UserError, match=r"lock: another process has it locked for 0 s; `fuser .*lock` names it"),
+            locked(tmp_path / "lock", seconds=0.2),
+        ):
+            pass
+    with locked(tmp_path / "lock", seconds=0.2):
+        pass
+
+
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):

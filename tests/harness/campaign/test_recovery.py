@@ -1,5 +1,6 @@
 """Runs whose harness is gone: closed once, by one, and nothing of a harness that lives is touched."""
 
+import fcntl
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.base.errors import UserError
 from harness.base.storage import unfinished
 from harness.campaign import recovery
 from harness.campaign.recovery import recover
@@ -239,6 +241,19 @@ def test_a_record_that_came_just_before_its_harness_ended_is_kept(
     record = results.record("r1")
     assert record is not None
     assert record.outcome == "completed"
+
+
+def test_a_recovery_that_somebody_keeps_others_from_says_so_and_is_given_up(
+    results: Results, here: HostFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "SHORT_LOCK_SECONDS", 0.2)
+    results.runs.mkdir(parents=True)
+    said: list[str] = []
+    with (results.folder / recovery.RECOVERY_LOCK).open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process has it locked"):
+            recover(results, here, lambda _: None, [], say=said.append)
+    assert [line for line in said if "waiting for another process" in line]
 
 
 def test_two_recoveries_at_once_close_a_run_once(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
