@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO
 
-from harness.base.errors import UserError
+from harness.base.errors import InUseError, UserError
 from harness.base.failpoints import reached
 
 UNFINISHED = ".*.tmp*"
@@ -225,7 +225,7 @@ def _wait_for(stream: BinaryIO, file: Path, seconds: float | None) -> None:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         if time.monotonic() > until:
-            raise UserError(
+            raise InUseError(
                 f"{file}: another process has it locked for {seconds:.0f} s; `fuser {file}` names it: end it"
             )
         time.sleep(LOOK_SECONDS)
