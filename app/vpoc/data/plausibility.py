@@ -53,7 +53,9 @@ class PlausibilityRule:
 
 PLAUSIBILITY_RULES = (
     PlausibilityRule(
-        "vix_is_price", "the VIX is the price of the bars, not a volatility", "give the file of VIX values as --vix"
+        "vix_is_price",
+        "the VIX is the price of the bars, not a volatility",
+        "make the file again with `vpoc merge --vix` and a file of VIX values",
     ),
     PlausibilityRule(
         "vix_range",

@@ -137,6 +137,22 @@ def test_regular_hours_show_zone_and_side(minutes, tmp_path, zone, shift, side):
     assert (read.zone, read.stamp_side) == (zone, side)
 
 
+@pytest.mark.parametrize(("shift", "side"), [("0m", "start"), ("1m", "end")])
+def test_ends_at_the_close_show_the_side_where_evenings_begin_late(minutes, tmp_path, shift, side):
+    frame = frame_of(minutes, shift=shift)
+    late = frame["ts"].str.contains(r"-\d[05] 18:0[0-2]:")
+    (tmp_path / "late.csv").write_text(frame.filter(~late).write_csv())
+    read = read_vendor(tmp_path / "late.csv")
+    assert (read.zone, read.stamp_side) == (ZONE, side)
+
+
+def test_starts_alone_never_show_that_they_are_ends(minutes, tmp_path):
+    frame = frame_of(minutes)
+    (tmp_path / "open.csv").write_text(frame.filter(~frame["ts"].str.contains(" 18:0[0-2]:")).write_csv())
+    with pytest.raises(UserError, match="say it with --stamps start or --stamps end"):
+        read_vendor(tmp_path / "open.csv")
+
+
 @pytest.mark.parametrize(
     ("written", "price"), [('"4.001,50"', 4001.5), ('"4,001.50"', 4001.5), ('"4001,5"', 4001.5), ('"4,001"', 4001.0)]
 )

@@ -22,6 +22,8 @@ STAMP_SIDES = ("start", "end")
 QUARTER = 900
 CLOSED, OPEN = 1050, 1080
 """From 17:30 to 18:00 New York the market has been closed in all years; since 2015 it is from 17:00 on."""
+CLOSES_AT_FIVE = 1_442_808_000
+"""2015-09-21 in New York, in seconds since 1970: from then on the market closes at 17:00."""
 NEARLY_ALL = 0.9
 MAX_BAD_DAYS_IN_A_ROW = 2
 """A holiday and the half day before it; more means that the zone is wrong for a part of the year."""
@@ -121,7 +123,10 @@ def _fits(unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str]) -
         for zone in zones:
             quarters = _moved(wall, zone)
             share = _share(quarters, step)
-            if share is None or not _opens(quarters, _moved(sharp, zone), side):
+            if share is None:
+                continue
+            ends = side == "end" and _closes(_moved(unique[unique % QUARTER == 0], zone))
+            if not ends and not _opens(quarters, _moved(sharp, zone), side):
                 continue
             if not any(np.array_equal(quarters, other) for *_, other in found):
                 found.append((share, zone, side, quarters))
@@ -223,6 +228,18 @@ def _opens(quarters: Ints, sharp: Ints, side: str) -> bool:
     at_open = np.unique(sharp_day[sharp_minute == OPEN])
     fewest, share = (FEWEST_OPENS, NEARLY_ALL) if side == "end" else (1, MOST)
     return len(days) >= fewest and len(at_open) >= share * len(days)
+
+
+def _closes(sharp: Ints) -> bool:
+    """Return whether stamps mark the end of the bars: one is at 17:00 on nearly all days, and none at 18:00.
+
+    As starts they would be bars of a market that has just closed; that is certain since it closes at 17:00. `sharp`:
+    stamps at a quarter of an hour. Needed where bars of the first minutes of an evening are missing now and then.
+    """
+    day, minute = _wall_clock(sharp[sharp >= CLOSES_AT_FIVE])
+    days = np.unique(day[(minute >= RTH_OPEN) & (minute < AS_OF)])
+    at_close = np.unique(day[minute == AS_OF])
+    return len(at_close) >= max(FEWEST_DAYS, NEARLY_ALL * len(days)) and not (minute == OPEN).any()
 
 
 def _wall_clock(utc: Ints) -> tuple[Ints, Ints]:
