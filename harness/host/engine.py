@@ -18,7 +18,7 @@ from docker.errors import DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from harness.base.errors import NoEngineError, UserError
+from harness.base.errors import NoAnswerError, NoEngineError, UserError
 
 # Takes what is being done, for a person who waits.
 Notify = Callable[[str], None]
@@ -35,6 +35,10 @@ OTHER_USER = (
     "the Docker engine at {address} maps users (rootless or userns-remap): a container's files would belong to "
     "another user, and this is not supported yet; use an engine that does not, or run cells with --executor process"
 )
+PODMAN = (
+    "the engine at {address} is {which}: images are built with BuildKit, which Podman lacks; take Docker's own "
+    "(`sudo apt install docker.io`, and no DOCKER_HOST), or run cells with --executor process"
+)
 NO_BUILDER = (
     "no docker command that drives BuildKit: install buildx (Debian: apt install docker-buildx), "
     "or run cells with --executor process"
@@ -44,6 +48,12 @@ LAST_WITH_BUILDKIT = 22
 GONE = "the Docker engine does not answer any more"
 # What can go wrong on the way to an engine; a refusal of the engine's own is an APIError among them.
 ENGINE_ERRORS = (DockerException, RequestException, HTTPError)
+# What an engine says of a registry or index that it cannot reach, or that broke off.
+NO_ANSWER = re.compile(
+    r"connection (refused|reset)|broken pipe|\bEOF\b|time-?out|timed out|unreachable|no such host|no route to host"
+    r"|server misbehaving|closed network connection|unexpected (HTTP )?status[^:]*: (5\d\d|429)|toomanyrequests",
+    re.IGNORECASE,
+)
 CONTAINERD_STORE = "io.containerd.snapshotter.v1"
 CONTAINERD_FOLDER = Path("/var/lib/containerd")
 
@@ -139,7 +149,7 @@ def reach_engine() -> Engine | None:
     """The engine of `DOCKER_HOST` or of the docker command's context, which has answered; None where there is none.
 
     Raises:
-        UserError: when one is there that this user may not use, or that does not answer.
+        UserError: when one is there that this user may not use, that does not answer, or that is Podman.
     """
     wanted = os.environ.get("DOCKER_HOST")
     address = wanted or _context_address()
@@ -159,6 +169,8 @@ def reach_engine() -> Engine | None:
     except (OSError, UserError, *ENGINE_ERRORS):
         # Running something else instead would be another campaign.
         raise NoEngineError(DEAD.format(address=address)) from None
+    if podman := _podman(engine.facts):
+        raise NoEngineError(PODMAN.format(address=address, which=podman))
     return engine
 
 
@@ -172,7 +184,7 @@ def engine_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except DockerException as error:
-        raise UserError(f"{doing}: {explain(error)}") from None
+        raise _refusal(doing, explain(error)) from None
     except (RequestException, HTTPError):
         raise NoEngineError(f"{doing}: {GONE}; start it and give the same command again") from None
 
@@ -187,7 +199,7 @@ def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Not
     sizes: dict[str, int] = {}
     for event in events:
         if error := event.get("error"):
-            raise UserError(f"{doing}: {' '.join(str(error).split())}")
+            raise _refusal(doing, " ".join(str(error).split()))
         # The one in `aux` is only given by some kinds of image store.
         told = re.search(r"[Dd]igest: (sha256:[0-9a-f]{64})", str(event.get("status") or ""))
         digest = (event.get("aux") or {}).get("Digest") or (told[1] if told else digest)
@@ -201,6 +213,19 @@ def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Not
 def explain(error: Exception) -> str:
     """Return what the engine says, in one line."""
     return " ".join(str(getattr(error, "explanation", None) or error).split())
+
+
+def _podman(facts: Mapping[str, Any]) -> str | None:
+    """Return which Podman answers in the engine's place; None where it is Docker's engine."""
+    if "BuildahVersion" not in facts:
+        return None
+    rootless = facts.get("Rootless") or any("rootless" in option for option in facts.get("SecurityOptions") or ())
+    which = f"Podman {facts.get('ServerVersion')}"
+    return f"{which}, rootless, so that files of containers would belong to other users, too" if rootless else which
+
+
+def _refusal(doing: str, said: str) -> UserError:
+    return (NoAnswerError if NO_ANSWER.search(said) else UserError)(f"{doing}: {said}")
 
 
 def _context_address() -> str:

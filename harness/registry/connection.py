@@ -5,8 +5,8 @@ import re
 import time
 import warnings
 from base64 import b64encode
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,11 @@ from harness.base.json_bounds import load_json
 from harness.base.time_limits import Look
 from harness.host.engine import engine_errors, reach_engine
 
-OK, CREATED, ACCEPTED, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 401, 403, 404
+OK, CREATED, ACCEPTED, PARTIAL, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 206, 401, 403, 404
+# Of a registry that is overloaded or being restarted.
+TOO_MANY, SERVER_ERRORS = 429, range(500, 600)
+# Takes an answer whose head has come, and returns it as it is wanted.
+Read = Callable[[Response], Response]
 SECONDS = 30
 # For an answer to be there as a whole, from wherever a registry sends one to; the largest, a history of promotions, has
 # some megabytes after years.
@@ -84,30 +88,67 @@ class Connection:
         """Send a request; `also` are statuses besides 200 that are no errors.
 
         Raises:
-            UserError: when the registry does not answer, refuses, or answers with another status.
+            NoAnswerError: when the registry does not answer, or is out of order.
+            UserError: when it refuses, or answers with another status.
         """
-        url = urljoin(f"{self._scheme}://{self._host}/v2/", path)
+        with self._answering():
+            return self._asked(method, path, headers or {}, data, also, self._read)
+
+    @contextmanager
+    def reading(self, path: str, offset: int) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """Read something of any length from an offset on; yield where the registry really begins, and the pieces.
+
+        Raises:
+            NoAnswerError: as `ask`, and where the connection is cut.
+            UserError: as `ask`.
+        """
+
+        def begin(answer: Response) -> Response:
+            return answer if answer.status_code in (OK, PARTIAL) else self._read(answer)
+
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={offset}-"} if offset else {})}
+        with self._answering(), self._asked("GET", path, headers, b"", (PARTIAL,), begin) as answer:
+            begun = offset if answer.status_code == PARTIAL else 0
+            yield begun, iter(lambda: answer.raw.read1(PIECE, decode_content=False), b"")
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
         try:
-            response = self._send(method, url, headers or {}, data)
-            if response.status_code == UNAUTHORIZED:
-                # A token is valid for one kind of request: one for reading is not enough for writing.
-                self._authorization = self._authorize(response.headers.get("WWW-Authenticate", ""), path)
-                response = self._send(method, url, headers or {}, data)
+            yield
         except (RequestException, HTTPError) as error:
             raise NoAnswerError(f"registry {self._host} does not answer: {_reason(error)}") from None
-        if response.status_code in (UNAUTHORIZED, FORBIDDEN):
-            raise self._refused(path)
-        if response.status_code not in (OK, *also):
-            said = " ".join(response.text.split())[:200]
-            raise UserError(f"registry {self._host} says {response.status_code} to {method} {path}: {said}")
-        return response
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], data: bytes) -> Response:
+    def _asked(
+        self, method: str, path: str, headers: Mapping[str, str], data: bytes, also: tuple[int, ...], read: Read
+    ) -> Response:
+        """Return the answer to a request, which has one of the expected statuses."""
+        url = urljoin(f"{self._scheme}://{self._host}/v2/", path)
+        response = self._send(method, url, headers, data, read)
+        if response.status_code == UNAUTHORIZED:
+            # A token is valid for one kind of request: one for reading is not enough for writing.
+            self._authorization = self._authorize(response.headers.get("WWW-Authenticate", ""), path)
+            response = self._send(method, url, headers, data, read)
+        status = response.status_code
+        if status in (OK, *also):
+            return response
+        if status in (UNAUTHORIZED, FORBIDDEN):
+            raise self._refused(path)
+        said = " ".join(response.text.split())[:200]
+        kind = NoAnswerError if status == TOO_MANY or status in SERVER_ERRORS else UserError
+        raise kind(f"registry {self._host} says {status} to {method} {path}: {said}")
+
+    def _send(self, method: str, url: str, headers: Mapping[str, str], data: bytes, read: Read) -> Response:
         # The Location of an upload may be on another host, which must not get the credentials.
-        return self._answer(method, url, headers, data, (f"{self._scheme}://{self._host}/", self._authorization))
+        return self._answer(method, url, headers, data, (f"{self._scheme}://{self._host}/", self._authorization), read)
 
     def _answer(
-        self, method: str, url: str, headers: Mapping[str, str], data: bytes, credentials: tuple[str, Mapping[str, str]]
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        data: bytes,
+        credentials: tuple[str, Mapping[str, str]],
+        read: Read,
     ) -> Response:
         """Return an answer; the `credentials` go to addresses that begin with their first part.
 
@@ -117,7 +158,7 @@ class Connection:
         seconds = min(ANSWER_SECONDS, self._seconds_left)
         began = time.monotonic()
         # In a thread, which is left behind: whoever sends a byte in time may go on with the head of an answer for ever.
-        look = Look(partial(self._follow, method, url, headers, data, credentials))
+        look = Look(partial(self._follow, method, url, headers, data, credentials, read))
         try:
             return look.result(seconds)
         except TimeoutError:
@@ -128,15 +169,19 @@ class Connection:
             self._seconds_left -= time.monotonic() - began
 
     def _follow(
-        self, method: str, url: str, headers: Mapping[str, str], data: bytes, credentials: tuple[str, Mapping[str, str]]
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        data: bytes,
+        credentials: tuple[str, Mapping[str, str]],
+        read: Read,
     ) -> Response:
         """Return an answer from where the registry sends to."""
         place, secrets = credentials
         for _ in range(MOST_REDIRECTS + 1):
             mine = {**headers, **secrets} if url.startswith(place) else dict(headers)
-            answer = self._read(
-                self._session.request(method, url, headers=mine, data=data, timeout=SECONDS, stream=True)
-            )
+            answer = read(self._session.request(method, url, headers=mine, data=data, timeout=SECONDS, stream=True))
             location = answer.headers.get("Location", "")
             if not answer.is_redirect or (method not in ("GET", "HEAD") and answer.status_code not in SAME_AGAIN):
                 return answer
@@ -183,7 +228,7 @@ class Connection:
                 f"registry {self._host} asks for credentials to be sent to {realm} without encryption; nothing was sent"
             )
         url = Request("GET", realm, params=asked).prepare().url or ""
-        answer = self._answer("GET", url, {}, b"", (urljoin(url, "/"), basic))
+        answer = self._answer("GET", url, {}, b"", (urljoin(url, "/"), basic), self._read)
         given: Any = None
         with suppress(ValueError):
             given = load_json(answer.content) if answer.status_code == OK else None

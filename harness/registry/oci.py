@@ -6,8 +6,8 @@ By the OCI distribution specification 1.1. In registries without the referrers A
 
 import hashlib
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -67,7 +67,8 @@ class Repository:
         with engine_errors(f"registry {name}"):
             host, self._path = docker.auth.resolve_repository_name(name)
         self.name = name
-        self._ask = Connection(host).ask
+        connection = Connection(host)
+        self._ask, self._reading = connection.ask, connection.reading
 
     def manifest(self, reference: str) -> Manifest | None:
         """Return the manifest of a tag or digest; None if there is none."""
@@ -144,6 +145,10 @@ class Repository:
         if digest_of(content) != digest:
             raise UserError(f"{self.name}: blob {digest} is damaged or was replaced; do not trust this registry")
         return content
+
+    def reading(self, digest: str, offset: int) -> AbstractContextManager[tuple[int, Iterator[bytes]]]:
+        """Read a blob of any length, as `Connection.reading`; nothing compares it with its digest."""
+        return self._reading(f"{self._path}/blobs/{digest}", offset)
 
     def attach(self, artifact: Manifest, subject: Manifest) -> None:
         """Store an artifact as a referrer of its subject."""

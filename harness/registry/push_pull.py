@@ -1,6 +1,10 @@
 """Images to and from a registry. Credentials are the docker command's own."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
 from harness.base.errors import UserError
+from harness.base.storage import locked
 from harness.environments.images import (
     CELLS,
     PREFIX,
@@ -14,7 +18,13 @@ from harness.environments.images import (
 )
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
 from harness.matrix.cells import Cell
+from harness.registry.kept_layers import LAYERS
+from harness.registry.patience import patiently
+from harness.registry.relay import RELAYED, Relay
 from harness.registry.tags.promotions import KnownGood
+
+# What engines say of a layer once a registry has it.
+LAYER_IS_THERE = ("Pushed", "Layer already exists", "Already exists", "Mounted from")
 
 
 def remote_name(registry: str, cell: Cell) -> str:
@@ -49,17 +59,26 @@ def built_image(engine: Engine, cell: Cell) -> Image:
 def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:
     """Push an image under a name such as `ghcr.io/me/vpoc:cpu-plain`; return the digest of its manifest.
 
+    The engine keeps account of the layers that the registry has: of a push that was cut short only the rest is sent.
+
     Raises:
-        UserError: when the registry refuses it.
+        UserError: when the registry refuses it, or does not answer any more.
     """
     repository, tag = name.rsplit(":", 1)
-    notify(f"pushing {name}")
-    with engine_errors(f"pushing {name}"):
+    doing = f"pushing {name}"
+    notify(doing)
+    sent: set[str] = set()
+
+    def attempt() -> str | None:
+        with engine_errors(doing):
+            events = engine.patient.api.push(repository, tag, stream=True, decode=True)
+            return follow_transfer(_noting_layers(events, sent), doing, notify)
+
+    with engine_errors(doing):
         engine.client.api.tag(image, repository, tag)
-        events = engine.patient.api.push(repository, tag, stream=True, decode=True)
-        digest = follow_transfer(events, f"pushing {name}", notify)
+    digest = patiently(attempt, lambda: len(sent), notify)
     if digest is None:
-        raise UserError(f"pushing {name}: the engine gave no digest; `docker pull {name}` shows it")
+        raise UserError(f"{doing}: the engine gave no digest; `docker pull {name}` shows it")
     return digest
 
 
@@ -72,14 +91,12 @@ def pull(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: 
     name = remote_name(registry, cell)
     repository, tag = name.rsplit(":", 1)
     reference = f"{repository}@{digest}" if digest else name
-    with engine_errors(f"pulling {reference}"):
-        events = engine.patient.api.pull(repository, digest or tag, stream=True, decode=True)
-        follow_transfer(events, f"pulling {reference}", notify)
-        image = find(engine, reference)
-        if image is None:
-            raise UserError(
-                f"pulling {reference}: the image was pulled, and was removed before it could be used; pull it again"
-            )
+    doing = f"pulling {reference}"
+    _bring(engine, repository, digest or tag, doing, notify)
+    image = find(engine, reference)
+    if image is None:
+        raise UserError(f"{doing}: the image was pulled, and was removed before it could be used; pull it again")
+    with engine_errors(doing):
         try:
             check_is_of(image, cell, reference)
         except UserError:
@@ -102,10 +119,72 @@ def pull_known_good(engine: Engine, evidence: KnownGood, notify: Notify) -> Imag
     if evidence.digest is None or evidence.repository is None:
         raise UserError(f"{evidence.tag}: its image was removed, and is in no registry; promote it again")
     doing = f"pulling {evidence.reference}"
-    with engine_errors(doing):
-        events = engine.patient.api.pull(evidence.repository, evidence.digest, stream=True, decode=True)
-        follow_transfer(events, doing, notify)
+    _bring(engine, evidence.repository, evidence.digest, doing, notify)
     image = find(engine, evidence.reference)
     if image is None or image.labels.get(f"{PREFIX}.cell") != evidence.cell:
         raise UserError(f"{doing}: the pulled image is not of {evidence.cell}; do not trust this registry")
     return image
+
+
+def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> None:
+    """Have the engine hold an image of a repository, by tag or digest. What was fetched before is not fetched again.
+
+    Raises:
+        UserError: when there is no such image, or the registry refuses or does not answer any more.
+    """
+    notify(doing)
+    relay = Relay(repository, doing, notify)
+    try:
+        manifest = relay.manifest(reference)
+    except UserError as error:
+        raise type(error)(f"{doing}: {error}") from None
+    if manifest is None:
+        raise UserError(f"{doing}: there is no such image; `matrix push` brings one there")
+    with locked(LAYERS / ".lock", notify):
+        if find(engine, f"{repository}@{manifest.digest}") is None:
+            _bring_layers(engine, relay, manifest.digest, doing)
+        # Having the layers, the engine learns their image's name; one that no relay reaches pulls them here.
+        patiently(lambda: _pull(engine, repository, reference, doing, notify), lambda: 1, notify)
+        _forget_relays(engine, f"{repository}@{manifest.digest}")
+        relay.forget()
+
+
+def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None:
+    with relay.serving() as here:
+        try:
+            with engine_errors(doing):
+                # Nobody's credentials are for the relay.
+                events = engine.patient.api.pull(here, digest, stream=True, decode=True, auth_config={})
+                for event in events:
+                    if event.get("status") == "Already exists":
+                        relay.in_the_engine(str(event.get("id")))
+                    follow_transfer([event], doing, lambda _: None)
+        except UserError:
+            if relay.problem:
+                raise type(relay.problem)(f"{doing}: {relay.problem}") from None
+            # An engine that has a network of its own, as in a virtual machine, does not get here.
+            if relay.asked:
+                raise
+
+
+def _pull(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> None:
+    with engine_errors(doing):
+        events = engine.patient.api.pull(repository, reference, stream=True, decode=True)
+        follow_transfer(events, doing, notify)
+
+
+def _forget_relays(engine: Engine, reference: str) -> None:
+    """Remove the names that an image had while it was pulled, this time or one that was cut short."""
+    image = find(engine, reference)
+    for name in image.digests if image else ():
+        if RELAYED.fullmatch(name):
+            with engine_errors(f"removing the name {name}"):
+                engine.client.api.remove_image(name)
+
+
+def _noting_layers(events: Iterable[Mapping[str, Any]], sent: set[str]) -> Iterator[Mapping[str, Any]]:
+    for event in events:
+        # Those of single layers; of what is under way the engine gives progress.
+        if "id" in event and str(event.get("status")).startswith(LAYER_IS_THERE):
+            sent.add(str(event["id"]))
+        yield event

@@ -51,7 +51,7 @@ class Rehearsing:
     """A matrix whose stacks are rehearsed, where, and who hears of it. Without an engine they are processes.
 
     `stub`: torch, and everything else, are stubs of a few hundred bytes; the app is a stand-in, too. `root` holds the
-    host's /sys, /proc and /dev.
+    host's /sys, /proc and /dev; `program` carries a stack, and is given its job.
     """
 
     matrix: Matrix
@@ -62,6 +62,7 @@ class Rehearsing:
     begun: Callable[[RehearsedStack], None] = lambda _: None
     done: Callable[[RehearsedStep], None] = lambda _: None
     notify: Notify = lambda _: None
+    program: Sequence[str] = (sys.executable, "-m", "harness.rehearsal.carry")
     _wheels: dict[str, dict[str, Path]] = field(default_factory=dict)
 
     def all(self, stacks: Sequence[Stack]) -> Generator[RehearsedStack, None, None]:
@@ -188,11 +189,10 @@ class Rehearsing:
             KeyboardInterrupt: when somebody interrupts it; the process has ended by then.
         """
         said = folder / "said.txt"
-        command = [sys.executable, "-m", "harness.rehearsal.carry"]
         with said.open("w") as errors:
             # Ctrl-C reaches this process, which passes it on and waits.
             child = subprocess.Popen(
-                command,
+                self.program,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

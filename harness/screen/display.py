@@ -25,7 +25,7 @@ from harness.run.watch.limits import RankStall
 from harness.screen.colours import OUTCOME_COLOURS
 from harness.screen.live import Current, LiveView, Scene, Stall, expected_end, squares_of
 
-MEGABYTES = re.compile(r": \d+ MB$")
+MEGABYTES = re.compile(r": \d+( of \d+)? MB$")
 REFRESHES_PER_SECOND = 2
 STALL_SECONDS = 60.0
 

@@ -4,13 +4,14 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from docker.errors import APIError, DockerException
 from requests.exceptions import ReadTimeout
 from urllib3.exceptions import ProtocolError
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, NoEngineError, UserError
 from harness.host import engine
 from harness.host.engine import Builder, engine_errors, find_engine, follow_transfer
 
@@ -53,6 +54,23 @@ def test_one_that_may_not_be_used_names_the_fix(address: Path, monkeypatch: pyte
         find_engine()
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "is Podman 4.3.1: images are built with BuildKit"),
+        ({"SecurityOptions": ["name=seccomp,profile=default", "name=rootless"]}, "is Podman 4.3.1, rootless, so that"),
+    ],
+)
+def test_podman_is_told_from_dockers_own(
+    facts: dict[str, object], said: str, address: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podman = SimpleNamespace(info=lambda: {"BuildahVersion": "1.28.2", "ServerVersion": "4.3.1", **facts})
+    monkeypatch.setattr(engine, "_try_socket", lambda _: None)
+    monkeypatch.setattr("docker.DockerClient", lambda base_url: podman)
+    with pytest.raises(NoEngineError, match=said):
+        find_engine()
+
+
 @pytest.mark.parametrize("error", [APIError("a\n b"), DockerException("x"), ReadTimeout(), ProtocolError("cut")])
 def test_whatever_goes_wrong_with_an_engine_is_one_line(error: Exception) -> None:
     with pytest.raises(UserError, match=r"^doing this: ") as caught, engine_errors("doing this"):
@@ -82,6 +100,23 @@ def test_a_transfer_tells_its_errors_and_its_progress() -> None:
     with pytest.raises(UserError, match="pushing: denied: no"):
         follow_transfer(events, "pushing", told.append)
     assert told == ["pushing: 2 MB", "pushing: 3 MB"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ('Get "http://x/v2/": dial tcp 127.0.0.1:1: connect: connection refused', NoAnswerError),
+        ("received unexpected HTTP status: 503 Service Unavailable", NoAnswerError),
+        ("net/http: TLS handshake timeout", NoAnswerError),
+        ("unexpected EOF", NoAnswerError),
+        ("denied: requested access to the resource is denied", UserError),
+        ("manifest for x/vpoc:rocm5.7-torch2.2.2-plain not found", UserError),
+    ],
+)
+def test_a_registry_that_is_away_is_told_from_one_that_refuses(said: str, kind: type[UserError]) -> None:
+    with pytest.raises(UserError) as caught:
+        follow_transfer([{"error": said}], "doing", lambda _: None)
+    assert type(caught.value) is kind
 
 
 def test_builds_go_to_the_engine_itself(monkeypatch: pytest.MonkeyPatch) -> None:

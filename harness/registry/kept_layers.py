@@ -1,0 +1,110 @@
+"""The layers of an image that is being pulled, kept on this host: a download goes on at the byte where it stopped."""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Lock
+
+from harness.base.errors import NoAnswerError, NoSpaceError, UserError
+from harness.base.paths import CACHE
+from harness.base.storage import file_hash
+from harness.host.engine import Notify
+from harness.registry.oci import Repository
+from harness.registry.patience import patiently
+
+LAYERS = CACHE / "layers"
+PARTIAL = ".partial"
+# Nobody goes on with a pull after so long.
+ABANDONED_SECONDS = 30 * 86400
+MIB = 1 << 20
+
+
+class KeptLayers:
+    """Fetches blobs of a repository, from several threads, into a folder that one process uses at a time.
+
+    `advance` is called with the number of bytes that were fetched, or were there.
+    """
+
+    def __init__(self, repository: str, notify: Notify, advance: Callable[[int], None], folder: Path = LAYERS) -> None:
+        self._repository, self._notify, self._advance, self._folder = repository, notify, advance, folder
+        self._locks: defaultdict[str, Lock] = defaultdict(Lock)
+        self._stopped = Event()
+
+    def fetch(self, digest: str, size: int) -> Path:
+        """Return the file of a blob of `size` bytes, fetched as far as it is not there.
+
+        Raises:
+            NoAnswerError: when the registry does not answer any more.
+            UserError: when it gives something else, or the disk is full.
+        """
+        file = self._file(digest)
+        with self._locks[digest]:
+            if file.is_file():
+                self._advance(size)
+                return file
+            partial = file.with_name(file.name + PARTIAL)
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._advance(_size(partial))
+                # What was there before counts: the registry has answered, or it would not be known what to fetch.
+                patiently(lambda: self._go_on(partial, digest, size), lambda: 1 + _size(partial) // MIB, self._notify)
+                self._check(partial, digest)
+                partial.replace(file)
+            except OSError as error:
+                raise NoSpaceError(f"{file}: cannot be written: {error.strerror}; free space") from None
+        return file
+
+    def stop(self) -> None:
+        """Have every download end at its next piece."""
+        self._stopped.set()
+
+    def forget(self, digests: Iterable[str]) -> None:
+        """Remove blobs that nobody needs any more, and what nobody went on with for a month."""
+        for digest in digests:
+            self._file(digest).unlink(missing_ok=True)
+        for file in self._folder.glob("[0-9a-f]*"):
+            with suppress(OSError):
+                if time.time() - file.stat().st_mtime > ABANDONED_SECONDS:
+                    file.unlink()
+
+    def _file(self, digest: str) -> Path:
+        return self._folder / digest.removeprefix("sha256:")
+
+    def _go_on(self, partial: Path, digest: str, size: int) -> None:
+        there = _size(partial)
+        if there < size:
+            # Another connection for each blob: they are used by several threads.
+            with (
+                Repository(self._repository).reading(digest, there) as (begun, pieces),
+                partial.open("ab", 0) as stream,
+            ):
+                # A registry that cannot begin in the middle sends all of it.
+                stream.truncate(begun)
+                self._advance(begun - there)
+                for piece in pieces:
+                    if self._stopped.is_set():
+                        raise UserError("the pull was stopped")
+                    stream.write(piece)
+                    self._advance(len(piece))
+                    # What is longer than it should be may be endless.
+                    if stream.tell() > size:
+                        break
+                os.fsync(stream.fileno())
+            there = _size(partial)
+        if there < size:
+            raise NoAnswerError(f"registry of {self._repository} broke off after {there} of {size} bytes of {digest}")
+
+    def _check(self, partial: Path, digest: str) -> None:
+        if f"sha256:{file_hash(partial)}" != digest:
+            partial.unlink()
+            raise UserError(f"{self._repository}: blob {digest} is damaged or was replaced; do not trust this registry")
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,39 @@
+"""Patience with a connection that is cut: another attempt, a few times, after longer and longer pauses."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from harness.base.errors import NoAnswerError
+from harness.host.engine import Notify
+
+T = TypeVar("T")
+# In seconds, some for a router that starts again. Whatever comes through starts the row again.
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+def patiently(attempt: Callable[[], T], come_through: Callable[[], int], notify: Notify) -> T:
+    """Return what an attempt returns; one that is cut is repeated.
+
+    `come_through` counts what has come through so far. Where that is nothing, nobody waits.
+
+    Raises:
+        NoAnswerError: when nothing came through in a row of attempts.
+    """
+    failed, before = 0, 0
+    while True:
+        try:
+            return attempt()
+        except NoAnswerError as error:
+            if (now := come_through()) > before:
+                failed, before = 0, now
+            if not now:
+                raise
+            if failed == len(PAUSES):
+                raise NoAnswerError(
+                    f"{error}; so {failed + 1} times in a row. What came through is kept: give the command again "
+                    "once it answers"
+                ) from None
+            notify(f"{error}; trying again in {PAUSES[failed]:.0f} s")
+            time.sleep(PAUSES[failed])
+            failed += 1
