@@ -6,6 +6,7 @@ Of the `cpu` stack, on the base that `make base` makes or MATRIX_BASE names. Eac
 import argparse
 import os
 import platform
+import random
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.metered_line import MeteredLine
+from benchmarks.rehearsed_images import use_images
 from harness.base import paths
 from harness.base.paths import CHECKOUT
 from harness.environments import app_wheel, environment
@@ -26,15 +29,21 @@ from harness.environments.images import find
 from harness.environments.pins import lock_file
 from harness.environments.verify_image import EQUAL, compare_with_rebuilt
 from harness.environments.wheelhouse import fetch
+from harness.faults.own_engine import own_engine, why_no_own_engine
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.load import load_matrix
+from harness.registry.oci import Repository
 from harness.registry.push_pull import push_image
+from harness.rehearsal.rehearse import one_of_each_source
 
 PAGE = CHECKOUT / "docs" / "evidence" / "images-figures.md"
 BASE = os.environ.get("MATRIX_BASE", "vpoc-base:bookworm")
 CELL = "cpu-plain"
 TIMES = 3
+KILLS = 10
+# Of the layers: what was on its way in sockets each time.
+MOST_TWICE = 0.02
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,47 @@ def size(engine: Engine, matrix: Matrix) -> Figure:
     return Figure("image over base and unpacked wheels", f"{ratio:.3f}", "1.05", ratio <= 1.05)
 
 
+def killed_pulls(engine: Engine, matrix: Matrix, registry: str) -> Figure:
+    """Kill pulls into an empty engine at random moments, and count what the registry sends until one has ended."""
+    goal = "equal; nothing twice but layers in flight"
+    if why := why_no_own_engine():
+        return Figure("a pull killed ten times", f"not measured: {why}", goal, False)
+    host = registry.split(" ", 1)[0]
+    image = ensure_cell_image(engine, matrix.cells[CELL])
+    push_image(engine, image.id, f"{host}/killed/vpoc:{CELL}", lambda _: None)
+    manifest = Repository(f"{host}/killed/vpoc").manifest(CELL)
+    assert manifest is not None
+    size = sum(int(layer["size"]) for layer in manifest.parsed["layers"])
+    name, port = host.split(":")
+    line = MeteredLine((name, int(port)))
+    with line.serving() as via, own_engine() as own:
+        other = own.start()
+        words = [str(CHECKOUT / ".venv/bin/matrix"), "pull", CELL, "--registry", f"{via}/killed"]
+        variables = {**os.environ, "DOCKER_HOST": own.address}
+        for end in sorted(random.uniform(0.02, 0.95) * size for _ in range(KILLS)):
+            pulling = subprocess.Popen(words, cwd=CHECKOUT, env=variables, stderr=subprocess.DEVNULL)
+            while line.down < end and pulling.poll() is None:
+                time.sleep(0.01)
+            pulling.kill()
+            pulling.wait()
+            print(f"  killed at {line.down / 1e6:.0f} of {size / 1e6:.0f} MB", flush=True)
+        subprocess.run(words, cwd=CHECKOUT, env=variables, check=True)
+        pulled = find(other, f"{via}/killed/vpoc@{manifest.digest}")
+        equal = pulled is not None and pulled.layers == image.layers
+    more = line.down - size
+    said = f"{'equal' if equal else 'DIFFERENT'}; {line.down / 1e6:.1f} MB came of {size / 1e6:.1f} MB"
+    return Figure(f"a pull killed {KILLS} times at random", said, goal, equal and more < MOST_TWICE * size)
+
+
+def nothing_to_do_for_a_stand_in(engine: Engine, matrix: Matrix) -> Figure:
+    """Build a stand-in ROCm stack of the rehearsal again, where nothing is to be done."""
+    stack = next(one for one in one_of_each_source(matrix, "default") if "docker" in one.executors)
+    with tempfile.TemporaryDirectory() as place:
+        seconds = use_images(matrix, engine, [stack], Path(place), print)[stack.name]["again"]
+    what = f"building what is there, of the stand-in of {stack.name}"
+    return Figure(what, f"{seconds:.1f} s", "1.0 s", seconds <= 1)
+
+
 def page(engine: Engine, figures: Sequence[Figure], command: str) -> str:
     """Return the page."""
     version = engine.client.version()["Version"]
@@ -230,8 +280,10 @@ def main() -> None:
         figures = [
             clean_builds(engine, matrix, given.builds),
             nothing_to_do(),
+            nothing_to_do_for_a_stand_in(engine, matrix),
             next_preset(engine, matrix),
             *edited_app(engine, matrix, registry),
+            killed_pulls(engine, matrix, registry),
             size(engine, matrix),
         ]
     command = "make bench-images" + (f" ARGS='--builds {given.builds}'" if given.builds != 20 else "")
