@@ -39,5 +39,3 @@ def test_a_stand_in_is_built_pushed_pulled_and_verified(
         "bill of materials": True,
     }, used["checks"]
     assert used["rebuilt"]["result"] in (EQUAL, SAME_CONTENT), used["rebuilt"]
-    # The goal itself is measured by `make bench-images`, on a quiet machine.
-    assert used["again"] < 10
