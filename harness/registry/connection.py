@@ -27,7 +27,7 @@ OK, CREATED, ACCEPTED, PARTIAL, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 2
 # Of a registry that is overloaded or being restarted.
 TOO_MANY, SERVER_ERRORS = 429, range(500, 600)
 # Takes an answer whose head has come, and returns it as it is wanted.
-Read = Callable[[Response], Response]
+AnswerReader = Callable[[Response], Response]
 SECONDS = 30
 # For an answer to be there as a whole, from wherever a registry sends one to; the largest, a history of promotions, has
 # some megabytes after years.
@@ -119,7 +119,7 @@ class Connection:
             raise NoAnswerError(f"registry {self._host} does not answer: {_reason(error)}") from None
 
     def _asked(
-        self, method: str, path: str, headers: Mapping[str, str], data: bytes, also: tuple[int, ...], read: Read
+        self, method: str, path: str, headers: Mapping[str, str], data: bytes, also: tuple[int, ...], read: AnswerReader
     ) -> Response:
         """Return the answer to a request, which has one of the expected statuses."""
         url = urljoin(f"{self._scheme}://{self._host}/v2/", path)
@@ -137,7 +137,7 @@ class Connection:
         kind = NoAnswerError if status == TOO_MANY or status in SERVER_ERRORS else UserError
         raise kind(f"registry {self._host} says {status} to {method} {path}: {said}")
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], data: bytes, read: Read) -> Response:
+    def _send(self, method: str, url: str, headers: Mapping[str, str], data: bytes, read: AnswerReader) -> Response:
         # The Location of an upload may be on another host, which must not get the credentials.
         return self._answer(method, url, headers, data, (f"{self._scheme}://{self._host}/", self._authorization), read)
 
@@ -148,7 +148,7 @@ class Connection:
         headers: Mapping[str, str],
         data: bytes,
         credentials: tuple[str, Mapping[str, str]],
-        read: Read,
+        read: AnswerReader,
     ) -> Response:
         """Return an answer; the `credentials` go to addresses that begin with their first part.
 
@@ -175,7 +175,7 @@ class Connection:
         headers: Mapping[str, str],
         data: bytes,
         credentials: tuple[str, Mapping[str, str]],
-        read: Read,
+        read: AnswerReader,
     ) -> Response:
         """Return an answer from where the registry sends to."""
         place, secrets = credentials
