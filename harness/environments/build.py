@@ -1,5 +1,6 @@
 """Dockerfile -> image: hermetic builds of stacks and cells."""
 
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from harness.base.errors import UserError
 from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import BUILDS, IMAGES
 from harness.base.storage import file_hash, held_locks, json_hash, locked
+from harness.environments import layers
 from harness.environments.app_wheel import app_wheel
 from harness.environments.compiled_kernel import ensure_kernel
 from harness.environments.dockerfile import render, stack_part
@@ -168,7 +170,7 @@ def build_part(
         shutil.rmtree(context, ignore_errors=True)
         fill(context)
         notify(f"building {stack.name}" if kind == "runtime" else f"building {stack.name}: the app")
-        text = stack_part(stack, base_reference(stack))
+        text = stack_part(stack, base_reference(stack), len(_listed_layers(context)) + 1)
         target = ("--target", kind, *words, "--tag", tag, "--file", "-", str(context))
         name = stack.name if kind == "stack" else f"{stack.name}-{kind}"
         _build(engine, name, text, labels, target, epochs.runtime if kind == "runtime" else epochs.app)
@@ -250,6 +252,19 @@ def fill_runtime(stack: Stack, lock: Path, notify: Notify, context: Path) -> Non
         _place(wheels[entry.name], place)
         with (place / "lock.txt").open("a", encoding="utf-8") as stream:
             stream.write(requirement(entry, wheels[entry.name]))
+    _list_layers(stack, context / "torch")
+
+
+def _list_layers(stack: Stack, torch: Path) -> None:
+    """Beside torch's wheels, list the files of each of their layers but the last."""
+    files = layers.files_of(sorted(torch.glob("*.whl")), rocm=stack.rocm is not None)
+    (torch / "layers").mkdir()
+    for number, paths in enumerate(layers.split(files, layers.LAYER_BYTES), 1):
+        (torch / "layers" / f"{number}.json").write_text(json.dumps(paths), encoding="utf-8")
+
+
+def _listed_layers(context: Path) -> list[Path]:
+    return sorted((context / "torch" / "layers").glob("*.json"))
 
 
 def _fill_tools(context: Path) -> None:

@@ -30,8 +30,8 @@ def quoted(value: str) -> str:
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
-def render(cell: Cell, base: str | None = None) -> str:
-    """The Dockerfile of a cell, with the image of its stack as first stage.
+def render(cell: Cell, base: str | None = None, layers: int = 1) -> str:
+    """The Dockerfile of a cell, with the image of its stack as first stage, and so many layers of torch and ROCm.
 
     Variables of one phase only are not in it: they are given when that phase is run.
     """
@@ -39,13 +39,14 @@ def render(cell: Cell, base: str | None = None) -> str:
         cell=cell,
         stack=cell.stack,
         base=base or cell.stack.base,
+        layers=layers,
         variables=sorted(cell.preset.variables.items()),
     )
 
 
-def stack_part(stack: Stack, base: str) -> str:
-    """The part that makes the image of the stack."""
-    return render(Cell(stack, NO_PRESET), base).partition(CELL)[0]
+def stack_part(stack: Stack, base: str, layers: int = 1) -> str:
+    """The part that makes the image of the stack. How many layers torch is, its wheels tell."""
+    return render(Cell(stack, NO_PRESET), base, layers).partition(CELL)[0]
 
 
 def cell_part(cell: Cell) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from docker.errors import ImageNotFound
@@ -13,6 +14,7 @@ from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import UserError
 from harness.base.paths import APP, CHECKOUT, IMAGES
 from harness.base.storage import file_hash, json_hash
+from harness.environments import layers
 from harness.environments.dockerfile import cell_part, stack_part
 from harness.environments.environment import app_hash
 from harness.environments.pins import base_digest, lock_file, pins_file, pins_hash
@@ -36,6 +38,8 @@ TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 IDENTITY = ("base", "lock", "app", "recipe")
 # What runs inside a build.
 TEMPLATE, TOOLS = "Dockerfile.j2", ("install.py", "verify.py")
+# What decides which layer a file of torch lies in.
+LAYERS = Path(layers.__file__)
 COMPILER_LOCK = CHECKOUT / "requirements-compiler.txt"
 
 
@@ -174,7 +178,7 @@ def open_labels(stack: Stack) -> dict[str, str]:
 
 def epochs_of(stack: Stack) -> Epochs:
     """Return the times of the newest inputs of a stack: an edit of the app does not touch what is below it."""
-    recipe = [IMAGES / name for name in (TEMPLATE, *TOOLS)]
+    recipe = [*(IMAGES / name for name in (TEMPLATE, *TOOLS)), LAYERS]
     runtime = newest_of(lock_file(stack), pins_file(stack), *recipe)
     return Epochs(runtime, max(runtime, newest_of(APP, COMPILER_LOCK)))
 
@@ -206,7 +210,8 @@ def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
 
 def recipe(stack: Stack) -> str:
     """Identity of how the image of a stack is made; of the base only what it is counts, not its name."""
-    return json_hash([stack_part(stack, base="base"), *(file_hash(IMAGES / name) for name in TOOLS)])
+    files = [*(IMAGES / name for name in TOOLS), LAYERS]
+    return json_hash([stack_part(stack, base="base"), layers.LAYER_BYTES, *map(file_hash, files)])
 
 
 def base_reference(stack: Stack) -> str:

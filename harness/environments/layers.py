@@ -1,0 +1,71 @@
+"""Which files of torch and ROCm lie in which layer of an image: ROCm's before torch's, no layer above 1.5 GB.
+
+A registry limits a layer and the time of its upload, and an upload that breaks begins again with its layer. Stacks of
+one ROCm have the same layers of it where its files are the same: order and borders depend on names and sizes alone.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import ZipFile
+
+# Of a layer as it is unpacked, with what the archive of it adds for each file.
+LAYER_BYTES = 1_500_000_000
+BLOCK_BYTES, HEADER_BYTES = 512, 1536
+# What pip makes, changes or places elsewhere, and what is compiled: it lies in the last layer.
+WITH_THE_LAST = re.compile(r".*\.py|[^/]+\.(data|dist-info)/.*")
+# Beside them ROCm's libraries and their data lie in torch's wheel, where ROCm is no packages.
+OF_TORCH = re.compile(r"torch/lib/(lib(torch|c10|caffe2|shm|aotriton)|aotriton)[^/]*(/.*)?")
+OF_ROCM = re.compile(r"torch/(lib|share)/.*")
+
+
+@dataclass(frozen=True)
+class WheelFile:
+    """A file in a wheel, by its path from site-packages."""
+
+    path: str
+    size: int
+    of_rocm: bool
+
+    @property
+    def room(self) -> int:
+        """Return the bytes it takes in a layer, with the bytecode of a module: that is hardly ever larger."""
+        of_one = -(-self.size // BLOCK_BYTES) * BLOCK_BYTES + HEADER_BYTES
+        return 2 * of_one if self.path.endswith(".py") else of_one
+
+
+def files_of(wheels: Iterable[Path], *, rocm: bool) -> list[WheelFile]:
+    """Return the files of torch's wheels; `rocm` where they are for ROCm, whose files are in them or beside them."""
+    files = []
+    for wheel in wheels:
+        with ZipFile(wheel) as archive:
+            for member in archive.infolist():
+                path = member.filename
+                inside = bool(OF_ROCM.fullmatch(path)) and not OF_TORCH.fullmatch(path)
+                if not member.is_dir():
+                    files.append(WheelFile(path, member.file_size, rocm and (wheel.name.startswith("rocm") or inside)))
+    return files
+
+
+def split(files: Iterable[WheelFile], limit: int) -> list[list[str]]:
+    """Return the files of each layer but the last, which takes all the rest. A file above the limit has its own."""
+    ordered = sorted(files, key=lambda file: file.path)
+    apart = [file for file in ordered if not WITH_THE_LAST.fullmatch(file.path)]
+    rest = sum(file.room for file in ordered if WITH_THE_LAST.fullmatch(file.path))
+    of_rocm = _filled([(file.path, file.room) for file in apart if file.of_rocm], limit)
+    of_torch = _filled([*((file.path, file.room) for file in apart if not file.of_rocm), ("", rest)], limit)
+    return [*of_rocm, *of_torch[:-1]]
+
+
+def _filled(files: Sequence[tuple[str, int]], limit: int) -> list[list[str]]:
+    """Return the files in layers, in their order: each layer is filled before the next one begins."""
+    layers: list[list[str]] = []
+    left = 0
+    for path, room in files:
+        if not layers or room > left:
+            layers.append([])
+            left = limit
+        layers[-1].append(path)
+        left -= room
+    return layers

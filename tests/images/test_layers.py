@@ -1,0 +1,38 @@
+"""Torch in several layers, on a real engine: the same image, and the same layers again, also of another stack."""
+
+import pytest
+
+from harness.environments import layers
+from harness.environments.build import ensure_cell_image
+from harness.environments.image_tree import differences, tree_of
+from harness.environments.images import Epochs, Image, told_epochs
+from harness.environments.rebuild import rebuilt
+from harness.host.engine import Engine
+from harness.matrix.cells import Matrix
+
+SMALL = 150_000_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_torch_in_several_layers_is_the_same_image_and_each_layer_the_same_again(
+    engine: Engine, matrix: Matrix, images: dict[str, Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, cell = images["cpu-plain"], matrix.cells["cpu-plain"]
+    monkeypatch.setattr(layers, "LAYER_BYTES", SMALL)
+    parts = ensure_cell_image(engine, cell)
+    # Base, four of torch, other wheels, app. No byte is in two of them.
+    assert len(parts.layers) == len(whole.layers) + 3
+    assert parts.size == whole.size
+    assert differences(tree_of(engine, whole), tree_of(engine, parts)) == []
+    sizes = [step["Size"] for step in engine.client.api.history(parts.id) if "install.py torch" in step["CreatedBy"]]
+    # One is a library that is larger by itself.
+    assert sum(size > SMALL for size in sizes) == 1
+    # Another stack has its lock from another day; where the files of torch are the same, so are its layers.
+    epochs = told_epochs(parts.labels)
+    assert epochs
+    with rebuilt(engine, cell, Epochs(epochs.runtime + 1000, epochs.app + 1000)) as again:
+        same = [one == other for one, other in zip(parts.layers, again.layers, strict=True)]
+    assert same == [True] * (len(parts.layers) - 2) + [False] * 2
+    monkeypatch.undo()
+    ensure_cell_image(engine, cell)
