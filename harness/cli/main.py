@@ -72,6 +72,10 @@ COMMANDS = {
         "cli.matrix:lint",
         "Name every preset variable that does nothing, contradicts another or is the default, and where.",
     ),
+    "load": (
+        "cli.saved:load",
+        "Load the images of CELLS (default: all) from a FOLDER that `matrix save` wrote.",
+    ),
     "lock": (
         "cli.images:lock",
         "Resolve what a stack consists of: wheel hashes and the digest of its base image, into images/locks.",
@@ -116,6 +120,10 @@ COMMANDS = {
     "slurm-prolog": (
         "cli.clusters:slurm_prolog",
         "Print how to install the hooks of Slurm; as Slurm's Prolog, fail where a GPU of this node is unhealthy.",
+    ),
+    "save": (
+        "cli.saved:save",
+        "Save the images of CELLS to FOLDER, such as one on a stick, for a host without a registry.",
     ),
     "show": (
         "cli.matrix:show",

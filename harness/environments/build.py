@@ -257,7 +257,7 @@ def fill_runtime(stack: Stack, lock: Path, notify: Notify, context: Path) -> Non
 
 def _list_layers(stack: Stack, torch: Path) -> None:
     """Beside torch's wheels, list the files of each of their layers but the last."""
-    files = layers.files_of(sorted(torch.glob("*.whl")), rocm=stack.rocm is not None)
+    files = layers.files_in_wheels(sorted(torch.glob("*.whl")), rocm=stack.rocm is not None)
     (torch / "layers").mkdir()
     for number, paths in enumerate(layers.split(files, layers.LAYER_BYTES), 1):
         (torch / "layers" / f"{number}.json").write_text(json.dumps(paths), encoding="utf-8")

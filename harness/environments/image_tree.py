@@ -52,7 +52,7 @@ def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, ta
         made = engine.client.api.create_container(image.id, command=["none"], entrypoint=["none"])
         try:
             pieces = engine.patient.api.export(made["Id"], chunk_size=PIECE)
-            stream = BufferedReader(_Stream(pieces), PIECE)
+            stream = BufferedReader(PieceStream(pieces), PIECE)
             with tarfile.open(fileobj=stream, mode="r|", bufsize=PIECE) as archive:
                 yield (
                     (one.name.removeprefix("./"), one, archive.extractfile(one) if one.isreg() else None)
@@ -105,7 +105,7 @@ def _entry(member: tarfile.TarInfo, stream: IO[bytes] | None) -> ImageFile:
     return ImageFile(kind, member.mode & 0o7777, (member.uid, member.gid), member.linkname, content)
 
 
-class _Stream(RawIOBase):
+class PieceStream(RawIOBase):
     """Pieces of bytes as a file that is read from its beginning to its end."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:

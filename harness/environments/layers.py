@@ -35,7 +35,7 @@ class WheelFile:
         return 2 * of_one if self.path.endswith(".py") else of_one
 
 
-def files_of(wheels: Iterable[Path], *, rocm: bool) -> list[WheelFile]:
+def files_in_wheels(wheels: Iterable[Path], *, rocm: bool) -> list[WheelFile]:
     """Return the files of torch's wheels; `rocm` where they are for ROCm, whose files are in them or beside them."""
     files = []
     for wheel in wheels:

@@ -9,22 +9,26 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.paths import CACHE
 from harness.base.storage import read_regular, write_durably
+from harness.environments.images import Image
 from harness.registry.attestations.bundles import BUNDLE, Statement, open_bundle, sign
 from harness.registry.attestations.keys import PublicKey, SigningKey, read_public_key
-from harness.registry.oci import Repository
+from harness.registry.oci import IMAGE_MANIFEST, Manifest, Repository, digest_of
 
 # By it a key can be shown that nobody here knows yet; what it signed is verified all the same.
 SIGNER = "vpoc.matrix.signer"
 KEPT = CACHE / "attestations"
+# Beside them the manifest that they are about: it says of which image it is, whatever an engine calls that.
+MANIFEST = "manifest"
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A statement with a valid signature; `name` is that of the key here, None of one that is not known."""
+    """A statement with a valid signature, in its bundle; `name` is that of the key here, None of one not known."""
 
     statement: Statement
     key: PublicKey
     name: str | None
+    bundle: bytes
 
     @property
     def signer(self) -> str:
@@ -42,13 +46,9 @@ def attach_signed(repository: Repository, statement: Statement, key: SigningKey)
     if subject is None:
         raise UserError(f"{repository.name}@{statement.digest}: is not there; push it again")
     bundle = sign(statement, key)
-    annotations = {
-        "dev.sigstore.bundle.content": "dsse-envelope",
-        "dev.sigstore.bundle.predicateType": statement.kind,
-        SIGNER: key.public.line,
-    }
+    annotations = annotations_of(statement, key.public.line)
     repository.attach(repository.artifact(BUNDLE, bundle, annotations, subject), subject)
-    _keep(statement.digest, bundle, key.public.line)
+    keep_signed(subject, bundle, key.public.line)
 
 
 def signed_beside(repository: Repository, digest: str, known: Mapping[str, PublicKey]) -> list[Signed]:
@@ -58,13 +58,16 @@ def signed_beside(repository: Repository, digest: str, known: Mapping[str, Publi
         UserError: when the registry fails.
     """
     found = []
+    subject: Manifest | None = None
     for artifact in repository.referrers(digest, BUNDLE):
         annotations = artifact.parsed.get("annotations")
         line = annotations.get(SIGNER) if isinstance(annotations, dict) else None
         bundle = repository.content(artifact)
-        if signed := _opened(bundle, digest, line, known):
+        if signed := opened_bundle(bundle, digest, line, known):
             found.append(signed)
-            _keep(digest, bundle, signed.key.line)
+            subject = subject or repository.manifest(digest)
+            if subject:
+                keep_signed(subject, bundle, signed.key.line)
     return found
 
 
@@ -74,7 +77,7 @@ def signed_kept(digest: str, known: Mapping[str, PublicKey]) -> list[Signed]:
     for file in sorted((KEPT / digest.removeprefix("sha256:")).glob("*.json")):
         key = file.with_suffix(".key")
         line = key.read_text(encoding="ascii") if key.is_file() else None
-        if signed := _opened(read_regular(file), digest, line, known):
+        if signed := opened_bundle(read_regular(file), digest, line, known):
             found.append(signed)
     return found
 
@@ -84,7 +87,30 @@ def kept_files(digest: str) -> Iterable[Path]:
     return sorted((KEPT / digest.removeprefix("sha256:")).glob("*.*"))
 
 
-def _opened(bundle: bytes, digest: str, line: object, known: Mapping[str, PublicKey]) -> Signed | None:
+def kept_manifests(image: Image) -> dict[str, Manifest]:
+    """Return the manifests of an image of whose statements this checkout has copies, by their digest.
+
+    One image has another manifest where other layers are packed in another way; all name one configuration. An engine
+    calls an image by its manifest or by its configuration.
+    """
+    files = {f"sha256:{file.parent.name}": read_regular(file) for file in KEPT.glob(f"*/{MANIFEST}")}
+    kept = {digest: Manifest(told, IMAGE_MANIFEST) for digest, told in files.items() if digest_of(told) == digest}
+    names = {image.id, *(name.partition("@")[2] for name in image.digests)}
+    configs = {_config(kept[name]) for name in names & kept.keys()} | {image.id}
+    return {digest: manifest for digest, manifest in kept.items() if _config(manifest) in configs}
+
+
+def annotations_of(statement: Statement, line: str) -> dict[str, str]:
+    """Return how an artifact says what statement is in it, and whose key signed it."""
+    return {
+        "dev.sigstore.bundle.content": "dsse-envelope",
+        "dev.sigstore.bundle.predicateType": statement.kind,
+        SIGNER: line,
+    }
+
+
+def opened_bundle(bundle: bytes, digest: str, line: object, known: Mapping[str, PublicKey]) -> Signed | None:
+    """Return the statement in a bundle, where it is about that manifest and validly signed by a known key or `line`."""
     candidates: list[tuple[str | None, PublicKey]] = [(name, key) for name, key in known.items()]
     if isinstance(line, str):
         # Whatever stands there: one that is known may still have signed.
@@ -93,12 +119,25 @@ def _opened(bundle: bytes, digest: str, line: object, known: Mapping[str, Public
     for name, key in candidates:
         statement = open_bundle(bundle, key)
         if statement:
-            return Signed(statement, key, name) if statement.digest == digest else None
+            return Signed(statement, key, name, bundle) if statement.digest == digest else None
     return None
 
 
-def _keep(digest: str, bundle: bytes, line: str) -> None:
-    file = KEPT / digest.removeprefix("sha256:") / f"{hashlib.sha256(bundle).hexdigest()}.json"
+def keep_signed(manifest: Manifest, bundle: bytes, line: str) -> None:
+    """Keep a copy of a bundle about a manifest, with the key that signed it.
+
+    Raises:
+        UserError: when it cannot be written.
+    """
+    folder = KEPT / manifest.digest.removeprefix("sha256:")
+    if not (folder / MANIFEST).is_file():
+        write_durably(folder / MANIFEST, manifest.content)
+    file = folder / f"{hashlib.sha256(bundle).hexdigest()}.json"
     if not file.is_file():
         write_durably(file.with_suffix(".key"), line.encode())
         write_durably(file, bundle)
+
+
+def _config(manifest: Manifest) -> str:
+    told = manifest.parsed.get("config")
+    return str(told.get("digest")) if isinstance(told, dict) else ""

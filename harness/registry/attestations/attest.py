@@ -16,7 +16,7 @@ from harness.registry.attestations.contents import (
     contents_of_lock,
     not_as_locked,
 )
-from harness.registry.attestations.keys import ensure_own_key, own_key
+from harness.registry.attestations.keys import SigningKey, ensure_own_key, own_key
 from harness.registry.attestations.provenance import PROVENANCE, provenance_of
 from harness.registry.oci import Repository
 from harness.registry.tags.promotions import KnownGood
@@ -32,16 +32,34 @@ def attest_image(engine: Engine, cell: Cell, image: Image, name: str, digest: st
     Raises:
         UserError: when what is in it is not what its lock names, or the registry refuses.
     """
+    key, repository = signing_key(notify), Repository(name)
+    notify(f"signing what is in {cell.id}")
+    for statement in statements_of_image(cell, image, contents_of_image(engine, image), name, digest):
+        attach_signed(repository, statement, key)
+
+
+def signing_key(notify: Notify) -> SigningKey:
+    """Return the user's key; says so where it has to be made.
+
+    Raises:
+        UserError: when it cannot be read or written.
+    """
     if own_key() is None:
         notify("making a key to sign with; `matrix keys` shows it")
-    key, repository = ensure_own_key(), Repository(name)
-    notify(f"signing what is in {cell.id}")
-    contents = contents_of_image(engine, image)
+    return ensure_own_key()
+
+
+def statements_of_image(cell: Cell, image: Image, contents: Contents, name: str, digest: str) -> list[Statement]:
+    """Return provenance and contents of a cell's image; `digest` is that of its manifest.
+
+    Raises:
+        UserError: when what is in it is not what its lock names.
+    """
     check_as_locked(cell, image, contents)
     epochs = told_epochs(image.labels)
     bill = bill_of_materials(contents, name, digest, epochs.app if epochs else NO_TIME)
-    for kind, predicate in ((PROVENANCE, provenance_of(image)), (CONTENTS, bill)):
-        attach_signed(repository, Statement(name, digest, kind, predicate), key)
+    said = ((PROVENANCE, provenance_of(image)), (CONTENTS, bill))
+    return [Statement(name, digest, kind, predicate) for kind, predicate in said]
 
 
 def attest_evidence(evidence: KnownGood) -> None:

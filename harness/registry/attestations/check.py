@@ -9,7 +9,7 @@ from harness.environments.images import PREFIX, Image
 from harness.environments.pins import lock_file
 from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Matrix
-from harness.registry.attestations.attached import Signed, signed_beside, signed_kept
+from harness.registry.attestations.attached import Signed, kept_manifests, signed_beside, signed_kept
 from harness.registry.attestations.attest import CONTENTS, EVIDENCE
 from harness.registry.attestations.contents import (
     Contents,
@@ -48,12 +48,12 @@ def check_offline(
     contents = contents_of_image(engine, image)
     known = known_keys(matrix.signatures.keys)
     signed: list[Signed] = []
-    for digest in sorted({name.partition("@")[2] for name in image.digests}):
+    pulled = {name.partition("@")[2] for name in image.digests}
+    for digest in sorted(pulled | kept_manifests(image).keys()):
         signed += signed_kept(digest, known) if repository is None else _beside(repository, digest, known)
     if not signed:
-        where = (
-            f"beside it in {repository}" if repository else "kept here; `matrix pull` keeps it, --registry looks there"
-        )
+        here = "kept here; `matrix pull` and `matrix load` keep it, --registry looks there"
+        where = f"beside it in {repository}" if repository else here
         return (_of_lock(image, matrix, contents), ImageCheck("signatures", None, f"none is {where}"))
     return (_of_lock(image, matrix, contents), *_of_statements(signed, image, contents))
 

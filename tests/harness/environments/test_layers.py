@@ -16,7 +16,7 @@ import pytest
 
 from harness.base.paths import IMAGES
 from harness.base.storage import file_hash
-from harness.environments.layers import LAYER_BYTES, WheelFile, files_of, split
+from harness.environments.layers import LAYER_BYTES, WheelFile, files_in_wheels, split
 from harness.rehearsal.packages import stub_wheel
 
 GB = 10**9
@@ -81,9 +81,9 @@ def packed(folder: Path, name: str, files: dict[str, int]) -> Path:
 def test_files_of_rocm_are_known_by_their_place_in_torch_or_their_package(tmp_path: Path) -> None:
     wheels = [packed(tmp_path, "torch-2.9.1-py3-none-any.whl", TORCH | ROCM | PYTHON)]
     wheels.append(packed(tmp_path, "rocm_sdk_core-7.14-py3-none-any.whl", {"_rocm_sdk_core/lib/libhsa.so": 1}))
-    found = {file.path for file in files_of(wheels, rocm=True) if file.of_rocm}
+    found = {file.path for file in files_in_wheels(wheels, rocm=True) if file.of_rocm}
     assert found == {*ROCM, "_rocm_sdk_core/lib/libhsa.so"}
-    assert not any(file.of_rocm for file in files_of(wheels, rocm=False))
+    assert not any(file.of_rocm for file in files_in_wheels(wheels, rocm=False))
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_layer_by_layer_it_is_what_pip_installs_at_once(
     wheels = wheels_of_torch(tmp_path / "wheels")
     monkeypatch.setattr(install, "WHEELS", wheels)
     at_once = installed(install, tmp_path / "venv", 1, monkeypatch)
-    layers = split(files_of(sorted(wheels.glob("*.whl")), rocm=True), 4100)
+    layers = split(files_in_wheels(sorted(wheels.glob("*.whl")), rocm=True), 4100)
     assert [len(paths) for paths in layers] == [2, 1, 1]
     (wheels / "layers").mkdir()
     for number, paths in enumerate(layers, 1):

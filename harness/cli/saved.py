@@ -1,0 +1,64 @@
+"""`matrix save` and `matrix load`: parse and print, nothing else."""
+
+from pathlib import Path
+
+import click
+
+from harness.base.interrupts import interruptible
+from harness.cli.completion import complete_cells
+from harness.cli.shared import Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.registry.image_commands import the_engine
+from harness.registry.saved.load import load_cells
+from harness.registry.saved.save import save_cells
+from harness.screen.display import Steps
+
+
+@click.command()
+@click.argument("cells", nargs=-1, required=True, shell_complete=complete_cells)
+@click.argument("folder", type=click.Path(path_type=Path))
+@as_json
+@pass_settings
+def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    r"""Save the images of CELLS to FOLDER, such as one on a stick, for a host without a registry.
+
+    \b
+    matrix save cpu-plain rocm6.3-torch2.9.1-plain /media/stick/images
+    matrix load /media/stick/images              # on the other host
+
+    FOLDER is an OCI image layout, for other tools too. A layer that images have in common is there once, and what is
+    there already is not written again: a further preset adds kilobytes, an edit of the app megabytes. Interrupted, the
+    same command goes on. With each image goes what is signed of it: what it was made from, what is in it, the evidence
+    of its known-good tags.
+    """
+    matrix = settings.matrix
+    chosen = [matrix.cells[known(cell, matrix.cells, "cell")] for cell in dict.fromkeys(cells)]
+    with interruptible(), Steps(err) as steps:
+        saved = save_cells(the_engine(), chosen, folder.absolute(), steps.step)
+    if as_json:
+        print_json({"folder": str(folder), "images": [one.plain for one in saved]})
+    else:
+        print_lines([f"{one.cell} is {one.digest}, with {one.statements} signed statements" for one in saved])
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("cells", nargs=-1)
+@as_json
+@pass_settings
+def load(settings: Settings, folder: Path, cells: tuple[str, ...], as_json: bool) -> None:
+    """Load the images of CELLS (default: all) from a FOLDER that `matrix save` wrote.
+
+    All of an image is held against its digest before the engine gets any of it: one changed byte, and it is refused.
+    An image that is here already is not loaded again. `matrix run` uses those that this checkout would make the same;
+    `matrix verify CELL --offline` says who signed what of one.
+    """
+    with interruptible(), Steps(err) as steps:
+        loaded = load_cells(the_engine(), folder.absolute(), cells, settings.matrix, steps.step)
+    if as_json:
+        print_json({"folder": str(folder), "images": [one.plain for one in loaded]})
+        return
+    for one in loaded:
+        other = "this checkout would build another: its app, lock or preset differ"
+        signed = f"signed by {' and '.join(one.signed_by)}" if one.signed_by else "not signed by anybody"
+        use = "`matrix run` uses it" if one.current else other
+        print_lines([f"{one.tag} {'was here' if one.was_here else 'is loaded'}, {signed}; {use}"])

@@ -1,0 +1,1 @@
+"""Images in a folder, such as on a stick: an OCI image layout."""

@@ -1,0 +1,205 @@
+"""The archives by which an engine gives images away and takes them: those of Docker 20.10 and of newer ones."""
+
+import gzip
+import hashlib
+import json
+import posixpath
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BufferedReader, BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+from docker.errors import create_api_error_from_http_exception
+from requests.exceptions import HTTPError
+
+from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
+from harness.base.storage import PIECE_BYTES, file_hash
+from harness.environments.image_tree import PieceStream
+from harness.host.engine import Engine, Notify, engine_errors
+from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, digest_of
+from harness.registry.saved.layout import LAYOUT, SavedImage, blobs_of
+
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+PACKED = {b"\x1f\x8b": f"{LAYER}+gzip", b"\x28\xb5": f"{LAYER}+zstd"}
+CONTAINERD_NAME = "io.containerd.image.name"
+# A stick is slower than this packs.
+LEVEL = 1
+LARGEST_JSON = 4 << 20
+ALIGNED = 512
+
+
+@dataclass
+class Given:
+    """What an engine gave: small files by their path, and for each layer what `keep` returned."""
+
+    texts: dict[str, bytes] = field(default_factory=dict)
+    layers: dict[str, Descriptor] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+
+    def images(self) -> Iterator[tuple[bytes, tuple[Descriptor, ...]]]:
+        """Yield the configuration and the layers of each image."""
+        for entry in load_json(self.texts["manifest.json"]):
+            names = [self.links.get(name, name) for name in entry["Layers"]]
+            yield self.texts[entry["Config"]], tuple(self.layers[name] for name in names)
+
+    def manifest(self, config: bytes) -> bytes | None:
+        """Return the manifest that the engine itself has of an image; None of an engine that has none."""
+        for text in self.texts.values():
+            told = Manifest(text, "").parsed
+            if "layers" in told and (told.get("config") or {}).get("digest") == digest_of(config):
+                return text
+        return None
+
+
+Keep = Callable[[Path, Descriptor], Descriptor]
+"""Takes a file with a layer and its descriptor; returns the descriptor of what was kept of it."""
+
+
+def read_from_engine(engine: Engine, images: Sequence[str], scratch: Path, keep: Keep, notify: Notify) -> Given:
+    """Read images from an engine, each layer once.
+
+    Raises:
+        UserError: when the engine does not give them, or there is no room in `scratch`.
+    """
+    given = Given()
+    with _archive_of(engine, images, notify) as archive:
+        for member in archive:
+            stream = archive.extractfile(member) if member.isreg() else None
+            if member.issym():
+                target = posixpath.join(posixpath.dirname(member.name), member.linkname)
+                given.links[member.name] = posixpath.normpath(target)
+            elif stream and _is_layer(member.name):
+                _take_blob(given, member, stream, scratch, keep)
+            elif stream and member.size <= LARGEST_JSON:
+                given.texts[member.name] = stream.read()
+    return given
+
+
+@contextmanager
+def _archive_of(engine: Engine, images: Sequence[str], notify: Notify) -> Iterator[tarfile.TarFile]:
+    doing = "reading images from the engine"
+    api = engine.patient.api
+    try:
+        with engine_errors(doing):
+            # The library asks for one image at a time, and each has all the layers.
+            answer = api.get(f"{api.base_url}/v{api.api_version}/images/get", params={"names": images}, stream=True)
+            with _refusals():
+                answer.raise_for_status()
+            stream = BufferedReader(PieceStream(_counted(answer.iter_content(PIECE_BYTES), doing, notify)), PIECE_BYTES)
+            with answer, tarfile.open(fileobj=stream, mode="r|", bufsize=PIECE_BYTES) as archive:
+                yield archive
+    except tarfile.TarError:
+        raise UserError(f"{doing}: it stopped in the middle; give the same command again") from None
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the status of an answer into an error of the library's that has the engine's words."""
+    try:
+        yield
+    except HTTPError as error:
+        create_api_error_from_http_exception(error)
+
+
+def _take_blob(given: Given, member: tarfile.TarInfo, stream: IO[bytes], scratch: Path, keep: Keep) -> None:
+    """Take a layer; or, from newer engines, what has no other name than its digest: small texts as well."""
+    with tempfile.NamedTemporaryFile(dir=scratch) as spooled:
+        digest = hashlib.sha256()
+        while piece := stream.read(PIECE_BYTES):
+            digest.update(piece)
+            spooled.write(piece)
+        spooled.flush()
+        file = Path(spooled.name)
+        with file.open("rb") as again:
+            begins = again.read(2)
+            if begins[:1] in b"{[" and member.size <= LARGEST_JSON:
+                given.texts[member.name] = begins + again.read()
+                return
+        media_type = PACKED.get(begins, LAYER)
+        blob = {"mediaType": media_type, "digest": f"sha256:{digest.hexdigest()}", "size": member.size}
+        given.layers[member.name] = keep(file, blob)
+
+
+def packed(file: Path, scratch: Path, store: Callable[[Path, Descriptor], None]) -> Descriptor:
+    """Pack a layer, the same each time, and store it; return its descriptor."""
+    with tempfile.NamedTemporaryFile(dir=scratch) as made:
+        with file.open("rb") as plain, gzip.GzipFile("", "wb", LEVEL, made, mtime=0) as stream:
+            shutil.copyfileobj(plain, stream, PIECE_BYTES)
+        made.flush()
+        path = Path(made.name)
+        blob = {"mediaType": PACKED[b"\x1f\x8b"], "digest": f"sha256:{file_hash(path)}", "size": path.stat().st_size}
+        store(path, blob)
+        return blob
+
+
+def _is_layer(name: str) -> bool:
+    return name.endswith("/layer.tar") or name.startswith("blobs/")
+
+
+def give_to_engine(
+    engine: Engine, images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]], notify: Notify
+) -> None:
+    """Give images to an engine, each under its tag, in an archive that old and new engines read.
+
+    Raises:
+        UserError: when the engine refuses them.
+    """
+    doing = "giving images to the engine"
+    with engine_errors(doing):
+        pieces = _counted(_archive(images, opened), doing, notify)
+        for event in engine.patient.api.load_image(pieces):
+            if error := event.get("error"):
+                raise UserError(f"{doing}: {' '.join(str(error).split())}")
+
+
+def _archive(images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]]) -> Iterator[bytes]:
+    """Yield the archive: an image layout for newer engines, with the list that older ones read."""
+    entries, listed = [], []
+    blobs: dict[str, Descriptor] = {}
+    for tag, image in images.items():
+        annotations = {CONTAINERD_NAME: f"docker.io/library/{tag}"}
+        entries.append({**image.manifest.descriptor, "annotations": annotations})
+        config, *layers = blobs_of(image.manifest)
+        paths = [_path(layer) for layer in layers]
+        listed.append({"Config": _path(config), "RepoTags": [tag], "Layers": paths})
+        blobs |= {str(blob["digest"]): blob for blob in (config, *layers)}
+        manifest = image.manifest
+        yield from _member(_path(manifest.descriptor), BytesIO(manifest.content), len(manifest.content))
+    for blob in blobs.values():
+        with opened(blob) as stream:
+            yield from _member(_path(blob), stream, int(blob["size"]))
+    index = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": entries}
+    for name, content in (
+        ("oci-layout", LAYOUT),
+        ("index.json", json.dumps(index).encode()),
+        ("manifest.json", json.dumps(listed).encode()),
+    ):
+        yield from _member(name, BytesIO(content), len(content))
+    yield bytes(2 * ALIGNED)
+
+
+def _member(name: str, stream: IO[bytes], size: int) -> Iterator[bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    yield info.tobuf(tarfile.PAX_FORMAT)
+    while piece := stream.read(PIECE_BYTES):
+        yield piece
+    yield bytes(-size % ALIGNED)
+
+
+def _path(blob: Descriptor) -> str:
+    return f"blobs/{str(blob['digest']).replace(':', '/')}"
+
+
+def _counted(pieces: Iterable[bytes], doing: str, notify: Notify) -> Iterator[bytes]:
+    size: Any = 0
+    for piece in pieces:
+        size += len(piece)
+        notify(f"{doing}: {size / 1e6:.0f} MB")
+        yield piece

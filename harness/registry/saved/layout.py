@@ -1,0 +1,271 @@
+"""A folder of images by the OCI's image layout: each blob a file named by its digest, so that no layer is there twice.
+
+`index.json` follows from the blobs it names, byte by byte: nothing in such a folder can change without being seen.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
+from harness.base.storage import (
+    PIECE_BYTES,
+    copy_durably,
+    make_folder_durably,
+    open_regular,
+    read_regular,
+    remove_unfinished,
+    write_durably,
+)
+from harness.host.engine import Notify
+from harness.registry.oci import IMAGE_INDEX, IMAGE_MANIFEST, Descriptor, Manifest, digest_of
+
+LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
+NAME = "org.opencontainers.image.ref.name"
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+SAVE_AGAIN = "`matrix save` writes it again"
+
+
+@dataclass(frozen=True)
+class SavedImage:
+    """An image in a folder: its name, manifest and configuration, and the artifacts that refer to it."""
+
+    name: str
+    manifest: Manifest
+    config: bytes
+    artifacts: tuple[Manifest, ...] = ()
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """Return what its configuration says."""
+        return Manifest(self.config, "").parsed
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return its labels."""
+        told = self.told.get("config")
+        return dict((told.get("Labels") or {}) if isinstance(told, dict) else {})
+
+    @property
+    def unpacked(self) -> tuple[str, ...]:
+        """Return the digests of its layers as they are unpacked."""
+        told = self.told.get("rootfs")
+        return tuple(map(str, (told.get("diff_ids") or ()) if isinstance(told, dict) else ()))
+
+    @property
+    def layers(self) -> tuple[Descriptor, ...]:
+        """Return the descriptors of its layers."""
+        return blobs_of(self.manifest)[1:]
+
+
+class ImageFolder:
+    """A folder of images."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def has_index(self) -> bool:
+        """Return whether images were saved there."""
+        return (self.folder / "index.json").exists()
+
+    def file(self, digest: str) -> Path:
+        """Return the place of a blob.
+
+        Raises:
+            UserError: when this is no digest.
+        """
+        if not DIGEST.fullmatch(digest):
+            raise UserError(f"{self.folder}: {digest[:80]!r} is no digest of a blob; {SAVE_AGAIN}")
+        return self.folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+    def images(self) -> list[SavedImage]:
+        """Return the images, by name; all but their layers is held against its digest.
+
+        Raises:
+            UserError: when there is none, or anything was changed.
+        """
+        try:
+            layout, index = (read_regular(self.folder / name) for name in ("oci-layout", "index.json"))
+        except OSError as error:
+            raise UserError(f"{self.folder}: no images were saved here, or not to the end: {error.strerror}") from None
+        changed = UserError(f"{self.folder / 'index.json'}: was changed or is damaged; {SAVE_AGAIN}")
+        entries = Manifest(index, IMAGE_INDEX).parsed.get("manifests")
+        if layout != LAYOUT or not isinstance(entries, list):
+            raise changed
+        images: dict[str, SavedImage] = {}
+        artifacts: dict[str, list[Manifest]] = {}
+        for entry in entries:
+            told = entry if isinstance(entry, dict) else {}
+            manifest = self._manifest(str(told.get("digest")))
+            if "artifactType" in manifest.parsed:
+                artifacts.setdefault(str(_of(manifest, "subject").get("digest")), []).append(manifest)
+            else:
+                name = str((told.get("annotations") or {}).get(NAME))
+                images[manifest.digest] = SavedImage(name, manifest, self.content(blobs_of(manifest)[0]))
+        found = [
+            SavedImage(one.name, one.manifest, one.config, tuple(artifacts.get(digest, ())))
+            for digest, one in images.items()
+        ]
+        if index != _index(found):
+            raise changed
+        return sorted(found, key=lambda image: image.name)
+
+    def write_index(self, images: Iterable[SavedImage]) -> None:
+        """Say which images are here; until then those that were before are.
+
+        Raises:
+            UserError: when it cannot be written.
+        """
+        write_durably(self.folder / "oci-layout", LAYOUT)
+        write_durably(self.folder / "index.json", _index(images))
+
+    def content(self, blob: Descriptor, most: int = 4 << 20) -> bytes:
+        """Return a small blob.
+
+        Raises:
+            UserError: when it is not there or was changed.
+        """
+        file = self.file(str(blob.get("digest")))
+        with self._reading(file):
+            content = read_regular(file, most)
+        if digest_of(content) != blob["digest"] or len(content) != blob.get("size"):
+            raise self._changed(file)
+        return content
+
+    def check(self, blob: Descriptor, notify: Notify = lambda _: None) -> None:
+        """Hold a blob of any size against its digest.
+
+        Raises:
+            UserError: when it is not there or was changed.
+        """
+        file, digest, size = self.file(str(blob.get("digest"))), hashlib.sha256(), 0
+        with self._reading(file), open_regular(file) as stream:
+            while piece := stream.read(PIECE_BYTES):
+                digest.update(piece)
+                size += len(piece)
+                notify(f"checking {self.folder}: {size / 1e6:.0f} MB")
+        if (f"sha256:{digest.hexdigest()}", size) != (blob["digest"], blob.get("size")):
+            raise self._changed(file)
+
+    def holds(self, blob: Descriptor) -> bool:
+        """Return whether a blob is there, as it should be."""
+        with suppress(UserError):
+            self.check(blob)
+            return True
+        return False
+
+    def open(self, blob: Descriptor) -> BinaryIO:
+        """Open a blob to read it.
+
+        Raises:
+            UserError: when it cannot be opened.
+        """
+        file = self.file(str(blob["digest"]))
+        with self._reading(file):
+            return open_regular(file)
+
+    def put(self, content: bytes, media_type: str) -> Descriptor:
+        """Store a small blob; return its descriptor.
+
+        Raises:
+            UserError: when it cannot be written.
+        """
+        blob = {"mediaType": media_type, "digest": digest_of(content), "size": len(content)}
+        if not self.holds(blob):
+            write_durably(self.file(str(blob["digest"])), content)
+        return blob
+
+    def put_file(self, file: Path, blob: Descriptor) -> None:
+        """Store a file as a blob, whole or not at all. One that is there already is not written again.
+
+        Raises:
+            UserError: when it cannot be written.
+        """
+        if not self.holds(blob):
+            copy_durably(file, self.file(str(blob["digest"])))
+
+    def remove_unnamed(self) -> None:
+        """Remove blobs that no image here has any more.
+
+        Raises:
+            UserError: when a folder cannot be read.
+        """
+        kept = {str(blob["digest"]).removeprefix("sha256:") for blob in self._named()}
+        place = self.folder / "blobs" / "sha256"
+        remove_unfinished(place)
+        for file in place.iterdir():
+            if file.name not in kept and DIGEST.fullmatch(f"sha256:{file.name}"):
+                file.unlink(missing_ok=True)
+
+    def make(self) -> None:
+        """Make the folder.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        try:
+            make_folder_durably(self.folder / "blobs" / "sha256")
+        except OSError as error:
+            raise UserError(f"{self.folder}: cannot be made: {error.strerror}; choose another folder") from None
+
+    def _named(self) -> Iterator[Descriptor]:
+        for image in self.images():
+            for manifest in (image.manifest, *image.artifacts):
+                yield manifest.descriptor
+                yield from blobs_of(manifest)
+
+    def _manifest(self, digest: str) -> Manifest:
+        file = self.file(digest)
+        with self._reading(file):
+            content = read_regular(file, 4 << 20)
+        if digest_of(content) != digest:
+            raise self._changed(file)
+        return manifest_of(content)
+
+    @contextmanager
+    def _reading(self, file: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read: {error.strerror or error}; {SAVE_AGAIN}") from None
+
+    @staticmethod
+    def _changed(file: Path) -> UserError:
+        return UserError(f"{file}: was changed or is damaged; {SAVE_AGAIN}")
+
+
+def manifest_of(content: bytes) -> Manifest:
+    """Return a manifest with the type that it says it has."""
+    told: Any = None
+    with suppress(ValueError):
+        told = load_json(content)
+    return Manifest(content, str(told.get("mediaType", IMAGE_MANIFEST)) if isinstance(told, dict) else IMAGE_MANIFEST)
+
+
+def blobs_of(manifest: Manifest) -> tuple[Descriptor, ...]:
+    """Return the descriptors of what a manifest consists of: its configuration, and its layers."""
+    layers = manifest.parsed.get("layers")
+    listed = [one for one in layers if isinstance(one, dict)] if isinstance(layers, list) else []
+    return (_of(manifest, "config"), *listed)
+
+
+def _of(manifest: Manifest, name: str) -> Descriptor:
+    told = manifest.parsed.get(name)
+    return dict(told) if isinstance(told, dict) else {}
+
+
+def _index(images: Iterable[SavedImage]) -> bytes:
+    entries: list[Descriptor] = []
+    for image in sorted(images, key=lambda image: image.name):
+        entries.append({**image.manifest.descriptor, "annotations": {NAME: image.name}})
+        artifacts = sorted(image.artifacts, key=lambda one: one.digest)
+        entries += ({**one.descriptor, "artifactType": one.parsed.get("artifactType")} for one in artifacts)
+    document = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": entries}
+    return json.dumps(document, indent=1, sort_keys=True).encode()

@@ -1,0 +1,131 @@
+"""Images from a folder that `matrix save` wrote, into an engine: nothing of them is taken that was changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.environments.images import PREFIX, Image, find, find_cell_image, inputs_of, tag_of_cell
+from harness.host.engine import Engine, Notify, engine_errors
+from harness.matrix.cells import Matrix
+from harness.matrix.load import nearest
+from harness.registry.attestations.attached import SIGNER, Signed, keep_signed, opened_bundle
+from harness.registry.attestations.keys import known_keys
+from harness.registry.oci import Manifest, digest_of
+from harness.registry.saved.engine_archive import give_to_engine
+from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, SavedImage, blobs_of, manifest_of
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An image that was loaded, or was here before: its names, who signed it, whether this checkout would run it."""
+
+    cell: str
+    tag: str
+    image: str
+    digest: str
+    was_here: bool
+    signed_by: tuple[str, ...]
+    current: bool
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "cell": self.cell,
+            "tag": self.tag,
+            "image": self.image,
+            "digest": self.digest,
+            "was_here": self.was_here,
+            "signed_by": list(self.signed_by),
+            "current": self.current,
+        }
+
+
+def load_cells(engine: Engine, folder: Path, names: Sequence[str], matrix: Matrix, notify: Notify) -> list[Loaded]:
+    """Load the images of cells from a folder, all where none is named; the engine gets nothing before all is checked.
+
+    Raises:
+        UserError: when one is not there or was changed, or the engine refuses it.
+    """
+    place = ImageFolder(folder)
+    chosen = _chosen(place, names)
+    for image in chosen:
+        _check_name(folder, image)
+    here = {image.name: found for image in chosen if (found := _here(engine, image))}
+    missing = [image for image in chosen if image.name not in here]
+    manifests = [image.manifest for image in missing] + [one for image in chosen for one in image.artifacts]
+    for blob in {str(blob["digest"]): blob for manifest in manifests for blob in blobs_of(manifest)}.values():
+        place.check(blob, notify)
+    if missing:
+        give_to_engine(engine, {tag_of_cell(image.name): image for image in missing}, place.open, notify)
+    loaded = []
+    for image in chosen:
+        found = _here(engine, image)
+        if found is None:
+            raise UserError(f"{folder}: the engine made another image of {image.name}; `matrix verify` tells no more")
+        with engine_errors(f"tagging {image.name}"):
+            engine.client.api.tag(found.id, *tag_of_cell(image.name).rsplit(":", 1))
+        loaded.append(_loaded(engine, place, image, found, matrix, was_here=image.name in here))
+    return loaded
+
+
+def _chosen(place: ImageFolder, names: Sequence[str]) -> list[SavedImage]:
+    there = {image.name: image for image in place.images()}
+    for name in names:
+        if name not in there:
+            raise UserError(f"{place.folder}: has no image of {name}; {nearest(name, sorted(there))}")
+    return [image for name, image in there.items() if not names or name in names]
+
+
+def _check_name(folder: Path, image: SavedImage) -> None:
+    """Refuse an image under the name of another: what it is, its own labels say."""
+    told = [image.labels.get(f"{PREFIX}.{part}", "") for part in ("cell", "targets")]
+    own = "-".join(filter(None, told))
+    if image.name != own:
+        raise UserError(f"{folder}: the image named {image.name} is of {own or 'no cell'}; {SAVE_AGAIN}")
+
+
+def _here(engine: Engine, image: SavedImage) -> Image | None:
+    """Return the image as the engine has it, by the name that its kind of store gives it."""
+    for name in (digest_of(image.config), image.manifest.digest):
+        found = find(engine, name)
+        if found and (found.layers, dict(found.labels)) == (image.unpacked, image.labels):
+            return found
+    return None
+
+
+def _loaded(
+    engine: Engine, place: ImageFolder, image: SavedImage, found: Image, matrix: Matrix, *, was_here: bool
+) -> Loaded:
+    known = known_keys(matrix.signatures.keys)
+    signed: list[Signed] = []
+    for artifact in image.artifacts:
+        bundle, about = _content(place, image, artifact)
+        annotations = artifact.parsed.get("annotations")
+        line = annotations.get(SIGNER) if isinstance(annotations, Mapping) else None
+        if one := opened_bundle(bundle, about.digest, line, known):
+            keep_signed(about, bundle, one.key.line)
+            signed.append(one)
+    name = image.labels[f"{PREFIX}.cell"]
+    cell = matrix.cells.get(name)
+    current = find_cell_image(engine, cell, inputs_of(engine, cell.stack)) if cell else None
+    return Loaded(
+        cell=name,
+        tag=tag_of_cell(image.name),
+        image=found.id,
+        digest=image.manifest.digest,
+        was_here=was_here,
+        signed_by=tuple(sorted({one.signer for one in signed})),
+        current=current is not None and current.id == found.id,
+    )
+
+
+def _content(place: ImageFolder, image: SavedImage, artifact: Manifest) -> tuple[bytes, Manifest]:
+    """Return a bundle, and the manifest of this very image that it is about: in the folder, or in a registry."""
+    _, *layers = blobs_of(artifact)
+    bundle, *others = [place.content(layer) for layer in layers] or [b""]
+    about = manifest_of(others[0]) if others else image.manifest
+    of_image = blobs_of(about)[0].get("digest") == digest_of(image.config)
+    return bundle, about if of_image else image.manifest

@@ -1,0 +1,203 @@
+"""Images of cells to a folder, such as on a stick, with what is signed of them."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.paths import CACHE
+from harness.base.storage import locked
+from harness.environments.images import CELLS, Image, tag_name
+from harness.host.engine import Engine, Notify
+from harness.matrix.cells import Cell
+from harness.registry.attestations.attached import annotations_of, keep_signed, kept_manifests, signed_kept
+from harness.registry.attestations.attest import signing_key, statements_of_image
+from harness.registry.attestations.bundles import BUNDLE, Statement, sign
+from harness.registry.attestations.contents import Contents, contents_of_image
+from harness.registry.attestations.keys import SigningKey, known_keys
+from harness.registry.oci import EMPTY, EMPTY_TYPE, IMAGE_MANIFEST, Descriptor, Manifest
+from harness.registry.push_pull import built_image
+from harness.registry.saved.engine_archive import LAYER, packed, read_from_engine
+from harness.registry.saved.layout import ImageFolder, SavedImage, manifest_of
+
+# A stick may be slow, and have no room for two.
+SCRATCH = CACHE / "saving"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was saved of a cell: the digest of the manifest in the folder, and the bytes that were new to it."""
+
+    cell: str
+    image: str
+    digest: str
+    statements: int
+    layers: int
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"cell": self.cell, "image": self.image, "digest": self.digest, "statements": self.statements}
+
+
+def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Notify) -> list[Saved]:
+    """Save the images of cells as this checkout would build them; what the folder has already is not written again.
+
+    Stack by stack: what was finished before an interruption stays, and the same command goes on.
+
+    Raises:
+        UserError: when one is not built, is not what its lock names, or there is no room.
+    """
+    images = {cell.id: (cell, built_image(engine, cell)) for cell in cells}
+    place = ImageFolder(folder)
+    place.make()
+    key = signing_key(notify)
+    saved: list[Saved] = []
+    with _room(folder), locked(folder / ".lock", notify), _scratch(notify) as scratch:
+        ordered = sorted(images.values(), key=lambda of: of[0].stack.name)
+        for _, of_stack in groupby(ordered, key=lambda of: of[0].stack.name):
+            saved += _save_stack(engine, place, list(of_stack), key, scratch, notify)
+        place.remove_unnamed()
+    return saved
+
+
+def _save_stack(
+    engine: Engine,
+    place: ImageFolder,
+    wanted: list[tuple[Cell, Image]],
+    key: SigningKey,
+    scratch: Path,
+    notify: Notify,
+) -> list[Saved]:
+    """Save images that have most of their layers in common, and say in the folder's index that they are there."""
+    before = place.images() if place.has_index else []
+    made = _read(engine, place, [image for _, image in wanted], before, scratch, notify)
+    saved, now = [], {image.name: image for image in before}
+    # Images of one stack mostly have the same layers, and it takes long to read them.
+    read = cache(lambda layers: contents_of_image(engine, next(i for _, i in wanted if i.layers == layers)))
+    for cell, image in wanted:
+        manifest, config = made[image.id]
+        artifacts = tuple(_statements(place, cell, image, manifest, key, read, notify))
+        now[tag_name(cell)] = SavedImage(tag_name(cell), manifest, config, artifacts)
+        saved.append(Saved(cell.id, image.id, manifest.digest, len(artifacts), len(image.layers)))
+    place.write_index(now.values())
+    return saved
+
+
+def _read(
+    engine: Engine,
+    place: ImageFolder,
+    images: Sequence[Image],
+    before: Iterable[SavedImage],
+    scratch: Path,
+    notify: Notify,
+) -> dict[str, tuple[Manifest, bytes]]:
+    """Read images from the engine into the folder; return manifest and configuration of each."""
+    known = {
+        digest: layer
+        for image in before
+        for digest, layer in zip(image.unpacked, image.layers, strict=True)
+        if place.holds(layer)
+    }
+
+    def keep(file: Path, blob: Descriptor) -> Descriptor:
+        """Store a layer as the engine packed it, or packed here, where the folder does not have it."""
+        if blob["mediaType"] != LAYER:
+            place.put_file(file, blob)
+            return blob
+        if blob["digest"] not in known:
+            known[str(blob["digest"])] = packed(file, scratch, place.put_file)
+        return known[str(blob["digest"])]
+
+    given = read_from_engine(engine, [image.id for image in images], scratch, keep, notify)
+    made = {}
+    for config, layers in given.images():
+        image = _of(images, config)
+        own = given.manifest(config)
+        if own is None:
+            document = {"schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "config": place.put(config, CONFIG)}
+            own = json.dumps({**document, "layers": list(layers)}, sort_keys=True).encode()
+        manifest = manifest_of(own)
+        place.put(config, CONFIG)
+        place.put(own, manifest.media_type)
+        made[image.id] = (manifest, config)
+    return made
+
+
+def _of(images: Iterable[Image], config: bytes) -> Image:
+    """Return the image that has a configuration: engines call it by other names."""
+    told = SavedImage("", Manifest(b"", ""), config)
+    return next(image for image in images if (image.layers, dict(image.labels)) == (told.unpacked, told.labels))
+
+
+def _statements(
+    place: ImageFolder,
+    cell: Cell,
+    image: Image,
+    manifest: Manifest,
+    key: SigningKey,
+    read: Callable[[tuple[str, ...]], Contents],
+    notify: Notify,
+) -> Iterator[Manifest]:
+    """Store what is signed of an image: what registries have of it, and what is known of it here, signed now."""
+    known = known_keys({})
+    kept = {**kept_manifests(image), manifest.digest: manifest}
+    if not any(one.key == key.public for one in signed_kept(manifest.digest, known)):
+        notify(f"signing what is in {cell.id}")
+        for statement in statements_of_image(cell, image, read(image.layers), CELLS, manifest.digest):
+            keep_signed(manifest, sign(statement, key), key.public.line)
+    for digest, about in kept.items():
+        for one in signed_kept(digest, known):
+            yield _artifact(place, one.statement, one.bundle, one.key.line, about, manifest)
+
+
+def _artifact(
+    place: ImageFolder, statement: Statement, bundle: bytes, line: str, about: Manifest, subject: Manifest
+) -> Manifest:
+    """Store a bundle, with the manifest it is about where that is one of a registry; return the artifact."""
+    layers = [place.put(bundle, BUNDLE)]
+    if about.digest != subject.digest:
+        layers.append(place.put(about.content, about.media_type))
+    document = {
+        "schemaVersion": 2,
+        "mediaType": IMAGE_MANIFEST,
+        "artifactType": BUNDLE,
+        "config": place.put(EMPTY, EMPTY_TYPE),
+        "layers": layers,
+        "subject": subject.descriptor,
+        "annotations": annotations_of(statement, line),
+    }
+    made = Manifest(json.dumps(document, sort_keys=True).encode(), IMAGE_MANIFEST)
+    place.put(made.content, made.media_type)
+    return made
+
+
+@contextmanager
+def _scratch(notify: Notify) -> Iterator[Path]:
+    """Yield a folder here for a layer on its way; what a command that was killed left in it is removed."""
+    with locked(SCRATCH.with_suffix(".lock"), notify):
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+        SCRATCH.mkdir()
+        try:
+            yield SCRATCH
+        finally:
+            shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
+@contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    """Say where there was no room: in the folder, or here, where a layer lies before it is packed."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or CACHE}: cannot be written while saving to {folder}: {error.strerror}; "
+            "free space there, and give the same command again"
+        ) from None
