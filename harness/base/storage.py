@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO
 
-from harness.base.errors import InUseError, UserError
+from harness.base.errors import InUseError, NoSpaceError, UserError
 from harness.base.failpoints import reached
 
 UNFINISHED = ".*.tmp*"
@@ -69,7 +69,8 @@ def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
         reached("file-renamed")
         sync_folder(file.parent)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
+        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
+        raise kind(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from secrets import token_hex
 
 import pytest
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.environments.images import PREFIX, Image, find
 from harness.faults.own_engine import OwnEngine
 from harness.host.engine import Engine
@@ -151,7 +151,7 @@ def test_a_full_stick_is_one_line_and_keeps_what_was_there(
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", stick], check=False).returncode:
         pytest.skip("needs root, to mount a small file system")
     try:
-        with pytest.raises(UserError, match=r"No space left on device; free") as told:
+        with pytest.raises(NoSpaceError, match=r"No space left on device; free") as told:
             save_cells(engine, [matrix.cells["cpu-plain"]], stick / "images", quiet)
         assert "\n" not in str(told.value)
         assert not (stick / "images" / "index.json").exists()

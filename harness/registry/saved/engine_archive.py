@@ -35,8 +35,8 @@ ALIGNED = 512
 
 
 @dataclass
-class Given:
-    """What an engine gave: small files by their path, and for each layer what `keep` returned."""
+class EngineAnswer:
+    """The answer of an engine: small files by their path, and for each layer what `keep` returned."""
 
     texts: dict[str, bytes] = field(default_factory=dict)
     layers: dict[str, Descriptor] = field(default_factory=dict)
@@ -61,13 +61,13 @@ Keep = Callable[[Path, Descriptor], Descriptor]
 """Takes a file with a layer and its descriptor; returns the descriptor of what was kept of it."""
 
 
-def read_from_engine(engine: Engine, images: Sequence[str], scratch: Path, keep: Keep, notify: Notify) -> Given:
+def read_from_engine(engine: Engine, images: Sequence[str], scratch: Path, keep: Keep, notify: Notify) -> EngineAnswer:
     """Read images from an engine, each layer once.
 
     Raises:
         UserError: when the engine does not give them, or there is no room in `scratch`.
     """
-    given = Given()
+    given = EngineAnswer()
     with _archive_of(engine, images, notify) as archive:
         for member in archive:
             stream = archive.extractfile(member) if member.isreg() else None
@@ -107,7 +107,7 @@ def _refusals() -> Iterator[None]:
         create_api_error_from_http_exception(error)
 
 
-def _take_blob(given: Given, member: tarfile.TarInfo, stream: IO[bytes], scratch: Path, keep: Keep) -> None:
+def _take_blob(given: EngineAnswer, member: tarfile.TarInfo, stream: IO[bytes], scratch: Path, keep: Keep) -> None:
     """Take a layer; or, from newer engines, what has no other name than its digest: small texts as well."""
     with tempfile.NamedTemporaryFile(dir=scratch) as spooled:
         digest = hashlib.sha256()

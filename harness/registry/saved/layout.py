@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.storage import (
     PIECE_BYTES,
@@ -94,7 +94,8 @@ class ImageFolder:
         try:
             layout, index = (read_regular(self.folder / name) for name in ("oci-layout", "index.json"))
         except OSError as error:
-            raise UserError(f"{self.folder}: no images were saved here, or not to the end: {error.strerror}") from None
+            told = f"{self.folder}: no images were saved here, or not to the end: {error.strerror}; {SAVE_AGAIN}"
+            raise NoSuchFileError(told) from None
         changed = UserError(f"{self.folder / 'index.json'}: was changed or is damaged; {SAVE_AGAIN}")
         entries = Manifest(index, IMAGE_INDEX).parsed.get("manifests")
         if layout != LAYOUT or not isinstance(entries, list):
@@ -102,12 +103,12 @@ class ImageFolder:
         images: dict[str, SavedImage] = {}
         artifacts: dict[str, list[Manifest]] = {}
         for entry in entries:
-            told = entry if isinstance(entry, dict) else {}
-            manifest = self._manifest(str(told.get("digest")))
+            described: Descriptor = entry if isinstance(entry, dict) else {}
+            manifest = self._manifest(str(described.get("digest")))
             if "artifactType" in manifest.parsed:
                 artifacts.setdefault(str(_of(manifest, "subject").get("digest")), []).append(manifest)
             else:
-                name = str((told.get("annotations") or {}).get(NAME))
+                name = str((described.get("annotations") or {}).get(NAME))
                 images[manifest.digest] = SavedImage(name, manifest, self.content(blobs_of(manifest)[0]))
         found = [
             SavedImage(one.name, one.manifest, one.config, tuple(artifacts.get(digest, ())))

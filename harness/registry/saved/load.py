@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.base.errors import UserError
+from harness.base.errors import UnknownNameError, UserError
 from harness.environments.images import PREFIX, Image, find, find_cell_image, inputs_of, tag_of_cell
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.matrix.cells import Matrix
@@ -75,7 +75,7 @@ def _chosen(place: ImageFolder, names: Sequence[str]) -> list[SavedImage]:
     there = {image.name: image for image in place.images()}
     for name in names:
         if name not in there:
-            raise UserError(f"{place.folder}: has no image of {name}; {nearest(name, sorted(there))}")
+            raise UnknownNameError(f"{place.folder}: has no image of {name}; {nearest(name, sorted(there))}")
     return [image for name, image in there.items() if not names or name in names]
 
 

@@ -1,5 +1,6 @@
 """Images of cells to a folder, such as on a stick, with what is signed of them."""
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.base.paths import CACHE
 from harness.base.storage import locked
 from harness.environments.images import CELLS, Image, tag_name
@@ -33,7 +34,7 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 
 @dataclass(frozen=True)
 class Saved:
-    """What was saved of a cell: the digest of the manifest in the folder, and the bytes that were new to it."""
+    """A saved cell: the digest of its manifest in the folder, and how many layers and signed statements it has."""
 
     cell: str
     image: str
@@ -44,7 +45,8 @@ class Saved:
     @property
     def plain(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"cell": self.cell, "image": self.image, "digest": self.digest, "statements": self.statements}
+        named = {"cell": self.cell, "image": self.image, "digest": self.digest}
+        return {**named, "layers": self.layers, "statements": self.statements}
 
 
 def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Notify) -> list[Saved]:
@@ -197,7 +199,8 @@ def _room(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
+        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
+        raise kind(
             f"{error.filename or CACHE}: cannot be written while saving to {folder}: {error.strerror}; "
             "free space there, and give the same command again"
         ) from None
