@@ -48,7 +48,7 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
 def load(settings: Settings, folder: Path, cells: tuple[str, ...], as_json: bool) -> None:
     """Load the images of CELLS (default: all) from a FOLDER that `matrix save` wrote.
 
-    All of an image is held against its digest before the engine gets any of it: one changed byte, and it is refused.
+    All of an image is compared with its digest before the engine gets any of it: one changed byte, and it is refused.
     An image that is here already is not loaded again. `matrix run` uses those that this checkout would make the same;
     `matrix verify CELL --offline` says who signed what of one.
     """

@@ -42,20 +42,20 @@ class SavedImage:
     artifacts: tuple[Manifest, ...] = ()
 
     @property
-    def told(self) -> Mapping[str, Any]:
+    def configuration(self) -> Mapping[str, Any]:
         """Return what its configuration says."""
         return Manifest(self.config, "").parsed
 
     @property
     def labels(self) -> Mapping[str, str]:
         """Return its labels."""
-        told = self.told.get("config")
+        told = self.configuration.get("config")
         return dict((told.get("Labels") or {}) if isinstance(told, dict) else {})
 
     @property
     def unpacked(self) -> tuple[str, ...]:
         """Return the digests of its layers as they are unpacked."""
-        told = self.told.get("rootfs")
+        told = self.configuration.get("rootfs")
         return tuple(map(str, (told.get("diff_ids") or ()) if isinstance(told, dict) else ()))
 
     @property
@@ -86,7 +86,7 @@ class ImageFolder:
         return self.folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
     def images(self) -> list[SavedImage]:
-        """Return the images, by name; all but their layers is held against its digest.
+        """Return the images, by name; all but their layers is compared with its digest.
 
         Raises:
             UserError: when there is none, or anything was changed.
@@ -141,7 +141,7 @@ class ImageFolder:
         return content
 
     def check(self, blob: Descriptor, notify: Notify = lambda _: None) -> None:
-        """Hold a blob of any size against its digest.
+        """Compare a blob of any size with its digest.
 
         Raises:
             UserError: when it is not there or was changed.
