@@ -25,9 +25,10 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.fingerprint import read_host
 from harness.host.run_processes import processes_of_run
-from harness.matrix.cells import Matrix, Workload
+from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.programs import Program
+from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 from harness.run.run_cell import run_cell
 

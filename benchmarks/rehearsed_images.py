@@ -24,8 +24,9 @@ from harness.environments.images import find
 from harness.environments.verify_image import compare_with_rebuilt
 from harness.evidence.records import Results
 from harness.host.engine import Engine, Notify, find_engine
-from harness.matrix.cells import Cell, Matrix, Stack
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.load import load_matrix
+from harness.matrix.stacks import Stack
 from harness.registry.attestations.check import check_offline
 from harness.registry.image_commands import build, plan_build, pull_cell, push_cell
 from harness.rehearsal.carry import PLAIN

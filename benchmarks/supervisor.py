@@ -37,8 +37,9 @@ from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import find_engine
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import REAL_ROOT, read_host
-from harness.matrix.cells import Matrix, SyntheticData
+from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
+from harness.matrix.workloads import SyntheticData
 from harness.run.spec import base_variables
 from harness.run.workload_data import synthetic_file
 from harness.training.choose_cell import CellRequest

@@ -27,8 +27,8 @@ from harness.faults.inject import inject_all, inject_fault
 from harness.faults.injection import Injection
 from harness.faults.kinds import KINDS, WORKLOAD, FaultKind
 from harness.faults.target import InjectionTarget, make_target
-from harness.matrix.cells import ExecutorName  # noqa: TC001
 from harness.matrix.load import load_matrix
+from harness.matrix.stacks import ExecutorName  # noqa: TC001
 
 PAGE = CHECKOUT / "docs" / "evidence" / "watching-figures.md"
 FIGURES = PAGE.with_suffix(".json")

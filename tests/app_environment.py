@@ -18,8 +18,8 @@ from harness.environments import environment
 from harness.environments.compiled_kernel import place_kernel
 from harness.environments.interpreters import ensure_python
 from harness.environments.pins import try_sources, uv, wheel_folders
-from harness.matrix.cells import Stack
 from harness.matrix.load import load_matrix
+from harness.matrix.stacks import Stack
 from harness.matrix.wheels import missing_wheel
 
 TESTS = Path(__file__).parent / "app"

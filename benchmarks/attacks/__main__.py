@@ -31,8 +31,9 @@ from harness.base.storage import locked
 from harness.environments.build import ensure_cell_image
 from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine, find_engine
-from harness.matrix.cells import ExecutorName, Matrix
+from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
+from harness.matrix.stacks import ExecutorName
 from harness.rehearsal.stand_in_app import SLOW
 
 BY_SIGNAL = 128

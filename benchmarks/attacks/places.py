@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.attacks.hostile import links
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.evidence.records import Results
-from harness.matrix.cells import ExecutorName
+from harness.matrix.stacks import ExecutorName
 
 DESCRIPTION = "nothing set; the control every other preset is compared with"
 MATRIX = f"""\

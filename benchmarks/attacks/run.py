@@ -21,7 +21,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
 from harness.host.run_processes import processes_of_run
-from harness.matrix.cells import ExecutorName
+from harness.matrix.stacks import ExecutorName
 
 HANG_SECONDS = 60
 # Of the attacked run, and of the whole campaign.

@@ -36,7 +36,9 @@ from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import training_gpus
 from harness.host.run_processes import run_mark
-from harness.matrix.cells import Cell, ExecutorName, Stack, Workload
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import ExecutorName, Stack
+from harness.matrix.workloads import Workload
 from harness.registry.image_sources import images_in_source
 from harness.run.asked import Run
 from harness.run.run_cell import run_cell

@@ -23,7 +23,8 @@ from harness.host.displays import headless_first
 from harness.host.engine import Notify
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host, training_gpus
-from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 from harness.run.spec import resolve_run, visible_devices
 from harness.run.workload_data import read_data, synthetic_place

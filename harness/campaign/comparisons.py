@@ -22,8 +22,9 @@ from harness.evidence.records import new_run_id
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.evidence.verdicts.scope import scope_of
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
 from harness.matrix.variants import variable_names, variant
+from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 from harness.run.spec import resolve_run
 from harness.search.minimise import Minimum, VariableSet, minimise_variables

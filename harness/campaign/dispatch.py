@@ -15,7 +15,9 @@ from harness.environments.node_images import NodeImages
 from harness.evidence.run_files import Intent
 from harness.host.facts import HostFacts
 from harness.host.jobs import JobEnding, JobPhase
-from harness.matrix.cells import Cell, ExecutorName, Preset, Stack, Workload
+from harness.matrix.cells import Cell, Preset
+from harness.matrix.stacks import ExecutorName, Stack
+from harness.matrix.workloads import Workload
 
 Closing = Literal["asked", "gone", "unkillable"]
 """The node was asked for a record; it takes no jobs; or none any more, since a process of it could not be killed."""

@@ -5,7 +5,7 @@ from typing import Protocol
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 from harness.run.watch.limits import RankStall
 
 

@@ -15,7 +15,7 @@ from harness.campaign.recovery import record_of_lost
 from harness.evidence.index import Index
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN
-from harness.matrix.cells import Workload
+from harness.matrix.workloads import Workload
 
 # One question to the scheduler for all jobs; records are looked for more often.
 LOOK_SECONDS = 5.0

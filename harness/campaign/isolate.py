@@ -20,8 +20,9 @@ from harness.evidence.index import Index, Row
 from harness.evidence.isolations import ControlCount, FaultIsolation, write_isolation
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import Counts, counts_of
-from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
+from harness.matrix.workloads import Workload
 from harness.search.fault_isolation import CAMPAIGN_ERROR, MOST_RUNS, Arm, Controls, Isolation, Unit, isolate
 from harness.search.schedule import OF_THE_STACK
 from harness.search.trials import RecountedError, Trial, Trials

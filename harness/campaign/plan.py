@@ -8,10 +8,12 @@ from statistics import median
 from harness.base.errors import NoSpaceError, UserError
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
 from harness.environments.executors.pids import pids_limit
-from harness.matrix.cells import Cell, Matrix, Stack, Workload
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.refusals import why_refused
 from harness.matrix.requirements import contradiction
+from harness.matrix.stacks import Stack
 from harness.matrix.workload_options import device_count
+from harness.matrix.workloads import Workload
 from harness.search.fault_isolation import MOST_RUNS
 from harness.search.goal import Goal
 

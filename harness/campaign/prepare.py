@@ -14,9 +14,11 @@ from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Matrix, Stack, Workload
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.stacks import Stack
 from harness.matrix.stages import exploring
 from harness.matrix.workload_options import workload_hash
+from harness.matrix.workloads import Workload
 from harness.run.workload_data import synthetic_place
 from harness.search.goal import Goal
 from harness.search.stage_runs import StageHost

@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.base.storage import json_hash, read_regular, write_durably, write_json
 from harness.evidence.health_log import FOLDER
 from harness.evidence.records import Results
-from harness.matrix.cells import ExecutorName
+from harness.matrix.stacks import ExecutorName
 
 OPTION = "--reboot-when-unhealthy"
 MOST_REBOOTS = 3

@@ -16,7 +16,8 @@ from harness.environments.verifier import Verifier
 from harness.evidence.records import check_run_id, new_run_id
 from harness.evidence.run_files import Record, Scheduled
 from harness.host.engine import Notify
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
+from harness.matrix.workloads import Workload
 from harness.run.not_begun import record_not_begun
 from harness.run.workload_data import read_data, synthetic_place
 

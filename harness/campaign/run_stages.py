@@ -22,7 +22,8 @@ from harness.campaign.unproven import UnprovenGpus, host_cause
 from harness.environments.capabilities import GB, room_needed
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.verdicts.counting import NOT_BEGUN
-from harness.matrix.cells import Cell, Stack
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import Stack
 from harness.search.conclusion import Conclusion
 from harness.search.spread import stage_runs_at_once
 from harness.search.stage_conclusion import conclude_stages

@@ -18,7 +18,7 @@ from harness.campaign.plan import PendingRun
 from harness.evidence.app_files import Progress
 from harness.evidence.index import Index
 from harness.evidence.run_files import Record
-from harness.matrix.cells import Workload
+from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 from harness.run.watch.watch import Observer
 

@@ -23,8 +23,9 @@ from harness.evidence.app_files import Progress
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN, counts_of
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
 from harness.matrix.workload_options import workload_hash
+from harness.matrix.workloads import Workload
 from harness.run.data_parts import DataChunks
 from harness.run.workload_data import DataRefusedError
 from harness.search.least_failing import BudgetSpentError

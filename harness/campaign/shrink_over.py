@@ -9,7 +9,7 @@ from harness.base.errors import UserError
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.campaign.shrink import FailedRun, Over, ShrinkingRuns, SmallerRun, bench_of_search
-from harness.matrix.cells import Workload
+from harness.matrix.workloads import Workload
 from harness.run.data_parts import DataChunks, read_chunks
 from harness.search.belief import RATE_PRIOR
 from harness.search.least_failing import NEVER_AGAIN, BudgetSpentError, LeastFailing, least_failing

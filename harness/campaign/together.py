@@ -16,7 +16,7 @@ from harness.campaign.portable_bench import PortableBench
 from harness.campaign.runner import CONTINUES, InterruptedRunError, Runner
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
-from harness.matrix.cells import Workload
+from harness.matrix.workloads import Workload
 
 # What is shown of a run; of the rest the process that began it speaks.
 SHOWN = ("preparing", "step", "started", "progress", "still", "finished", "problem")

@@ -9,7 +9,7 @@ from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun
 from harness.campaign.runner import CONTINUES
 from harness.evidence.health_log import unhealthy_gpus
-from harness.matrix.cells import Workload
+from harness.matrix.workloads import Workload
 from harness.run.gpu_health import recheck
 
 TO_FIX = f"fix the host (`matrix doctor`), then {CONTINUES}"

@@ -11,7 +11,8 @@ from harness.environments.capabilities import Capabilities
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
+from harness.matrix.workloads import Workload
 
 
 def describe_cell(cell: Cell) -> dict[str, Any]:

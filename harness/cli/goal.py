@@ -7,8 +7,8 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.shared import Settings, err
-from harness.matrix.cells import Workload
 from harness.matrix.workload_options import STANDARD_WORKLOAD
+from harness.matrix.workloads import Workload
 from harness.search.goal import Goal
 
 UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

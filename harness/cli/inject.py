@@ -14,7 +14,7 @@ from harness.faults.injection import Injection, all_as_expected
 from harness.faults.kinds import KINDS, FaultKind
 from harness.faults.table import injected_by, injection_line, injection_table, kinds_table, problem_lines
 from harness.faults.target import make_target
-from harness.matrix.cells import ExecutorName
+from harness.matrix.stacks import ExecutorName
 from harness.screen.display import Steps
 from harness.screen.fitted import print_table, wide_option
 

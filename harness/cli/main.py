@@ -310,7 +310,7 @@ def _named_url(given: str) -> tuple[str, str]:
             f"--index {given}: should be SOURCE=URL, such as pytorch=https://mirror.example/whl/{{platform}}"
         )
     # Only where one is given.
-    from harness.matrix.cells import known_mirrors  # noqa: PLC0415
+    from harness.matrix.stacks import known_mirrors  # noqa: PLC0415
 
     try:
         known_mirrors({name: url})

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from harness.base.errors import UserError
 from harness.cli.goal import Duration
 from harness.environments.programs import take_program
-from harness.matrix.cells import Workload
 from harness.matrix.programs import STDOUT
 from harness.matrix.workload_options import OF_APP
+from harness.matrix.workloads import Workload
 
 COMMAND = "harness.command_of_program"
 DAY = 86400.0

@@ -11,7 +11,8 @@ from harness.base.interrupts import interruptible
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
 from harness.environments.capabilities import choose_engine
 from harness.evidence.records import Results
-from harness.matrix.cells import Cell, ExecutorName, Preset, Stack
+from harness.matrix.cells import Cell, Preset
+from harness.matrix.stacks import ExecutorName, Stack
 from harness.rehearsal.real_host import first_shown
 from harness.rehearsal.rehearse import Rehearsing, can_be_rehearsed, one_of_each_source
 from harness.rehearsal.steps import Rehearsal, RehearsedStack, RehearsedStep

@@ -61,7 +61,8 @@ from harness.evidence.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
-from harness.matrix.cells import Matrix, Workload
+from harness.matrix.cells import Matrix
+from harness.matrix.workloads import Workload
 from harness.screen import tables
 from harness.screen.answer import print_answer
 from harness.screen.display import CampaignDisplay, Steps

@@ -28,8 +28,9 @@ from harness.cli.shared import (
     typed_words,
 )
 from harness.evidence.host_changes import host_of
-from harness.matrix.cells import ExecutorName, Workload
+from harness.matrix.stacks import ExecutorName
 from harness.matrix.workload_options import REPEATED, TRAIN_OPTIONS
+from harness.matrix.workloads import Workload
 from harness.run.launch import NOT_CHECKED
 from harness.screen.display import CampaignDisplay
 from harness.screen.fitted import print_folded

@@ -12,8 +12,8 @@ from harness.cli.completion import complete_workloads
 from harness.cli.program_options import own_program, taken
 from harness.cli.shared import Settings, known
 from harness.environments.verifier import verifying_stack
-from harness.matrix.cells import SHORTEST_LOOKBACK, Workload
 from harness.matrix.refusals import with_lookback
+from harness.matrix.workloads import SHORTEST_LOOKBACK, Workload
 
 DEFAULT_SELECTION = "default"
 

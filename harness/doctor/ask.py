@@ -17,7 +17,8 @@ from harness.environments.images import base_reference, find
 from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
 from harness.host.slurm import hooks_of_nodes
 from harness.host.slurm import is_there as slurm_is_there
-from harness.matrix.cells import Cell, Matrix, Stack
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.stacks import Stack
 from harness.matrix.two_gpus import in_turn
 
 EXECUTOR = "MATRIX_EXECUTOR"

@@ -48,7 +48,8 @@ from harness.environments.pins import ensure_lock
 from harness.environments.source_state import NO_TIME
 from harness.environments.wheelhouse import fetch, read_lock, requirement
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
-from harness.matrix.cells import Cell, Stack
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import Stack
 
 OWN_BASE = (
     "give --executor process, or --base IMAGE with one that is here (`make base` makes one from Debian's packages)"

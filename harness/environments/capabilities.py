@@ -17,7 +17,8 @@ from harness.host.displays import headless_first
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import training_gpus
-from harness.matrix.cells import Cell, ExecutorName, Stack
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import ExecutorName, Stack
 
 GB = 10**9
 NO_KFD = "there is no /dev/kfd, which every ROCm program opens first"

@@ -5,7 +5,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from harness.base.paths import IMAGES
-from harness.matrix.cells import Cell, Preset, Stack
+from harness.matrix.cells import Cell, Preset
+from harness.matrix.stacks import Stack
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -22,7 +22,8 @@ from harness.environments.in_use import keep_in_place
 from harness.environments.interpreters import choose_python, ensure_python
 from harness.environments.pins import Build, UnreachableError
 from harness.environments.wheelhouse import installable
-from harness.matrix.cells import Preset, Stack
+from harness.matrix.cells import Preset
+from harness.matrix.stacks import Stack
 from harness.matrix.wheels import size
 
 STAMP = "environment.json"

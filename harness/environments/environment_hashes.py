@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from harness.base.errors import UserError
 from harness.environments.environment import environment_hash, identify
 from harness.environments.pins import base_digest, lock_file
-from harness.matrix.cells import Matrix, Stack
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
 from harness.matrix.variants import find_cell
 
 if TYPE_CHECKING:

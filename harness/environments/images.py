@@ -20,7 +20,8 @@ from harness.environments.environment import app_hash
 from harness.environments.pins import base_digest, lock_file, pins_file, pins_hash
 from harness.environments.source_state import is_dirty, newest_of, oci_time, source_revision
 from harness.host.engine import Engine, engine_errors
-from harness.matrix.cells import Cell, Stack
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import Stack
 
 # Local repositories: cells are what people use; they are made from stacks, and those from runtimes.
 CELLS, STACKS, RUNTIMES = "vpoc", "vpoc-stack", "vpoc-runtime"

@@ -22,7 +22,7 @@ from harness.base.errors import NoAnswerError, UserError
 from harness.base.text import one_line
 from harness.base.time_limits import Look
 from harness.base.urls import without_credentials
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 SECONDS = 60
 # Bytes a second on average, below which a download is ended: each of its pieces may come in time.

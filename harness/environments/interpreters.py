@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from harness.base.errors import UserError
 from harness.environments.pins import uv
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 # Where uv fetches interpreters from, unless the user's variable names a mirror.
 MIRROR = "UV_PYTHON_INSTALL_MIRROR"

@@ -19,7 +19,7 @@ from harness.base.storage import held
 from harness.environments.environment import Environment, image_environment
 from harness.environments.images import SHORT, Image, find
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 # An engine tells of a transfer many times a second; one that tells nothing for so long does not go on.
 SILENT_SECONDS = 300.0

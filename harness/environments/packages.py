@@ -10,9 +10,9 @@ from harness.base.errors import UserError
 from harness.base.storage import file_hash, json_hash, locked
 from harness.environments import pins
 from harness.environments.programs import PROGRAMS
-from harness.matrix.cells import Stack
 from harness.matrix.programs import PACKAGES, Program
 from harness.matrix.requirements import contradiction
+from harness.matrix.stacks import Stack
 
 PLATFORM = "x86_64-manylinux_2_28"
 LOCK = "requirements.txt"

@@ -16,7 +16,7 @@ from harness.base.certificates import trusting
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.paths import CACHE, LOCKS
 from harness.base.storage import file_hash, held_locks, json_hash, write_durably, write_json
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 # Of what uv says the beginning tells most.
 WORDS = 400

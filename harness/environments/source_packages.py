@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.paths import WHEELS
 from harness.environments.pins import BUILD_TOOLS, uv
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 # The same source gives the same wheel at any time.
 BUILD_TIME = "1700000000"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.environments.environment import Environment, ensure_environment, image_environment
-from harness.matrix.cells import Matrix, Stack
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
 
 if TYPE_CHECKING:
     from harness.host.engine import Engine, Notify

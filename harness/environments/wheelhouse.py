@@ -19,7 +19,7 @@ from harness.base.storage import file_hash, locked
 from harness.environments.pins import wheel_folders
 from harness.environments.pip_process import Pip, pip_process
 from harness.environments.source_packages import built_wheel
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 # Every platform a wheel of a glibc 2.28 system may name.
 PLATFORMS = (

@@ -23,8 +23,8 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.strikes import struck_out
 from harness.evidence.verdicts.scope import scope_of
-from harness.matrix.cells import qualifies_for_promotion
 from harness.matrix.workload_options import family_of
+from harness.matrix.workloads import qualifies_for_promotion
 
 Used = TypeVar("Used")
 

@@ -11,8 +11,8 @@ from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.json_files import File, OneLine, Versioned
 from harness.evidence.app_files import InputFile, Phase, Result, Wait
 from harness.host.facts import HostFacts
-from harness.matrix.cells import ExecutorName
 from harness.matrix.programs import Program
+from harness.matrix.stacks import ExecutorName
 
 OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"]
 HealthCheck = Literal["memory", "kernel-log", "probe", "reset"]

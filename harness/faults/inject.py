@@ -15,7 +15,7 @@ from harness.faults.own_engine import OwnEngine
 from harness.faults.target import InjectionTarget
 from harness.faults.triggers import BackgroundInjection, InjectingExecutor
 from harness.host.engine import ENGINE_ERRORS, Notify, explain
-from harness.matrix.cells import ExecutorName
+from harness.matrix.stacks import ExecutorName
 from harness.run.asked import Run
 
 

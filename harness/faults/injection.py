@@ -10,7 +10,7 @@ from harness.evidence.progress import ProgressReader
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
 from harness.faults.kinds import FaultKind
-from harness.matrix.cells import ExecutorName
+from harness.matrix.stacks import ExecutorName
 
 
 @dataclass(frozen=True)

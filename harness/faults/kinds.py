@@ -16,7 +16,8 @@ from harness.faults.external import (
     Paused,
     TinySharedMemory,
 )
-from harness.matrix.cells import ExecutorName, SyntheticData, Workload
+from harness.matrix.stacks import ExecutorName
+from harness.matrix.workloads import SyntheticData, Workload
 
 BOTH: tuple[ExecutorName, ...] = ("process", "docker")
 CONTAINED: tuple[ExecutorName, ...] = ("docker",)

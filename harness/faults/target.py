@@ -22,7 +22,9 @@ from harness.faults.kinds import WORKLOAD
 from harness.faults.own_engine import OwnEngine, own_engine
 from harness.host.engine import Engine, Notify
 from harness.host.run_processes import processes_of_run, run_mark
-from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.stacks import ExecutorName
+from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 
 

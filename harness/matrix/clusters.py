@@ -2,11 +2,13 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from harness.matrix.strict import Strict
 
-class Cluster(BaseModel):
+
+class Cluster(Strict):
     """A cluster of hosts with a scheduler; nodes of it are found in the partition."""
 
     name: SkipJsonSchema[str] = ""

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.schema1 import upgraded_values
 from harness.base.yaml_lines import read_yaml
-from harness.matrix.cells import Matrix, Selection, Stack, Workload
+from harness.matrix.cells import Matrix, Selection
+from harness.matrix.stacks import Stack
 from harness.matrix.stages import CampaignStage, endurance, exploring
 from harness.matrix.wheels import PYPI, PYTORCH, wheel_sources
 from harness.matrix.workload_options import family_of, options_of
@@ -234,7 +235,7 @@ def _check_endurance(matrix: Matrix) -> Iterator[Problem]:
 
 
 def _family(matrix: Matrix, stage: CampaignStage) -> str:
-    workload: Workload = matrix.workloads[stage.workload or ""]
+    workload = matrix.workloads[stage.workload or ""]
     same = workload.model_copy(update={"strategy": "single", "backend": None})
     return family_of(options_of(same), same.max_device_memory, smoke_test=same.smoke_test)
 

@@ -5,9 +5,10 @@ import shlex
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from harness.matrix.strict import Strict
 from harness.matrix.variable_names import Variables
 
 STDOUT, LINES = "stdout", "lines"
@@ -15,10 +16,6 @@ STDOUT, LINES = "stdout", "lines"
 DATA, CHECKPOINT = "{data}", "{checkpoint}"
 # Names in the folder of what it may read that the harness gives itself.
 SOURCE, PACKAGES = "source", "packages"
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def _words(value: object) -> object:
@@ -78,7 +75,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Within = Annotated[str, AfterValidator(_within)]
 
 
-class Product(_Strict):
+class Product(Strict):
     """A file that the program has to leave, newer than its start."""
 
     file: Within = Field(description="relative to where it works")
@@ -92,7 +89,7 @@ class Product(_Strict):
         return self
 
 
-class Taken(_Strict):
+class Taken(Strict):
     """The files of a program as they were when it was taken: `folder` has a copy of its source.
 
     `version`: hash of that, its data and requirements. `requirements`: the lines of that file.
@@ -103,7 +100,7 @@ class Taken(_Strict):
     requirements: tuple[str, ...] = ()
 
 
-class Program(_Strict):
+class Program(Strict):
     """A program of the user's own: what is started, from which folder, and what shows that it worked.
 
     Places are on this host. It is not trusted: it reads a copy of its source, and writes to the run's folder alone.
@@ -115,7 +112,7 @@ class Program(_Strict):
         (), description="files and folders it can read, by their names in $MATRIX_DATA"
     )
     requirements: str | None = Field(None, description="packages to install beside those of the stack")
-    environment: Variables = {}
+    environment: Variables = Field({})
     produces: tuple[Product, ...] = ()
     progress: Annotated[str, AfterValidator(_pattern)] = Field(
         STDOUT, description="stdout: any line; lines: JSON in $MATRIX_PROGRESS; else a regular expression with `step`"

@@ -5,7 +5,8 @@ from itertools import chain
 
 from packaging.version import Version
 
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
+from harness.matrix.workloads import Workload
 
 TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
 # The first torch with a loss scaler for a CPU, and with `fully_shard`.

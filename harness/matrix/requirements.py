@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from harness.matrix.cells import Stack
 from harness.matrix.programs import Program
+from harness.matrix.stacks import Stack
 
 # Those that a stack brings, and no program may bring another one of.
 OWN = ("torch", "jax", "jaxlib")

@@ -2,20 +2,17 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from harness.matrix.strategies import ModelKind, Strategy
+from harness.matrix.strict import Strict
 
 # The options of a workload that a fallback may change.
 CHANGEABLE = ("vpoc_path", "sdpa", "model")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Otherwise(_Strict):
+class Otherwise(Strict):
     """A change that is tried where a cell failed in a stage: of its preset, its strategy, or of the workload."""
 
     after: Literal["features", "training"] | None = Field(None, description="only where it failed there")
@@ -44,7 +41,7 @@ class Otherwise(_Strict):
         return ", ".join(f"{name} {value}" for name, value in said)
 
 
-class CampaignStage(_Strict):
+class CampaignStage(Strict):
     """A part of a campaign. A stage without a workload is the doctor's.
 
     Stages of the `selection` and of `survivors` explore stack by stack; those of the `best` and the `winner` follow.

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from harness.matrix.cells import Matrix, Stack, TwoGpus
+from harness.matrix.cells import Matrix, TwoGpus
+from harness.matrix.stacks import Stack
 
 
 def two_gpu_order(matrix: Matrix, stacks: Iterable[Stack], *, atomics: bool) -> list[Stack]:

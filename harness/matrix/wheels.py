@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Literal, Self
 
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from harness.base.yaml_lines import read_yaml
+from harness.matrix.strict import Strict
 
 TABLE = Path(__file__).with_name("wheels.yaml")
 # The source of every stack that names none.
@@ -23,18 +24,14 @@ OLDEST_PYTHON = Version("3.11")
 BudgetKind = Literal["cpu", "rocm", "packages", "base", "pypi", "any"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Size(_Strict):
+class Size(Strict):
     """Budget for a stack, in GB."""
 
     download: float
     disk: float
 
 
-class Source(_Strict):
+class Source(Strict):
     """A place that has wheels of torch, and how they are to be installed.
 
     In `url`, `{platform}` stands for `cpu` or `rocm6.3`, and `{rocm}` for the version alone.
@@ -58,7 +55,7 @@ class Source(_Strict):
         return self
 
 
-class Release(_Strict):
+class Release(Strict):
     """Versions of torch that a source has, and the platforms they were built for."""
 
     source: str = PYTORCH
@@ -73,7 +70,7 @@ class Release(_Strict):
     )
 
 
-class Wheels(_Strict):
+class Wheels(Strict):
     """Everything wheels.yaml says."""
 
     version: Literal[2] = Field(alias="schema")

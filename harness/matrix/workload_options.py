@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.base.storage import json_hash
-from harness.matrix.cells import Workload
+from harness.matrix.workloads import Workload
 
 # The workload of a training of the user's own; no matrix file has it.
 OWN_DATA = "own-data"

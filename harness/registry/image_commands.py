@@ -13,8 +13,9 @@ from harness.environments.capabilities import GB, Skipped, capabilities_of, choo
 from harness.environments.images import CELLS, Image, cell_tag, find, find_cell_image, inputs_of
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.host.fingerprint import REAL_ROOT, read_host
-from harness.matrix.cells import Cell, Matrix, Stack
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.load import nearest
+from harness.matrix.stacks import Stack
 from harness.registry.attestations.attached import Signed, signed_beside
 from harness.registry.attestations.attest import attest_image
 from harness.registry.attestations.keys import known_keys

@@ -12,7 +12,8 @@ from harness.environments.images import Image, cell_tag, find, find_cell_image, 
 from harness.environments.node_images import NodeImage, NodeImages
 from harness.environments.verifier import Verifier
 from harness.host.engine import Engine
-from harness.matrix.cells import Cell, Preset, Stack
+from harness.matrix.cells import Cell, Preset
+from harness.matrix.stacks import Stack
 from harness.registry.oci import Repository
 from harness.registry.push_pull import remote_name
 

@@ -27,7 +27,8 @@ from harness.environments.wheelhouse import fetch, read_lock
 from harness.evidence.records import Results, new_run_id
 from harness.evidence.run_files import Record
 from harness.host.engine import Engine
-from harness.matrix.cells import Cell, Preset, SyntheticData, Workload
+from harness.matrix.cells import Cell, Preset
+from harness.matrix.workloads import SyntheticData, Workload
 from harness.rehearsal.steps import ChildLine, RehearsalJob, StepDone, StepName
 
 PLAIN = Preset(name="plain", description="nothing set")

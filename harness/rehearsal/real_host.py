@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.matrix.cells import ExecutorName, Stack
+from harness.matrix.stacks import ExecutorName, Stack
 from harness.rehearsal.steps import StepName
 
 

@@ -24,7 +24,8 @@ from harness.environments.verifier import verifying_stack
 from harness.environments.wheelhouse import fetch
 from harness.evidence.records import Results
 from harness.host.engine import Engine, Notify, engine_errors
-from harness.matrix.cells import ExecutorName, Matrix, Stack
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import ExecutorName, Stack
 from harness.matrix.wheels import load_wheels, wheel_sources
 from harness.rehearsal.real_host import on_a_real_host
 from harness.rehearsal.source_places import open_pins, other_packages, source_place

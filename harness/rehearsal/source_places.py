@@ -6,7 +6,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 from harness.rehearsal.packages import IndexFile, rocm_packages, stub_wheel
 from harness.rehearsal.stand_in_index import FORBIDDEN, MISSING, Place
 from harness.rehearsal.torch_wheel import TorchLabel, relabelled, torch_stub

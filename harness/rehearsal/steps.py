@@ -6,7 +6,7 @@ from pydantic import Field
 
 from harness.base.json_files import File, OneLine, Versioned
 from harness.evidence.run_files import OutcomeName
-from harness.matrix.cells import ExecutorName, Stack
+from harness.matrix.stacks import ExecutorName, Stack
 
 StepName = Literal["lock", "fetch", "build", "verify", "run", "record"]
 TorchKind = Literal["relabelled CPU wheel", "stub"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 from harness.rehearsal.packages import required_lines, stub_wheel
 
 # Of a local header in an archive: where the lengths of name and extra are, and where those begin.

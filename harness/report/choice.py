@@ -11,8 +11,9 @@ from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import claim_in_words, in_words
-from harness.matrix.cells import Matrix, Workload
+from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import STANDARD_WORKLOAD, family_of, train_options
+from harness.matrix.workloads import Workload
 from harness.report.words import many, names, share
 from harness.training.expect import USUAL_HOURS
 

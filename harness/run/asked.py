@@ -11,8 +11,9 @@ from harness.evidence.app_files import InputFile, Phase
 from harness.evidence.program_files import TakenOver
 from harness.evidence.run_files import Scheduled
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
 from harness.matrix.workload_options import device_count, workload_hash
+from harness.matrix.workloads import Workload
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from harness.environments.executors.job import Executor, Exit, Job, JobLost
 from harness.evidence.app_files import InputFile
 from harness.evidence.last_line import APP_ERROR, last_line
 from harness.evidence.outcome.decide import SHELL_SIGNALS
-from harness.matrix.cells import Workload
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
+from harness.matrix.workloads import Workload
 
 POLL_SECONDS = 0.05
 WORK = "work"

@@ -20,7 +20,8 @@ from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.engine import ENGINE_ERRORS
-from harness.matrix.cells import Cell, Stack
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import Stack
 from harness.run.watch.limits import RankStall
 from harness.screen.colours import OUTCOME_COLOURS
 from harness.screen.live import Current, LiveView, Scene, Stall, expected_end, squares_of

@@ -15,7 +15,9 @@ from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words
 from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
-from harness.matrix.cells import Cell, Matrix, Stack, Workload
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.stacks import Stack
+from harness.matrix.workloads import Workload
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood
 from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS

@@ -9,10 +9,11 @@ from typing import Any
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import REFUSED, RunCount
 from harness.evidence.verdicts.totals import Totals, totals_of
-from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stages import CampaignStage, Otherwise
 from harness.matrix.strategies import Strategy
 from harness.matrix.workload_options import family_of, train_options
+from harness.matrix.workloads import Workload
 
 FEATURE_PHASES = frozenset({"import", "init", "data", "features"})
 # So many attempts at a run in a row that were not begun are enough.

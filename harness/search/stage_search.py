@@ -14,10 +14,11 @@ from typing import Literal
 from harness.evidence.verdicts.missing import Shortfall, missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import reaches
-from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stages import CampaignStage, endurance, exploring, of_winner
 from harness.matrix.strategies import Strategy
 from harness.matrix.two_gpus import always_on_two, in_turn
+from harness.matrix.workloads import Workload
 from harness.search.stage_exploration import Explored, Explorer
 from harness.search.stage_gpus import bad_gpus
 from harness.search.stage_runs import SeenRuns, Setting, StageHost, StageRun, totals_of_seen

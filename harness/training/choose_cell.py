@@ -14,8 +14,9 @@ from harness.evidence.verdicts.scope import is_of_strategy, parts_of
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import in_words
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, ExecutorName, Matrix
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.load import nearest
+from harness.matrix.stacks import ExecutorName
 from harness.matrix.strategies import Strategy
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve_tag
 from harness.registry.tags.suspension import suspension_by

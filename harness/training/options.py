@@ -7,8 +7,8 @@ import click
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.matrix.cells import SyntheticData, Workload
 from harness.matrix.workload_options import OWN_DATA, REPEATED, TRAIN_OPTIONS
+from harness.matrix.workloads import SyntheticData, Workload
 
 # The defaults of `vpoc train`.
 EPOCHS = 3

@@ -21,8 +21,10 @@ from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import training_gpus
-from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.stacks import ExecutorName
 from harness.matrix.workload_options import options_of
+from harness.matrix.workloads import Workload
 from harness.registry.push_pull import pull_known_good
 from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.registry.tags.suspension import suspension_by

@@ -14,7 +14,7 @@ from harness.base.json_files import Versioned
 from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
 from harness.evidence.records import TRAINING, Results, new_run_id
 from harness.host.facts import HostFacts
-from harness.matrix.cells import ExecutorName
+from harness.matrix.stacks import ExecutorName
 from harness.registry.tags.known_good import KnownGood
 from harness.training.fallbacks import Begin
 

@@ -18,9 +18,10 @@ from harness.evidence.outcome.decide import AFTER_FAULT
 from harness.evidence.program_files import TakenOver
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
 from harness.matrix.programs import Program
 from harness.matrix.workload_options import device_count
+from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 from harness.run.watch.watch import Observer
 from harness.training.attempts import (

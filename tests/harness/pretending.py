@@ -9,7 +9,8 @@ from harness.campaign.plan import PlannedRun
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
+from harness.matrix.workloads import Workload
 from tests.harness.gpu_tree import a_gpu
 
 if TYPE_CHECKING:

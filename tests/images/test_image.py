@@ -14,7 +14,8 @@ from harness.environments.images import Image
 from harness.environments.pins import lock_file
 from harness.environments.wheelhouse import read_lock
 from harness.host.engine import Engine
-from harness.matrix.cells import Matrix, Stack
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
 from harness.report.upstream.reproducers import reproducer
 
 PYTHON = "/opt/venv/bin/python"

@@ -20,7 +20,8 @@ from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.engine import Engine
-from harness.matrix.cells import Cell, Matrix, SyntheticData, Workload
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.workloads import SyntheticData, Workload
 
 TINY = Workload(
     name="tiny", description="seconds", synthetic=SyntheticData(sessions=26), lookback=20, epochs=2, time_limit=120

@@ -27,8 +27,9 @@ from harness.host.facts import HostFacts
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.host.processes import environment_of
 from harness.host.run_processes import RUN_MARK, run_mark
-from harness.matrix.cells import Cell, Matrix, Preset, SyntheticData, Workload
+from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.load import load_matrix
+from harness.matrix.workloads import SyntheticData, Workload
 from harness.rehearsal.stand_in_app import SLOW
 from harness.run.asked import Run
 from harness.run.run_cell import run_cell

@@ -13,7 +13,7 @@ from harness.campaign import bench
 from harness.cli.main import main
 from harness.environments import capabilities, environment_hashes, verifier
 from harness.environments.environment import STAMP, Environment
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 FOLDER = Path(sys.argv[1])
 IDENTITY = {"interpreter": "i", "lock": "l", "app": "a"}

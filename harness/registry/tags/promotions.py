@@ -13,7 +13,7 @@ from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.evidence.verdicts.words import hours_in_words, in_words
-from harness.matrix.cells import ExecutorName
+from harness.matrix.stacks import ExecutorName
 
 PROMOTIONS = "promotions.jsonl"
 # A registry may be of anybody: what no promotion writes is damaged. Times are in seconds up to the year 5138, which any

@@ -12,7 +12,8 @@ from harness.campaign.bench import Bench
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Preset, Stack
+from harness.matrix.cells import Cell, Preset
+from harness.matrix.stacks import Stack
 from tests.harness.pretending import Listening
 
 CELL = Cell(

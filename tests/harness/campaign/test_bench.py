@@ -23,7 +23,8 @@ from harness.evidence.app_files import InputFile
 from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import ProcessId
-from harness.matrix.cells import Matrix, Workload
+from harness.matrix.cells import Matrix
+from harness.matrix.workloads import Workload
 from harness.run.spec import resolve_run
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ import pytest
 
 from harness.campaign.plan import make_plan, unfit
 from harness.environments.capabilities import GB, Capabilities, why_not
-from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.workloads import Workload
 from harness.screen.tables import plan_lines
 
 NO_GPU = Capabilities(gpus=(), executor="process", pythons=frozenset({"3.11"}), free_bytes=100 * GB)

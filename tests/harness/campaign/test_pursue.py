@@ -24,8 +24,9 @@ from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED
 from harness.evidence.verdicts.rates import runs_to_show
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Matrix, Preset, Workload
+from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.workload_options import family_of, options_of
+from harness.matrix.workloads import Workload
 from harness.search.goal import Goal
 from harness.search.pursue import UNCOUNTED, Pursuit
 from tests.harness.pretending import Listening, Pretending

@@ -21,10 +21,11 @@ from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Matrix, Preset, Workload
+from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.programs import Program
 from harness.matrix.stages import CampaignStage
 from harness.matrix.workload_options import train_options
+from harness.matrix.workloads import Workload
 from harness.search.conclusion import Conclusion
 from harness.search.goal import Goal
 from harness.search.stage_runs import Setting, StageHost, StageRun, family

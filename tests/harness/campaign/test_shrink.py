@@ -15,7 +15,8 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.workloads import Workload
 from harness.run.workload_data import DataRefusedError
 from tests.harness.scripted_bench import Scripted, Silent
 

@@ -21,7 +21,8 @@ from harness.doctor.read import read_machine
 from harness.environments import programs
 from harness.evidence.records import Results
 from harness.host.fingerprint import read_host
-from harness.matrix.cells import Matrix, Workload
+from harness.matrix.cells import Matrix
+from harness.matrix.workloads import Workload
 from harness.search.conclusion import Conclusion
 from tests.harness.gpu_tree import Tree
 

@@ -12,7 +12,8 @@ from harness.base.errors import UserError
 from harness.base.paths import LOCKS
 from harness.environments import environment, interpreters, pins
 from harness.environments.environment import STAMP, ensure_environment, identify
-from harness.matrix.cells import Matrix, Stack
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
 
 UNREACHABLE = "uv failed: Failed to fetch: https://there/torch/"
 

@@ -15,7 +15,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments import index_pages
 from harness.environments.index_pages import LARGEST_PAGE, download, files_of
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 Serve = Callable[[bytes], Stack]
 

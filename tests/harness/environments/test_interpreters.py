@@ -6,7 +6,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments import interpreters
 from harness.environments.interpreters import RUNNING, choose_python, ensure_python, find_python
-from harness.matrix.cells import Matrix, Stack
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ from harness.base.errors import UserError
 from harness.base.paths import CACHE, LOCKS
 from harness.base.storage import file_hash, locked
 from harness.environments import pins
-from harness.matrix.cells import Matrix, Stack
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
 from harness.registry import image_commands
 
 

@@ -11,8 +11,8 @@ from harness.base import certificates
 from harness.base.errors import UserError
 from harness.environments import packages, pins, source_packages, wheelhouse
 from harness.environments.wheelhouse import fetch, installable, read_lock, requirement
-from harness.matrix.cells import Stack
 from harness.matrix.programs import Program, Taken
+from harness.matrix.stacks import Stack
 from harness.rehearsal.stand_in_index import StandIn
 from tests.harness.stand_in_index import private_authority, served, write_mirror
 

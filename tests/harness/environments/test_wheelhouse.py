@@ -15,7 +15,7 @@ from harness.base.errors import UserError
 from harness.environments import wheelhouse
 from harness.environments.wheelhouse import fetch, read_lock
 from harness.matrix import cells
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 
 BYTES = 1 << 20
 

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.matrix.cells import Exclusion, Matrix, Preset, Stack
+from harness.matrix.cells import Exclusion, Matrix, Preset
+from harness.matrix.stacks import Stack
 
 REASON = "a reason long enough"
 

@@ -6,9 +6,10 @@ from packaging.version import Version
 from pydantic import ValidationError
 
 from harness.base.paths import CHECKOUT
-from harness.matrix.cells import Cell, Matrix, Preset, Stack
+from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.lint import CATALOGUE, LintFinding, lint, lint_cell, load_catalogue
 from harness.matrix.load import load_matrix
+from harness.matrix.stacks import Stack
 from harness.matrix.variable_names import VISIBILITY_VARIABLES
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.matrix.cells import Matrix, Stack
+from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
+from harness.matrix.stacks import Stack
 
 WriteMatrix = Callable[[str], Path]
 

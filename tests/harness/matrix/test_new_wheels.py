@@ -5,8 +5,8 @@ import pytest
 from pydantic import ValidationError
 
 from harness.base.yaml_lines import read_yaml
-from harness.matrix.cells import Stack
 from harness.matrix.new_wheels import OLD_AFTER_DAYS, age_of_table, new_pairs
+from harness.matrix.stacks import Stack
 from harness.matrix.wheels import Release, load_wheels
 
 PAGE = """<!DOCTYPE html><html><body>

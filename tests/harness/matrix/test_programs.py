@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.matrix.cells import Workload
 from harness.matrix.load import load_matrix
 from harness.matrix.programs import Program
 from harness.matrix.workload_options import family_of, options_of, workload_hash
+from harness.matrix.workloads import Workload
 
 MATRIX = """schema: 2
 stacks: {cpu: {accelerator: cpu, torch: "2.13.0"}}

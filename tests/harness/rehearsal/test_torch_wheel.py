@@ -5,7 +5,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from packaging.metadata import parse_email
 
-from harness.matrix.cells import Stack
+from harness.matrix.stacks import Stack
 from harness.rehearsal.torch_wheel import TorchLabel, relabelled, torch_stub
 
 CPU = "torch-2.13.0+cpu.dist-info"

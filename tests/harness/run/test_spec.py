@@ -16,7 +16,8 @@ from harness.evidence.app_files import InputFile
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Matrix, SyntheticData, Workload
+from harness.matrix.cells import Matrix
+from harness.matrix.workloads import SyntheticData, Workload
 from harness.run.asked import Run
 from harness.run.spec import resolve_run
 

@@ -6,7 +6,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.matrix.cells import Matrix, SyntheticData, Workload
+from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import (
     FEATURE_OPTIONS,
     REFERENCE_OPTIONS,
@@ -18,6 +18,7 @@ from harness.matrix.workload_options import (
     train_options,
     workload_hash,
 )
+from harness.matrix.workloads import SyntheticData, Workload
 from harness.run import workload_data
 
 

@@ -1,0 +1,165 @@
+"""The stacks of the matrix file: runtimes to install."""
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from harness.base.urls import without_credentials
+from harness.matrix.strict import Reason, Strict
+from harness.matrix.wheels import (
+    PYPI,
+    PYTORCH,
+    Size,
+    Source,
+    index_url,
+    missing_wheel,
+    pythons_of,
+    release_of,
+    size,
+    wheel_sources,
+)
+
+# Debian bookworm: newer glibc refuses libraries that ask for an executable stack, as those of older ROCm wheels do.
+DEFAULT_BASE = "python:3.11-slim-bookworm"
+
+
+def _sorted_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
+    for target in targets:
+        if not re.fullmatch(r"gfx[0-9a-f]{3,4}", target):
+            raise ValueError(f"{target!r} is not a GPU target such as gfx1100")
+    return tuple(sorted(set(targets)))
+
+
+def known_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
+    """Return mirrors as they are.
+
+    Raises:
+        ValueError: where one is of a source that there is not, or no URL.
+    """
+    for name, url in mirrors.items():
+        if name not in (known := (*wheel_sources(), PYPI)):
+            raise ValueError(f"there is no source {name!r} of wheels; known are {', '.join(known)}")
+        if not re.match(r"(https?|file)://\S+$", url):
+            raise ValueError(f"{name}: {url!r} is not a URL with https://, http:// or file://")
+    return mirrors
+
+
+Mirrors = Annotated[dict[str, str], AfterValidator(known_mirrors)]
+Targets = Annotated[tuple[str, ...], AfterValidator(_sorted_targets)]
+ExecutorName = Literal["process", "docker"]
+Framework = Literal["torch", "jax", "tensorflow"]
+
+
+class Stack(Strict):
+    """A runtime to install. `accelerator: any` is the user's own interpreter, whose torch decides."""
+
+    name: SkipJsonSchema[str] = ""
+    accelerator: Literal["rocm", "cpu", "any"]
+    framework: Framework = Field("torch", description="what makes the steps; beside `jax` torch does all else")
+    jax: str | None = None
+    rocm: str | None = None
+    torch: str | None = None
+    python: str = "3.11"
+    source: str = Field(PYTORCH, description="where its wheels come from: a source of harness/matrix/wheels.yaml")
+    targets: Targets = Field((), description="GPUs to install device code for, where that is packages of its own")
+    mirror: SkipJsonSchema[str | None] = Field(None, description="in place of its source's URL")
+    pypi: SkipJsonSchema[str | None] = Field(None, description="in place of PyPI, for what its source does not have")
+    base: str = DEFAULT_BASE
+    torch_from_base: bool = Field(False, description="torch is in the base image; no wheel of it is installed")
+    executors: tuple[ExecutorName, ...] = ("process", "docker")
+    excluded: Reason | None = None
+
+    @model_validator(mode="after")
+    def _exists(self) -> Self:
+        if self.accelerator == "rocm" and self.rocm is None:
+            raise ValueError("a rocm stack needs `rocm:`")
+        if self.accelerator != "rocm" and self.rocm is not None:
+            raise ValueError(f"a stack with accelerator {self.accelerator} has no `rocm:`")
+        if self.framework == "tensorflow" and self.excluded is None:
+            raise ValueError("tensorflow stacks cannot run here; give the reason as `excluded:`")
+        if self.framework != "torch" and self.excluded:
+            return self
+        if (self.framework == "jax") != (self.jax is not None):
+            raise ValueError("`framework: jax` and the version, `jax:`, go together")
+        if self.jax and (self.executors != ("process",) or self.torch_from_base or self.accelerator == "any"):
+            raise ValueError("a jax stack has a wheel of torch, and `executors: [process]`")
+        if self.accelerator == "any":
+            return self
+        if self.torch is None:
+            raise ValueError("a torch stack needs `torch:`")
+        if self.torch_from_base:
+            if "process" in self.executors:
+                raise ValueError("a stack whose torch is in the base image has `executors: [docker]`")
+            return self
+        problem = missing_wheel(self.torch, self.rocm, self.python, self.source)
+        if problem:
+            raise ValueError(problem)
+        if self.targets and self.origin.rocm != "packages":
+            raise ValueError(f"source {self.source} has the code of every GPU in one wheel; leave `targets:` out")
+        return self
+
+    @property
+    def device(self) -> Literal["cpu", "cuda"]:
+        """The app's device: the accelerator fixes it."""
+        return "cuda" if self.accelerator == "rocm" else "cpu"
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """The Pythons it can take as a process, oldest first: all that its torch has wheels for. Its image has one."""
+        return pythons_of(self.torch, self.rocm, self.source) if self.torch else (self.python,)
+
+    @property
+    def origin(self) -> Source:
+        """The source its wheels come from."""
+        return wheel_sources()[self.source]
+
+    @property
+    def budget(self) -> Size:
+        """The download and the disk space that installing it takes."""
+        if self.torch_from_base and self.accelerator == "rocm":
+            return size("base")
+        release = release_of(self.torch or "", self.rocm, self.source)
+        packages = self.accelerator == "rocm" and self.origin.rocm == "packages"
+        return (release and release.size) or size("packages" if packages else self.accelerator)
+
+    @property
+    def index(self) -> str:
+        """The URL of the wheel index that torch comes from: the source's own, or a mirror's."""
+        url = index_url(self.accelerator, self.rocm, self.source, self.mirror)
+        # What a page lists is beside it only where its URL ends so.
+        return f"{url.rstrip('/')}/" if self.origin.folder else url
+
+    @property
+    def shown_index(self) -> str | None:
+        """The index as it may be shown, without name and password; None where no wheel of torch is installed."""
+        installed = self.torch is not None and not self.torch_from_base
+        return without_credentials(self.index) if installed else None
+
+    @property
+    def label(self) -> str:
+        """The label of its torch's version, such as rocm6.3 or cpu."""
+        release = release_of(self.torch or "", self.rocm, self.source)
+        return (release and release.label) or (f"rocm{self.rocm}" if self.rocm else "cpu")
+
+    @property
+    def hip(self) -> str | None:
+        """The beginning of its `torch.version.hip`, two numbers; None without ROCm."""
+        release = release_of(self.torch or "", self.rocm, self.source)
+        series = ".".join(self.rocm.split(".")[:2]) if self.rocm else None
+        return (release and release.hip) or series
+
+    @property
+    def runtime(self) -> str:
+        """The version that the build of its image compares `torch.version.hip` with, or `cpu`."""
+        release = release_of(self.torch or "", self.rocm, self.source)
+        return (release and release.hip) or self.rocm or "cpu"
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The requirements of its GPU targets that no package has, though they are needed."""
+        release = release_of(self.torch or "", self.rocm, self.source)
+        named = release.beside.items() if release else ()
+        wanted = [text for prefix, text in named if any(target.startswith(prefix) for target in self.targets)]
+        return tuple(text.replace("{version}", f"{self.torch}+{self.label}") for text in wanted)

@@ -1,0 +1,14 @@
+"""Values of the matrix file that know no other keys than their own."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Reason = Annotated[str, Field(min_length=10)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+
+
+class Strict(BaseModel):
+    """Frozen values of a file; a key that is not one of them is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -1,0 +1,132 @@
+"""The workloads of the matrix file: the app's arguments, or a program, and how long a run may take."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from harness.matrix.programs import Program
+from harness.matrix.strategies import OVER_A_BACKEND, ModelKind, Strategy
+from harness.matrix.strict import Strict
+
+# What the app's features look back over.
+SHORTEST_LOOKBACK = 20
+Positive = Annotated[int, Field(ge=1)]
+Layer = Annotated[int, Field(ge=1, le=65536)]
+
+
+def _number_or_auto(value: object) -> object:
+    # One message instead of one for each half of the union.
+    if value == "auto" or (isinstance(value, int) and value > 0 and value is not True):
+        return value
+    raise ValueError(f"{value!r} is not a number from 1 on, nor auto")
+
+
+MicroBatch = Annotated[Positive | Literal["auto"], BeforeValidator(_number_or_auto)]
+AcceptedRule = Annotated[str, AfterValidator(lambda name: name.replace("-", "_"))]
+
+
+class SyntheticData(Strict):
+    """The bars that `vpoc synth` makes: the same bytes on every machine."""
+
+    sessions: int = Field(ge=1)
+    seed: int = 7
+
+
+# The keys of a workload that are about a program, too; and what is asked of the app in every one.
+OF_PROGRAMS = frozenset({"name", "description", "program", "strategy", "threads", "time_limit", "smoke_test"})
+APP_NEEDS: Mapping[str, Any] = {"synthetic": {"sessions": 1}, "epochs": 1}
+
+
+class Workload(Strict):
+    """The work of a run: the app's arguments, its data, and how long it may take. Null is left to the app.
+
+    With a `program` that is run in place of the app, which then has no options.
+    """
+
+    name: SkipJsonSchema[str] = ""
+    description: str
+    program: Program | None = Field(None, description="of your own, run in place of the app; nothing is promoted by it")
+    synthetic: SyntheticData
+    rows: Literal["bar", "session"] = "bar"
+    as_of: Literal["close", "open"] | None = None
+    target: Literal["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"] | None = None
+    lookback: int = Field(60, ge=SHORTEST_LOOKBACK)
+    model: tuple[ModelKind, ...] = Field(
+        ("mlp",), description="trained in turn in one process; the last is the main one"
+    )
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(64, ge=1, description="samples of an optimizer step, over all devices")
+    micro_batch_size: MicroBatch | None = None
+    learning_rate: float = Field(0.001, gt=0, le=1)
+    weight_decay: float | None = Field(None, ge=0, le=1)
+    clip_norm: float | None = Field(None, ge=0)
+    schedule: Literal["constant", "linear", "cosine"] | None = None
+    keep: Literal["best", "last"] = Field("last", description="the epoch whose weights are the model's")
+    patience: int = Field(0, ge=0, description="epochs without a better one after which it ends; 0: makes all of them")
+    hidden_layers: tuple[Layer, ...] = (32, 16)
+    use_mixed_precision: bool = False
+    mixed_precision_dtype: Literal["float16", "bfloat16"] | None = None
+    sdpa: Literal["auto", "math", "flash", "efficient"] = "auto"
+    activation_checkpointing: bool = False
+    data_fraction: float = Field(1.0, gt=0, le=1)
+    chunk_size: int = Field(50, ge=1)
+    chunk_rows: Positive | None = Field(None, description="train from disk, so many rows at a time")
+    placement: Literal["uniform", "close", "typical", "ticks"] | None = None
+    value_area: Literal["two_row", "one_row"] | None = None
+    rth_close: Literal["16:00", "16:15"] | None = None
+    rolls: Literal["auto", "column", "calendar", "none"] | None = None
+    accepted: tuple[AcceptedRule, ...] | None = Field(
+        None, description="rules of `vpoc check` that the user's data may break, as its --accept"
+    )
+    vpoc_path: Literal["cpu", "naive", "chunked", "preallocated", "pooled"] = "cpu"
+    loop: Literal["plain", "resident"] = "plain"
+    loader_workers: int = Field(2, ge=0, le=64)
+    strategy: Strategy = "single"
+    backend: Literal["gloo", "nccl"] | None = None
+    seed: int = Field(7, ge=0, lt=2**63)
+    threads: int = Field(1, ge=1, le=1024)
+    time_limit: int = Field(description="seconds", ge=1)
+    max_device_memory: Positive | None = Field(None, description="bytes in use on a GPU above which a run fails")
+    smoke_test: bool = Field(
+        False, description="whether it only shows that a cell works at all: it qualifies for nothing"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _program_alone(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("program") is None:
+            return values
+        if ignored := sorted(set(values) - OF_PROGRAMS - APP_NEEDS.keys()):
+            raise ValueError(f"`{ignored[0]}:` is the app's, which `program:` takes the place of; leave it out")
+        return {**APP_NEEDS, **values}
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if not self.model:
+            raise ValueError("`model:` names none")
+        if self.backend and self.strategy not in OVER_A_BACKEND:
+            raise ValueError(f"strategy {self.strategy} uses no backend; leave `backend:` out")
+        if self.mixed_precision_dtype and not self.use_mixed_precision:
+            raise ValueError("`mixed_precision_dtype:` needs `use_mixed_precision: true`")
+        return self
+
+    @property
+    def qualifies_for_promotion(self) -> bool:
+        """True if a completed run speaks for a stack."""
+        return not self.smoke_test and qualifies_for_promotion(self.model_dump())
+
+
+def qualifies_for_promotion(options: Mapping[str, Any]) -> bool:
+    """Return whether a completed run with these options of the app speaks for a stack.
+
+    Only what failed for the user can show that it no longer does. That was the plain loop (a copy to the device in each
+    step, loader workers) on data in memory, after the VPOC phase had used the device. A resident loop, chunks from the
+    disk and profiles on the CPU leave that out. A training that may end early says less than its epochs promise, and
+    the last weights are those that every step went into.
+    """
+    in_memory = options.get("chunk_rows") is None
+    all_of_it = options.get("keep", "last") == "last" and not options.get("patience")
+    on_the_device = options.get("vpoc_path", "cpu") != "cpu"
+    return options.get("loop") == "plain" and in_memory and on_the_device and all_of_it
