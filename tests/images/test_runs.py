@@ -208,16 +208,22 @@ def test_the_printed_command_does_the_same_by_hand(words: list[str], results: Pa
 
 
 def test_an_engine_that_dies_in_mid_run(
-    words: list[str], results: Path, engine: Engine, private_engine: Any, tmp_path: Path, matrix: Matrix
+    words: list[str], results: Path, engine: Engine, private_engine: Any, matrix: Matrix
 ) -> None:
     private = private_engine.start()
-    saved = [engine.builder.program, "save", "--output", str(tmp_path / "image.tar")]
     stack = find_stack_image(engine, inputs_of(engine, matrix.stacks["cpu"]))
     assert stack is not None
     tags = [*stack.tags, cell_tag(matrix.cells["cpu-plain"]), matrix.base]
-    subprocess.run([*saved, *tags], check=True, env=engine.builder.variables)
-    with (tmp_path / "image.tar").open("rb") as stream:
-        private.client.images.load(stream)
+    docker = engine.builder.program
+    with subprocess.Popen([docker, "save", *tags], stdout=subprocess.PIPE, env=engine.builder.variables) as saving:
+        subprocess.run(
+            [docker, "load", "--quiet"],
+            stdin=saving.stdout,
+            check=True,
+            env=private.builder.variables,
+            capture_output=True,
+        )
+    assert saving.returncode == 0
     variables = {**os.environ, "DOCKER_HOST": private_engine.address}
     command = [*words, "run", "cpu-plain", "--workload"]
     process = subprocess.Popen([*command, "endless"], stderr=subprocess.PIPE, text=True, env=variables)
