@@ -70,10 +70,21 @@ def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
         sync_folder(file.parent)
     except OSError as error:
         kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
-        raise kind(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
+        raise kind(f"{file}: cannot be written: {error.strerror}; {remedy_for(error)}") from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def remedy_for(error: OSError) -> str:
+    """Return what to do about an error of writing."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free space or choose another folder"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return "a file is where a folder is to be; choose another folder"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "choose a folder that you may write to"
+    return "choose another folder"
 
 
 def unfinished(place: Path) -> Path:

@@ -17,6 +17,7 @@ from harness import __version__
 from harness.base.command_words import own_words
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.interrupts import exit_on_interrupt
+from harness.base.storage import remedy_for
 from harness.base.urls import without_credentials
 from harness.cli.shared import INTERRUPTED, TYPED, Settings, begin_output, print_error, usage_line, warn
 from harness.screen.terminal import echo
@@ -364,5 +365,5 @@ def _fixable_by_user(error: Exception) -> str | None:
     if not isinstance(error, OSError):
         return None
     # A full disk or a folder without permission, wherever it was met; a terminal that was closed has no name.
-    what = f"{error.filename}: {error.strerror}; free space or choose another folder"
+    what = f"{error.filename}: {error.strerror}; {remedy_for(error)}"
     return what if error.filename else f"standard output: {error.strerror}"

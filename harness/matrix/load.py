@@ -19,7 +19,7 @@ from harness.matrix.workload_options import family_of, options_of
 
 Path_ = tuple[str | int, ...]
 # A longer list of choices is cut.
-LISTED = 40
+LISTED = 12
 # The 7900 XT, for where no GPU is: to lock and to build needs none.
 DEFAULT_TARGETS = ("gfx1100",)
 NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections", "stages", "hosts")
@@ -103,6 +103,10 @@ def nearest(word: object, choices: Sequence[str]) -> str:
     match = get_close_matches(str(word), choices, n=1, cutoff=0.6)
     if match:
         return f"did you mean {match[0]}?"
+    # A mistake in the beginning of a long name is a small part of the whole.
+    beginnings = {choice.split("-")[0]: choice for choice in reversed(choices)}
+    if match := get_close_matches(str(word).split("-")[0], beginnings, n=1, cutoff=0.75):
+        return f"did you mean {beginnings[match[0]]}?"
     return f"choose from {', '.join(choices[:LISTED])}{', ...' if len(choices) > LISTED else ''}"
 
 

@@ -65,10 +65,16 @@ def require_table(file: Path) -> None:
         return
     header, _, rows = start.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")
     columns = 1 + max(header.count(mark) for mark in DELIMITERS)
-    if columns < FEWEST_COLUMNS:
+    # What a program wrote for programs has zeros; so has UTF-16, which the app names.
+    not_text = b"\0" in start and not start.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if columns < FEWEST_COLUMNS or not_text:
+        why = f"its first line has {columns} of at least {FEWEST_COLUMNS} columns"
+        if not start:
+            why = "it is empty"
+        elif not_text:
+            why = "it is not text"
         raise UserError(
-            f"--data {file}: not a merged CSV: its first line has {columns} of at least {FEWEST_COLUMNS} columns; "
-            "`matrix exec best vpoc merge` makes one (docs/data.md)"
+            f"--data {file}: not a merged CSV: {why}; `matrix exec best vpoc merge` makes one (docs/data.md)"
         )
     if not rows.strip():
         raise UserError(f"--data {file}: there is a header but no rows; give a file with bars")

@@ -30,6 +30,8 @@ TESTED_ELSEWHERE = (
     "build",
     "push",
     "pull",
+    "save",
+    "load",
     "promote",
     "demote",
     "tags",

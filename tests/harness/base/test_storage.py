@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import os
 import shutil
@@ -18,6 +19,7 @@ from harness.base.storage import (
     locked,
     open_regular,
     read_regular,
+    remedy_for,
     tree_hash,
     write_durably,
     write_json,
@@ -189,3 +191,16 @@ def test_in_a_folder_that_a_group_shares_no_umask_keeps_others_out(
         stream.write(b"1")
     assert [one.stat().st_mode & 0o7777 for one in (written.parent.parent, written.parent)] == [folder] * 2
     assert [one.stat().st_mode & 0o7777 for one in (written, added)] == [file] * 2
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.ENOSPC, "free space"),
+        (errno.ENOTDIR, "a file is where a folder is to be"),
+        (errno.EROFS, "that you may write to"),
+        (errno.EISDIR, "choose another folder"),
+    ],
+)
+def test_the_remedy_is_that_of_the_error(number: int, told: str) -> None:
+    assert told in remedy_for(OSError(number, ""))

@@ -16,4 +16,6 @@ def test_no_excluded_cell_is_suggested(name: str, matrix: Matrix) -> None:
 def test_of_plain_names_the_nearest_is_suggested() -> None:
     with pytest.raises(UserError, match="did you mean quick"):
         known("quik", ["quick", "standard"], "workload")
+    with pytest.raises(UserError, match=r"did you mean cpu-plain\?"):
+        known("cpuu", ["cpu-plain", "cpu-notes-stable", "rocm6.3-plain"], "cell")
     assert known("quick", ["quick"], "workload") == "quick"

@@ -213,7 +213,8 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
     [
         ("a,b\n1,2\n", "not a merged CSV: its first line has 2 of at least 7 columns"),
         ("ts,open,high,low,close,volume,vix\n", "there is a header but no rows"),
-        ("", "not a merged CSV"),
+        ("", "not a merged CSV: it is empty"),
+        ("\x7fELF\0\1,,,,,,,,\n1\n", "not a merged CSV: it is not text"),
     ],
 )
 def test_data_that_no_cell_can_train_on_are_refused_before_anything_is_made(root: Path, text: str, said: str) -> None:
