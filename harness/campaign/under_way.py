@@ -14,11 +14,11 @@ FOLDER = "campaigns"
 
 
 @contextmanager
-def noted_under_way(results: Results, machine: str, command: str, training: str | None = None) -> Iterator[None]:
+def noted_under_way(results: Results, machine: str, command: str, training: str | None = None) -> Iterator[list[str]]:
     """Note that a command is under way; the note stays where the process is killed or the host goes down.
 
-    `training`: the name of the training that it is, in place of a campaign. There can be several of both at once. A
-    campaign that begins takes away the notes of those that were left.
+    `training`: the name of the training that it is, in place of a campaign. There can be several of both at once; each
+    other one is told of in a sentence. A campaign that begins takes away the notes of those that were left.
     """
     me = ProcessId.mine()
     file = results.folder / FOLDER / f"{machine}.{training or f'{me.pid}-{me.started}'}.under-way"
@@ -29,7 +29,11 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
             if left.what == what:
                 other.unlink(missing_ok=True)
     try:
-        yield
+        yield [
+            f"also under way here: `{command}` (process {process.pid}); the two share this host"
+            for _, process, command, _ in _notes(results, machine)
+            if process != me and process.alive()
+        ]
     finally:
         file.unlink(missing_ok=True)
 
@@ -55,15 +59,18 @@ def left_under_way(results: Results, machine: str) -> list[LeftOver]:
 
 
 def _all_left(results: Results, machine: str) -> list[tuple[Path, LeftOver]]:
-    files = sorted((results.folder / FOLDER).glob(f"{machine}*.under-way"))
-    return [(file, left) for file in files if (left := _left(file))]
+    return [
+        (file, LeftOver(command, process.boot != boot_id(), what))
+        for file, process, command, what in _notes(results, machine)
+        if not process.alive()
+    ]
 
 
-def _left(file: Path) -> LeftOver | None:
-    try:
-        told = json.loads(read_regular(file))
-        process = ProcessId(**told["process"])
-        command, what = str(told["command"]), str(told.get("what", "campaign"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return None if process.alive() else LeftOver(command, process.boot != boot_id(), what)
+def _notes(results: Results, machine: str) -> Iterator[tuple[Path, ProcessId, str, str]]:
+    """Yield each note: its file, the process, the command, and what that is."""
+    for file in sorted((results.folder / FOLDER).glob(f"{machine}*.under-way")):
+        try:
+            told = json.loads(read_regular(file))
+            yield file, ProcessId(**told["process"]), str(told["command"]), str(told.get("what", "campaign"))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue

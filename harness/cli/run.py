@@ -194,8 +194,9 @@ def run(
     with (
         interruptible(),
         stay_awake("a campaign of matrix runs") as awake,
-        noted_under_way(settings.results, machine, again),
+        noted_under_way(settings.results, machine, again) as others,
     ):
+        warn(others)
         if awake:
             warn([f"nothing keeps this host from going to sleep ({awake}); see to it that it does not"])
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())

@@ -26,6 +26,7 @@ from harness.cli.shared import (
     pass_settings,
     print_json,
     typed_words,
+    warn,
 )
 from harness.evidence.host_changes import host_of
 from harness.matrix.stacks import ExecutorName
@@ -148,6 +149,9 @@ def train_command(
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         print_folded(err, prepared.summary)
+        if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
+            more = "--resume with more --epochs goes on from it"
+            print_folded(err, f"{there} is there: it is trained anew, and another model is kept beside it; {more}")
         if workload.program:
             then = RESUMES if workload.program.resumes else STARTS_OVER
             walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
@@ -162,9 +166,10 @@ def train_command(
             try:
                 with (
                     interruptible(),
-                    noted_under_way(settings.results, host.machine, again, file.file.stem),
+                    noted_under_way(settings.results, host.machine, again, file.file.stem) as others,
                     CampaignDisplay(err) as display,
                 ):
+                    warn(others)
                     ended = prepared.run(display)
             except KeyboardInterrupt:
                 err.print(f"Interrupted; {CONTINUES}.")

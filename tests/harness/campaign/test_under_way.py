@@ -33,6 +33,20 @@ def test_what_is_under_way_or_ended_in_order_is_not_left(tmp_path: Path) -> None
     assert list((tmp_path / "campaigns").iterdir()) == []
 
 
+def test_what_else_is_under_way_is_told_when_it_begins(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED.replace("SIGKILL", "SIGSTOP"), str(tmp_path), COMMAND], cwd=CHECKOUT
+    ) as other:
+        try:
+            os.waitid(os.P_PID, other.pid, os.WSTOPPED)
+            with noted_under_way(Results(tmp_path), "mine", "matrix run") as others:
+                assert others == [f"also under way here: `{COMMAND}` (process {other.pid}); the two share this host"]
+        finally:
+            other.kill()
+    with noted_under_way(Results(tmp_path), "mine", "matrix run") as others:
+        assert others == []
+
+
 def test_a_process_that_was_killed_is_told_with_the_command_that_continues_it(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), COMMAND], cwd=CHECKOUT, check=False)
     assert done.returncode == -signal.SIGKILL
