@@ -14,6 +14,7 @@ STARTED = {
         "attacks/campaign.py",
         "attacks/hostile/__main__.py",
         "features_worker.py",
+        "rehearsed_images.py",
         "shaped_ranks.py",
         "training_lightning.py",
         "training_worker.py",

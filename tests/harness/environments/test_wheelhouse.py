@@ -14,7 +14,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments import wheelhouse
 from harness.environments.wheelhouse import fetch, read_lock
-from harness.matrix import cells
+from harness.matrix import stacks
 from harness.matrix.stacks import Stack
 
 BYTES = 1 << 20
@@ -103,7 +103,7 @@ def index(wheel: Path) -> Iterator[Index]:
 def stack(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stack:
     """A stack whose wheels come from that index alone, and a wheelhouse of the test's own."""
     url = f"http://127.0.0.1:{index.server_address[1]}"
-    monkeypatch.setattr(cells, "index_url", lambda *_: url)
+    monkeypatch.setattr(stacks, "index_url", lambda *_: url)
     monkeypatch.setattr(wheelhouse, "WHEELS", tmp_path / "wheels")
     for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
         monkeypatch.delenv(name, raising=False)

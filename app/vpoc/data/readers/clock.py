@@ -88,6 +88,9 @@ def _settle(
     zones = (known,) if known else (*ZONES, *FIXED_ZONES)
     sides = (side,) if side else STAMP_SIDES
     fits = _fits(unique, step, zones, sides)
+    if not fits and "end" in sides:
+        # Bars of the first minutes of an evening are missing now and then.
+        fits = _fits(unique, step, zones, ("end",), by_close=True)
     if fits:
         best = [fit for fit in fits if fit[0] == fits[0][0]]
         if len(best) > 1 and documented in STAMP_SIDES:
@@ -111,22 +114,25 @@ def _settle(
     )
 
 
-def _fits(unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str]) -> list[tuple[float, str, str]]:
+def _fits(
+    unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str], *, by_close: bool = False
+) -> list[tuple[float, str, str]]:
     """Share of good days, zone and side of the readings that put break and first bar in place; best first.
 
-    Readings that give the same times are one.
+    Readings that give the same times are one. `by_close`: the last bar in place of the first.
     """
     found: list[tuple[float, str, str, Ints]] = []
     for side in sides:
         begins = unique - step if side == "end" else unique
-        wall, sharp = _quarters(begins), begins[begins % QUARTER == 0]
+        stamps = unique if by_close else begins
+        wall, sharp = _quarters(begins), stamps[stamps % QUARTER == 0]
         for zone in zones:
             quarters = _moved(wall, zone)
             share = _share(quarters, step)
             if share is None:
                 continue
-            ends = side == "end" and _closes(_moved(unique[unique % QUARTER == 0], zone))
-            if not ends and not _opens(quarters, _moved(sharp, zone), side):
+            shown = _moved(sharp, zone)
+            if not (_closes(shown) if by_close else _opens(quarters, shown, side)):
                 continue
             if not any(np.array_equal(quarters, other) for *_, other in found):
                 found.append((share, zone, side, quarters))
@@ -233,8 +239,7 @@ def _opens(quarters: Ints, sharp: Ints, side: str) -> bool:
 def _closes(sharp: Ints) -> bool:
     """Return whether stamps mark the end of the bars: one is at 17:00 on nearly all days, and none at 18:00.
 
-    As starts they would be bars of a market that has just closed; that is certain since it closes at 17:00. `sharp`:
-    stamps at a quarter of an hour. Needed where bars of the first minutes of an evening are missing now and then.
+    As starts they would be bars of a market that has just closed; that is certain since it closes at 17:00.
     """
     day, minute = _wall_clock(sharp[sharp >= CLOSES_AT_FIVE])
     days = np.unique(day[(minute >= RTH_OPEN) & (minute < AS_OF)])
