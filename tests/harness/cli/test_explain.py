@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.cli.explain import _presets, explain
+from harness.cli.explain import _presets, _remedy_without_gpu, explain
 from harness.cli.shared import Settings
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
@@ -181,6 +181,20 @@ def test_only_presets_of_cells_that_are_not_excluded_can_be_tried(matrix: Matrix
     assert excluded
     assert {preset.name for preset in _presets(matrix, stack)} == matrix.presets.keys() - excluded
     assert _presets(matrix, "a stack that is gone") == []
+
+
+def test_what_to_do_about_a_gpu_is_not_told_of_a_run_without_one(
+    command: Command, results: Results, make_record: Callable[..., Record]
+) -> None:
+    cpu = {"cell": "cpu-plain", "stack": "cpu", "rocm": None, "torch": "2.13.0", "device": "cpu"}
+    record = make_record("r-1", "hung", None, "it stalled in step", **cpu)
+    results.begin(record.intent)
+    results.finish(record)
+    told = command("r-1").stdout
+    assert "class     hang" in told
+    assert "HSA_" not in told
+    assert "remedy    the stacks of its processes" in told
+    assert _remedy_without_gpu("run it with loader_workers 0; HIP_X=1") == "run it with loader_workers 0"
 
 
 def test_any_log_is_explained(command: Command, tmp_path: Path) -> None:
