@@ -18,7 +18,7 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
     """Note that a command is under way; the note stays where the process is killed or the host goes down.
 
     `training`: the name of the training that it is, in place of a campaign. There can be several of both at once; each
-    other one is told of in a sentence. A campaign that begins takes away the notes of those that were left.
+    other one is named in a sentence. A campaign that begins takes away the notes of those that were left.
     """
     me = ProcessId.mine()
     file = results.folder / FOLDER / f"{machine}.{training or f'{me.pid}-{me.started}'}.under-way"

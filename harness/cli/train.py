@@ -150,8 +150,8 @@ def train_command(
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         print_folded(err, prepared.summary)
         if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
-            more = "--resume with more --epochs goes on from it"
-            print_folded(err, f"{there} is there: it is trained anew, and another model is kept beside it; {more}")
+            more = "--resume with more --epochs continues it"
+            print_folded(err, f"{there} is there: it is trained again, and another model is kept beside it; {more}")
         if workload.program:
             then = RESUMES if workload.program.resumes else STARTS_OVER
             walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"

@@ -26,8 +26,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _section("What else to type", [f"`{step.command}`: {step.why}" for step in answers.next[1:]])
     if answers.failures != answer.failures:
         yield from _section("What fails, why, and how often", answers.failures)
-    yield from _section("What the notes' variables changed", answers.notes)
-    yield from _section("The user's own criteria", answers.criteria)
+    yield from _section("What the variables of presets `notes-...` changed", answers.notes)
+    yield from _section("Your own criteria: `immediate`, `full`, `production`", answers.criteria)
     yield from ("", "## Verdicts by stack and preset")
     for group in report.groups:
         yield from _grid(group)
