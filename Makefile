@@ -195,7 +195,7 @@ else
 # Two that set up the same .venv at once would end each other: the second waits, and finds it made.
 UNDER_LOCK = .cache/setup.lock $(MAKE) -s --no-print-directory SETUP_LOCKED=1 $@
 define locked
-@mkdir -p .cache; flock -n -E 75 $(UNDER_LOCK); code=$$?; test $$code = 75 || exit $$code; \
++@mkdir -p .cache; flock -n -E 75 $(UNDER_LOCK); code=$$?; test $$code = 75 || exit $$code; \
   echo "waiting for another make, which sets up .venv" >&2; flock $(UNDER_LOCK)
 endef
 

@@ -187,8 +187,9 @@ def making_many(folder: Path) -> Iterator[None]:
     Raises:
         OSError: when the folder is not there.
     """
+    shared = is_shared(folder)
     before = os.umask(0o077)
-    os.umask(before & ~stat.S_IRWXG if is_shared(folder) else before)
+    os.umask(before & ~stat.S_IRWXG if shared else before)
     try:
         yield
     finally:

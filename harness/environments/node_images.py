@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+from docker.errors import DockerException
 from pydantic import Field
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
@@ -90,8 +91,7 @@ def _find(engine: Engine, wanted: NodeImage) -> Image | None:
 
 
 def _transfer(engine: Engine, wanted: NodeImage, notify: Notify) -> None:
-    # Not the engine's own client, which waits as long as it takes: a job that waits for ever keeps its node.
-    api = docker.DockerClient(base_url=engine.address, timeout=SILENT_SECONDS).api
+    api = _NoPatience(base_url=engine.address, timeout=SILENT_SECONDS)
     doing = f"{'loading' if wanted.archive else 'pulling'} {wanted.place}"
     notify(doing)
     try:
@@ -99,6 +99,14 @@ def _transfer(engine: Engine, wanted: NodeImage, notify: Notify) -> None:
             follow_transfer(events, doing, notify)
     except UserError as error:
         raise UserError(f"{error}; {wanted.remedy}") from None
+
+
+class _NoPatience(docker.APIClient):  # type: ignore[misc]
+    """Waits for a sign of the engine no longer than its limit, also while it pulls: a job that waits keeps its node."""
+
+    def send(self, request: Any, **options: Any) -> Any:
+        """Send a request; pulls are asked for without a limit."""
+        return super().send(request, **{**options, "timeout": options.get("timeout") or self.timeout})
 
 
 @contextmanager
@@ -110,6 +118,9 @@ def _events(api: Any, wanted: NodeImage) -> Iterator[Iterable[Mapping[str, Any]]
         else:
             name, _, digest = str(wanted.reference).partition("@")
             yield api.pull(name, digest, stream=True, decode=True)
+    except DockerException:
+        # What the engine answers is an error of requests, too.
+        raise
     except (RequestException, HTTPError):
         raise UserError(f"the engine is gone, or gave no sign of {wanted.place} for {SILENT_SECONDS:.0f} s") from None
     except OSError as error:

@@ -164,7 +164,7 @@ class Connection:
         except TimeoutError:
             what = "an answer" if seconds == ANSWER_SECONDS else "its answers"
             limit = ANSWER_SECONDS if seconds == ANSWER_SECONDS else ALL_SECONDS
-            raise UserError(f"registry {self._host} takes more than {limit:.0f} s for {what}") from None
+            raise NoAnswerError(f"registry {self._host} takes more than {limit:.0f} s for {what}") from None
         finally:
             self._seconds_left -= time.monotonic() - began
 

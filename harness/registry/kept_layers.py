@@ -1,5 +1,6 @@
 """The layers of an image that is being pulled, kept on this host: a download goes on at the byte where it stopped."""
 
+import errno
 import os
 import time
 from collections import defaultdict
@@ -10,7 +11,7 @@ from threading import Event, Lock
 
 from harness.base.errors import NoAnswerError, NoSpaceError, UserError
 from harness.base.paths import CACHE
-from harness.base.storage import file_hash
+from harness.base.storage import file_hash, remedy_for
 from harness.host.engine import Notify
 from harness.registry.oci import Repository
 from harness.registry.patience import patiently
@@ -32,6 +33,7 @@ class KeptLayers:
         self._repository, self._notify, self._advance, self._folder = repository, notify, advance, folder
         self._locks: defaultdict[str, Lock] = defaultdict(Lock)
         self._stopped = Event()
+        self._sound: set[str] = set()
 
     def fetch(self, digest: str, size: int) -> Path:
         """Return the file of a blob of `size` bytes, fetched as far as it is not there.
@@ -42,7 +44,7 @@ class KeptLayers:
         """
         file = self._file(digest)
         with self._locks[digest]:
-            if file.is_file():
+            if self._is_kept(file, digest, size):
                 self._advance(size)
                 return file
             partial = file.with_name(file.name + PARTIAL)
@@ -53,9 +55,20 @@ class KeptLayers:
                 patiently(lambda: self._go_on(partial, digest, size), lambda: 1 + _size(partial) // MIB, self._notify)
                 self._check(partial, digest)
                 partial.replace(file)
+                self._sound.add(digest)
             except OSError as error:
-                raise NoSpaceError(f"{file}: cannot be written: {error.strerror}; free space") from None
+                kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
+                raise kind(f"{file}: cannot be written: {error.strerror}; {remedy_for(error)}") from None
         return file
+
+    def _is_kept(self, file: Path, digest: str, size: int) -> bool:
+        """Return whether a blob is there as a whole; one that the disk has damaged is removed."""
+        if digest not in self._sound and file.is_file():
+            if _size(file) == size and f"sha256:{file_hash(file)}" == digest:
+                self._sound.add(digest)
+            else:
+                file.unlink()
+        return digest in self._sound
 
     def stop(self) -> None:
         """Have every download end at its next piece."""
@@ -74,6 +87,9 @@ class KeptLayers:
         return self._folder / digest.removeprefix("sha256:")
 
     def _go_on(self, partial: Path, digest: str, size: int) -> None:
+        # Another process may use the folder by then.
+        if self._stopped.is_set():
+            raise UserError("the pull was stopped")
         there = _size(partial)
         if there < size:
             # Another connection for each blob: they are used by several threads.

@@ -144,7 +144,11 @@ def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: 
         if find(engine, f"{repository}@{manifest.digest}") is None:
             _bring_layers(engine, relay, manifest.digest, doing)
         # Having the layers, the engine learns their image's name; one that no relay reaches pulls them here.
-        patiently(lambda: _pull(engine, repository, reference, doing, notify), lambda: 1, notify)
+        patiently(lambda: _pull(engine, repository, manifest.digest, doing, notify), lambda: 1, notify)
+        if reference != manifest.digest:
+            # A tag may have been moved since.
+            with engine_errors(doing):
+                engine.client.api.tag(f"{repository}@{manifest.digest}", repository, reference)
         _forget_relays(engine, f"{repository}@{manifest.digest}")
         relay.forget()
 

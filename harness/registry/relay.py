@@ -67,7 +67,7 @@ class Relay:
             for entry in (parsed.get("config"), *(parsed.get("layers") or ())):
                 size, digest = (entry.get("size"), str(entry.get("digest"))) if isinstance(entry, dict) else (None, "")
                 # The digest becomes the name of a file.
-                if isinstance(size, int) and DIGEST.fullmatch(digest):
+                if isinstance(size, int) and size > 0 and DIGEST.fullmatch(digest):
                     self._sizes[digest] = size
         return found
 
@@ -94,7 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        relay, path = self.relay, self.path
+        relay, own = self.relay, f"/v2/{self.relay.path}/"
+        if self.path != "/v2/" and not self.path.startswith(own):
+            # Somebody else on this host.
+            self._answer(404)
+            return
         relay.asked = True
         # The engine closes connections as it likes.
         with suppress(ConnectionError):
@@ -102,9 +106,11 @@ class _Handler(BaseHTTPRequestHandler):
                 if relay.problem:
                     # The engine asks once more, and would wait for all of it again.
                     raise relay.problem
-                what, _, name = path.removeprefix(f"/v2/{relay.path}/").partition("/")
-                if path == "/v2/":
+                what, _, name = self.path.removeprefix(own).partition("/")
+                if self.path == "/v2/":
                     self._answer(200, b"{}")
+                elif not DIGEST.fullmatch(name):
+                    self._answer(404)
                 elif what == "manifests" and (manifest := relay.manifest(name)):
                     self._answer(200, manifest.content, manifest.media_type, digest=manifest.digest)
                 elif what == "blobs" and (size := relay.size(name)) is not None:

@@ -25,6 +25,8 @@ from harness.slurm.nodes import any_of_kind, by_kind, known_nodes, note_node
 
 # Besides the run itself: checking GPUs, reading data, verifying, and what follows a failure.
 AROUND_SECONDS = 1800.0
+# The largest images, over a slow network, and what other jobs of the node take before.
+IMAGE_SECONDS = 7200.0
 SHORT_SECONDS = 300.0
 # Until a node has told what it is; a cluster that is busy may take its time.
 ASK_SECONDS = 600.0
@@ -100,7 +102,10 @@ class SlurmDispatcher:
         options = JobOptions(
             request.run_id,
             self._output(request.run_id),
-            _within(self.seconds, request.workload.time_limit + AROUND_SECONDS),
+            _within(
+                self.seconds,
+                request.workload.time_limit + AROUND_SECONDS + (IMAGE_SECONDS if request.images else 0),
+            ),
             self.cluster.partition,
             exclude=tuple(sorted(self._excluded)),
             gpus=(self.cluster.gres or f"gpu:{len(self.kind.gpus)}") if gpus else None,

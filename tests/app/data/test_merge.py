@@ -187,6 +187,10 @@ def test_a_daily_vix_whose_rows_do_not_show_the_month_is_asked_about(files):
         merge(*paths)
     assert rows(merge(*paths, dates="day-first"))["vix"].to_list() == ["13.20"]
     assert rows(merge(*paths, dates="month-first"))["vix"].to_list() == [None]
+    ascending = "".join(f"{day:02}/01/2024,13.{day:02}\n" for day in range(1, 13))
+    paths = files(bars_csv("2024-01-02T21:14:00Z"), f"Date,Close\n{ascending}")
+    assert rows(merge(*paths))["vix"].to_list() == ["13.02"]
+    assert rows(merge(*paths, dates="month-first"))["vix"].to_list() == ["13.01"]
 
 
 def test_an_intraday_vix_is_known_at_the_end_of_its_bar(files):

@@ -45,8 +45,22 @@ def test_something_else_is_refused_and_not_kept(instead: bytes, registry: FakeRe
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_is_full_is_one_line(registry: FakeRegistry) -> None:
-    with pytest.raises(UserError, match=r"cannot be written: .*; free space"):
+@pytest.mark.parametrize("damaged", [b"rotten", bytes(len(CONTENT))])
+def test_what_the_disk_has_damaged_is_fetched_again(damaged: bytes, registry: FakeRegistry, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(damaged)
+    assert kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT)).read_bytes() == CONTENT
+
+
+def test_nothing_is_fetched_after_a_stop(registry: FakeRegistry, tmp_path: Path) -> None:
+    layers = kept(registry, tmp_path, [])
+    layers.stop()
+    with pytest.raises(UserError, match="the pull was stopped"):
+        layers.fetch(DIGEST, len(CONTENT))
+    assert registry.asked == []
+
+
+def test_a_place_that_cannot_be_written_is_one_line(registry: FakeRegistry) -> None:
+    with pytest.raises(UserError, match=r"cannot be written: .*; choose another"):
         kept(registry, Path("/proc/nowhere"), []).fetch(DIGEST, len(CONTENT))
 
 

@@ -74,15 +74,16 @@ def _days(table: Table, dates: str | None) -> Ints:
     read = (text.str.to_date(form, strict=False) for form in DATE_FORMATS)
     readings = sorted((date for date in read if date[0] is not None), key=pl.Series.null_count)
     whole = [date for date in readings if not date.null_count()]
-    # Closes of days lie days apart, not months, as they do where month and day are taken for each other.
-    whole.sort(key=_span)
-    if len(whole) > 1 and _span(whole[0]) == _span(whole[1]) and not whole[0].equals(whole[1]):
-        if dates is None:
+    if len(whole) > 1 and dates is not None:
+        whole = whole[:1] if dates == MONTH_FIRST else whole[1:]
+    elif len(whole) > 1 and not whole[0].equals(whole[1]):
+        # Closes of days lie days apart, not months, as they do where month and day are taken for each other.
+        whole.sort(key=_span)
+        if _span(whole[0]) == _span(whole[1]):
             raise UserError(
                 f"{table.line(0)}: {text[0]!r} can be read as month and day or as day and month, and no row shows "
                 f"which it is; say it with --dates {MONTH_FIRST} or --dates {DAY_FIRST}"
             )
-        whole = whole[:1] if dates == MONTH_FIRST else whole[1:]
     if not whole:
         wrong = readings[0].is_null() if readings else text.is_not_null()
         row = int(wrong.arg_max() or 0)

@@ -1,0 +1,77 @@
+"""Images of nodes against a stand-in engine: the real one is in tests/slurm."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.environments import node_images
+from harness.environments.node_images import NodeImage, _transfer
+
+WANTED = NodeImage(
+    id=f"sha256:{'a' * 64}", labels={}, reference=f"127.0.0.1:1/vpoc@sha256:{'b' * 64}", remedy="`matrix push` it"
+)
+Answer = Callable[[socket.socket], None]
+
+
+def _respond(connection: socket.socket, status: str, body: dict[str, str]) -> None:
+    content = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    connection.sendall(head.encode() + content)
+
+
+def _refuse(connection: socket.socket) -> None:
+    _respond(connection, "404 Not Found", {"message": "manifest unknown"})
+
+
+def _fall_silent(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+    connection.recv(1)
+
+
+@pytest.fixture
+def engine(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An engine that answers a pull in this way."""
+    answer: Answer = request.param
+    place = tmp_path / "engine.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place))
+        listening.listen()
+
+        def serve() -> None:
+            try:
+                while True:
+                    connection, _ = listening.accept()
+                    with connection:
+                        asked = connection.recv(1 << 16)
+                        if b"/version" in asked.split(b"\r\n")[0]:
+                            _respond(connection, "200 OK", {"ApiVersion": "1.41"})
+                        else:
+                            answer(connection)
+            except OSError:
+                return
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield SimpleNamespace(address=f"unix://{place}")
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+@pytest.mark.parametrize("engine", [_fall_silent], indirect=True)
+def test_a_pull_of_which_nothing_is_heard_is_given_up(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_images, "SILENT_SECONDS", 0.2)
+    with pytest.raises(UserError, match=r"gave no sign of .*; `matrix push` it"):
+        _transfer(engine, WANTED, lambda _: None)
+
+
+@pytest.mark.parametrize("engine", [_refuse], indirect=True)
+def test_what_the_engine_answers_is_told(engine: Any) -> None:
+    with pytest.raises(UserError, match=r"manifest unknown.*; `matrix push` it"):
+        _transfer(engine, WANTED, lambda _: None)

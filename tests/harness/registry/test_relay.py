@@ -1,0 +1,43 @@
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from harness.registry.relay import Relay
+from tests.harness.fake_registry import FakeRegistry
+
+
+@pytest.fixture
+def relay() -> Iterator[tuple[Relay, str]]:
+    """A relay that serves, and its name for the engine."""
+    fake = FakeRegistry(blobs={})
+    with fake.serving():
+        made = Relay(f"{fake.host}/vpoc", "pulling", lambda _: None)
+        with made.serving() as here:
+            yield made, here
+
+
+def answer(here: str, path: str) -> bytes:
+    """Return the first line of the answer to a request for a path, as it stands."""
+    place = urlsplit(f"http://{here}")
+    with socket.create_connection((place.hostname, place.port), 10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        return connection.recv(1 << 16).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    "path", ["manifests/latest", "/v2/matrix-0/vpoc/manifests/latest", "manifests/../../../other/manifests/latest", "/"]
+)
+def test_whoever_does_not_know_the_name_gets_nothing_and_stops_nothing(relay: tuple[Relay, str], path: str) -> None:
+    made, here = relay
+    assert b" 404 " in answer(here, path)
+    assert (made.asked, made.problem) == (False, None)
+
+
+@pytest.mark.parametrize("name", ["latest", "../../other/manifests/latest", "sha256:short"])
+def test_only_digests_are_asked_for(relay: tuple[Relay, str], name: str) -> None:
+    made, here = relay
+    assert b" 404 " in answer(here, f"/v2/{made.path}/manifests/{name}")
+    assert b" 200 " in answer(here, "/v2/")
+    assert made.problem is None
