@@ -222,7 +222,7 @@ def locked(file: Path, say: Callable[[str], None] = lambda _: None, seconds: flo
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another process, or a builder that a killed one left, to unlock {file}")
+            say(f"waiting for another process to unlock {file}; `fuser {file}` names it")
             _wait_for(stream, file, seconds)
         with held(stream.fileno()):
             yield

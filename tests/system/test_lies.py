@@ -274,7 +274,7 @@ def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: R
 def test_a_process_that_stands_still_is_hung(run_tiny: RunTiny, results: Results) -> None:
     # It is stopped in any of the phases that take turns.
     limits = {**LIMITS, "step": 2.0, "validate": 2.0, "checkpoint": 2.0}
-    record = run_tiny(executor=Signalling(signal.SIGSTOP), epochs=100_000, limits=limits)
+    record = run_tiny(executor=Signalling(signal.SIGSTOP), epochs=100_000, limits=limits, time_limit=600)
     assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
     assert "rank 0 made no progress" in record.detail
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []

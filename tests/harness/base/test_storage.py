@@ -99,7 +99,7 @@ def test_who_has_to_wait_for_a_lock_says_so_first(tmp_path: Path) -> None:
     fcntl.flock(other, fcntl.LOCK_EX)
     with locked(tmp_path / "lock", say):
         pass
-    assert said == [f"waiting for another process, or a builder that a killed one left, to unlock {tmp_path / 'lock'}"]
+    assert said == [f"waiting for another process to unlock {tmp_path / 'lock'}; `fuser {tmp_path / 'lock'}` names it"]
 
 
 def test_a_lock_that_somebody_keeps_is_waited_for_only_so_long(tmp_path: Path) -> None:
