@@ -117,9 +117,9 @@ class Cluster:
         """The place of slurm.conf."""
         return self.environment["SLURM_CONF"]
 
-    def wait_until_up(self) -> None:
+    def wait_until_up(self, seconds: float = START_SECONDS) -> None:
         """Wait until every node is idle."""
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + seconds
         said = ""
         while time.monotonic() < until:
             with suppress(RuntimeError):
@@ -130,7 +130,15 @@ class Cluster:
                 if daemon.poll() is not None:
                     raise RuntimeError(f"{name} ended: {(self.folder / f'{name}.out').read_text()[-2000:]}")
             time.sleep(0.1)
-        raise RuntimeError(f"the nodes are not up after {START_SECONDS:.0f} s: {said}")
+        raise RuntimeError(f"the nodes are not up after {seconds:.0f} s: {said}")
+
+    def revive(self) -> None:
+        """Have every node take jobs again that was drained or is down, as after a job that was killed there."""
+        for node in self.nodes:
+            # One that needs nothing is refused.
+            with suppress(RuntimeError):
+                self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        self.wait_until_up(120.0)
 
     def stop(self) -> None:
         """End every job, and every daemon that was started; nothing of them is left."""

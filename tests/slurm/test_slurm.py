@@ -205,6 +205,12 @@ class Faults:
                     one.kill()
 
 
+@pytest.fixture(autouse=True)
+def _every_node_takes_jobs(slurm: Cluster) -> None:
+    # Slurm drains a node on which a killed job is still known, whichever test that was.
+    slurm.revive()
+
+
 def test_every_run_counts_once_whatever_happens_to_jobs(slurm: Cluster, place: Path) -> None:
     (place / SLOW).write_text("0.4")
     limited = Campaign(place / "limited", 1, ("--on", "limited", "--workload", "lasting"))
