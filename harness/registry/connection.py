@@ -157,10 +157,11 @@ class Connection:
         """
         seconds = min(ANSWER_SECONDS, self._seconds_left)
         began = time.monotonic()
-        # In a thread, which is left behind: whoever sends a byte in time may go on with the head of an answer for ever.
-        look = Look(partial(self._follow, method, url, headers, data, credentials, read))
         try:
-            return look.result(seconds)
+            if seconds <= 0:
+                raise TimeoutError
+            # In a thread, which is left behind: whoever sends a byte in time may go on with a head for ever.
+            return Look(partial(self._follow, method, url, headers, data, credentials, read)).result(seconds)
         except TimeoutError:
             what = "an answer" if seconds == ANSWER_SECONDS else "its answers"
             limit = ANSWER_SECONDS if seconds == ANSWER_SECONDS else ALL_SECONDS

@@ -201,7 +201,7 @@ def test_an_answer_is_as_long_and_as_slow_as_answers_are(keep: Keep, monkeypatch
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.05)
     # What is slow: the answer itself, the first line of it, its head, what comes before it, what comes with a redirect.
     for head in (None, b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 100 Continue\r\n\r\n" * 9, FOUND + b"\r\n"):
-        with answering(b"x", 20, 0.02, head=head) as host, pytest.raises(UserError, match="takes more than 0 s"):
+        with answering(b"x", 60, 0.02, head=head) as host, pytest.raises(UserError, match="takes more than 0 s"):
             Connection(host).ask("GET", "")
     with answering(b"x", length=2) as host, pytest.raises(UserError, match=f"registry {host} does not answer"):
         Connection(host).ask("GET", "")
@@ -209,15 +209,15 @@ def test_an_answer_is_as_long_and_as_slow_as_answers_are(keep: Keep, monkeypatch
 
 def test_all_answers_together_take_as_long_as_answers_do(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     keep({})
-    monkeypatch.setattr(connection, "ALL_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "ALL_SECONDS", 1.0)
     with FakeRegistry().serving() as host:
         asking = Connection(host)
         assert asking.ask("GET", "").status_code == 200
-        time.sleep(0.2)
+        time.sleep(1.0)
         # Only what was waited for counts.
         assert asking.ask("GET", "").status_code == 200
         asking._seconds_left = 0.0
-        with pytest.raises(UserError, match=f"registry {host} takes more than 0 s for its answers"):
+        with pytest.raises(UserError, match=f"registry {host} takes more than 1 s for its answers"):
             asking.ask("GET", "")
 
 
