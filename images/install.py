@@ -78,7 +78,7 @@ def unpack(paths: set[str]) -> None:
 def without(paths: set[str], folder: Path) -> Path:
     """Put into a folder the wheels, less some of their files: what pip writes of the whole wheel is in its RECORD.
 
-    pip would write those files again, into another layer. Each wheel is held against its hash in the lock here.
+    pip would write those files again, into another layer. Each wheel's hash is compared with the lock here.
     """
     lock = (WHEELS / "lock.txt").read_text()
     for wheel in WHEELS.glob("*.whl"):

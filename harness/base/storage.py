@@ -25,6 +25,7 @@ ABANDONED_SECONDS = 3600
 # For a lock that nobody holds for longer than a minute.
 SHORT_LOCK_SECONDS = 600.0
 LOOK_SECONDS = 0.1
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # No file of this tool that is read as a whole comes near it.
 LARGEST_READ = 64 << 20
 OWN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -69,16 +70,21 @@ def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
         reached("file-renamed")
         sync_folder(file.parent)
     except OSError as error:
-        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
-        raise kind(f"{file}: cannot be written: {error.strerror}; {remedy_for(error)}") from None
+        raise cannot_be_written(file, error) from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
+def cannot_be_written(place: object, error: OSError) -> UserError:
+    """Return the error, of its kind, that a place cannot be written to."""
+    kind = NoSpaceError if error.errno in NO_SPACE else UserError
+    return kind(f"{place}: cannot be written: {error.strerror}; {remedy_for(error)}")
+
+
 def remedy_for(error: OSError) -> str:
     """Return what to do about an error of writing."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in NO_SPACE:
         return "free space or choose another folder"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file is where a folder is to be; choose another folder"

@@ -19,6 +19,7 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sd
 
 from harness.base.certificates import trusted_file
 from harness.base.errors import NoAnswerError, UserError
+from harness.base.storage import cannot_be_written
 from harness.base.text import one_line
 from harness.base.time_limits import Look
 from harness.base.urls import without_credentials
@@ -75,7 +76,7 @@ def download(url: str, file: Path) -> str:
                 if size > LARGEST_FILE:
                     raise UserError(f"{without_credentials(url)}: no wheel has more than {LARGEST_FILE >> 30} GiB")
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; free some space") from None
+        raise cannot_be_written(file, error) from None
     return digest.hexdigest()
 
 

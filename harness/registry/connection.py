@@ -139,29 +139,18 @@ class Connection:
 
     def _send(self, method: str, url: str, headers: Mapping[str, str], data: bytes, read: AnswerReader) -> Response:
         # The Location of an upload may be on another host, which must not get the credentials.
-        return self._answer(method, url, headers, data, (f"{self._scheme}://{self._host}/", self._authorization), read)
+        mine = (f"{self._scheme}://{self._host}/", self._authorization)
+        return self._in_time(partial(self._follow, method, url, headers, data, mine, read))
 
-    def _answer(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        data: bytes,
-        credentials: tuple[str, Mapping[str, str]],
-        read: AnswerReader,
-    ) -> Response:
-        """Return an answer; the `credentials` go to addresses that begin with their first part.
-
-        Raises:
-            UserError: when it is too large, is somewhere else each time, or takes too long.
-        """
+    def _in_time(self, follow: Callable[[], Response]) -> Response:
+        """Return an answer that does not take too long."""
         seconds = min(ANSWER_SECONDS, self._seconds_left)
         began = time.monotonic()
         try:
             if seconds <= 0:
                 raise TimeoutError
             # In a thread, which is left behind: whoever sends a byte in time may go on with a head for ever.
-            return Look(partial(self._follow, method, url, headers, data, credentials, read)).result(seconds)
+            return Look(follow).result(seconds)
         except TimeoutError:
             what = "an answer" if seconds == ANSWER_SECONDS else "its answers"
             limit = ANSWER_SECONDS if seconds == ANSWER_SECONDS else ALL_SECONDS
@@ -178,7 +167,11 @@ class Connection:
         credentials: tuple[str, Mapping[str, str]],
         read: AnswerReader,
     ) -> Response:
-        """Return an answer from where the registry sends to."""
+        """Return an answer from where the registry sends to; the `credentials` go where a URL begins with their first.
+
+        Raises:
+            UserError: when it is too large, or somewhere else each time.
+        """
         place, secrets = credentials
         for _ in range(MOST_REDIRECTS + 1):
             mine = {**headers, **secrets} if url.startswith(place) else dict(headers)
@@ -229,7 +222,7 @@ class Connection:
                 f"registry {self._host} asks for credentials to be sent to {realm} without encryption; nothing was sent"
             )
         url = Request("GET", realm, params=asked).prepare().url or ""
-        answer = self._answer("GET", url, {}, b"", (urljoin(url, "/"), basic), self._read)
+        answer = self._in_time(partial(self._follow, "GET", url, {}, b"", (urljoin(url, "/"), basic), self._read))
         given: Any = None
         with suppress(ValueError):
             given = load_json(answer.content) if answer.status_code == OK else None

@@ -1,6 +1,5 @@
 """The layers of an image that is being pulled, kept on this host: a download goes on at the byte where it stopped."""
 
-import errno
 import os
 import time
 from collections import defaultdict
@@ -9,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock
 
-from harness.base.errors import NoAnswerError, NoSpaceError, UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.paths import CACHE
-from harness.base.storage import file_hash, remedy_for
+from harness.base.storage import cannot_be_written, file_hash
 from harness.host.engine import Notify
 from harness.registry.oci import Repository
 from harness.registry.patience import patiently
@@ -57,8 +56,7 @@ class KeptLayers:
                 partial.replace(file)
                 self._sound.add(digest)
             except OSError as error:
-                kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
-                raise kind(f"{file}: cannot be written: {error.strerror}; {remedy_for(error)}") from None
+                raise cannot_be_written(file, error) from None
         return file
 
     def _is_kept(self, file: Path, digest: str, size: int) -> bool:

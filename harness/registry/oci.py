@@ -6,6 +6,7 @@ By the OCI distribution specification 1.1. In registries without the referrers A
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ IMAGE_INDEX = "application/vnd.oci.image.index.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 MANIFESTS = ", ".join((IMAGE_MANIFEST, DOCKER_MANIFEST, IMAGE_INDEX, DOCKER_LIST))
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 EMPTY_TYPE, EMPTY = "application/vnd.oci.empty.v1+json", b"{}"
 # Several may refer to one image at the same time, and the index is replaced as a whole.
 ATTEMPTS = 5
@@ -58,6 +60,19 @@ class Manifest:
             value = load_json(self.content)
             return value if isinstance(value, dict) else {}
         return {}
+
+
+def blobs_of(manifest: Manifest) -> tuple[Descriptor, ...]:
+    """Return the descriptors of what a manifest consists of: its configuration, and its layers."""
+    layers = manifest.parsed.get("layers")
+    listed = [one for one in layers if isinstance(one, dict)] if isinstance(layers, list) else []
+    return (descriptor_in(manifest, "config"), *listed)
+
+
+def descriptor_in(manifest: Manifest, name: str) -> Descriptor:
+    """Return the descriptor that a manifest has under a name; empty where there is none."""
+    told = manifest.parsed.get(name)
+    return dict(told) if isinstance(told, dict) else {}
 
 
 class Repository:

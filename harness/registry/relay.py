@@ -16,11 +16,10 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.host.engine import Notify
 from harness.registry.kept_layers import KeptLayers
-from harness.registry.oci import Manifest, Repository
+from harness.registry.oci import DIGEST, Manifest, Repository, blobs_of
 
 # The names that images had while they were pulled: nobody else gives such names.
 RELAYED = re.compile(r"127\.0\.0\.1:\d+/matrix-[0-9a-f]{32}/vpoc@sha256:[0-9a-f]{64}")
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # The engine repeats other refusals, each after a longer pause.
 DENIED = b'{"errors": [{"code": "DENIED", "message": "the relay has stopped"}]}'
 
@@ -63,9 +62,8 @@ class Relay:
         """Return a manifest; what it refers to may be asked for then."""
         with self._lock:
             found = self._repository.manifest(reference)
-            parsed = found.parsed if found else {}
-            for entry in (parsed.get("config"), *(parsed.get("layers") or ())):
-                size, digest = (entry.get("size"), str(entry.get("digest"))) if isinstance(entry, dict) else (None, "")
+            for blob in blobs_of(found) if found else ():
+                size, digest = blob.get("size"), str(blob.get("digest"))
                 # The digest becomes the name of a file.
                 if isinstance(size, int) and size > 0 and DIGEST.fullmatch(digest):
                     self._sizes[digest] = size

@@ -14,8 +14,9 @@ from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry.attestations import attached
 from harness.registry.attestations.check import check_offline
+from harness.registry.oci import blobs_of
 from harness.registry.saved import save
-from harness.registry.saved.layout import ImageFolder, blobs_of
+from harness.registry.saved.layout import ImageFolder
 from harness.registry.saved.load import load_cells
 from harness.registry.saved.save import save_cells
 

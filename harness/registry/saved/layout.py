@@ -5,7 +5,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,11 +23,19 @@ from harness.base.storage import (
     write_durably,
 )
 from harness.host.engine import Notify
-from harness.registry.oci import IMAGE_INDEX, IMAGE_MANIFEST, Descriptor, Manifest, digest_of
+from harness.registry.oci import (
+    DIGEST,
+    IMAGE_INDEX,
+    IMAGE_MANIFEST,
+    Descriptor,
+    Manifest,
+    blobs_of,
+    descriptor_in,
+    digest_of,
+)
 
 LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
 NAME = "org.opencontainers.image.ref.name"
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 SAVE_AGAIN = "`matrix save` writes it again"
 
 
@@ -106,7 +113,7 @@ class ImageFolder:
             described: Descriptor = entry if isinstance(entry, dict) else {}
             manifest = self._manifest(str(described.get("digest")))
             if "artifactType" in manifest.parsed:
-                artifacts.setdefault(str(_of(manifest, "subject").get("digest")), []).append(manifest)
+                artifacts.setdefault(str(descriptor_in(manifest, "subject").get("digest")), []).append(manifest)
             else:
                 name = str((described.get("annotations") or {}).get(NAME))
                 images[manifest.digest] = SavedImage(name, manifest, self.content(blobs_of(manifest)[0]))
@@ -248,18 +255,6 @@ def manifest_of(content: bytes) -> Manifest:
     with suppress(ValueError):
         told = load_json(content)
     return Manifest(content, str(told.get("mediaType", IMAGE_MANIFEST)) if isinstance(told, dict) else IMAGE_MANIFEST)
-
-
-def blobs_of(manifest: Manifest) -> tuple[Descriptor, ...]:
-    """Return the descriptors of what a manifest consists of: its configuration, and its layers."""
-    layers = manifest.parsed.get("layers")
-    listed = [one for one in layers if isinstance(one, dict)] if isinstance(layers, list) else []
-    return (_of(manifest, "config"), *listed)
-
-
-def _of(manifest: Manifest, name: str) -> Descriptor:
-    told = manifest.parsed.get(name)
-    return dict(told) if isinstance(told, dict) else {}
 
 
 def _index(images: Iterable[SavedImage]) -> bytes:

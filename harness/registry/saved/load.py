@@ -12,9 +12,9 @@ from harness.matrix.cells import Matrix
 from harness.matrix.load import nearest
 from harness.registry.attestations.attached import SIGNER, Signed, keep_signed, opened_bundle
 from harness.registry.attestations.keys import known_keys
-from harness.registry.oci import Manifest, digest_of
+from harness.registry.oci import Manifest, blobs_of, digest_of
 from harness.registry.saved.engine_archive import give_to_engine
-from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, SavedImage, blobs_of, manifest_of
+from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, SavedImage, manifest_of
 
 
 @dataclass(frozen=True)

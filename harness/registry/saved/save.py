@@ -1,6 +1,5 @@
 """Images of cells to a folder, such as on a stick, with what is signed of them."""
 
-import errno
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,9 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from harness.base.errors import NoSpaceError, UserError
 from harness.base.paths import CACHE
-from harness.base.storage import locked
+from harness.base.storage import cannot_be_written, locked
 from harness.environments.images import CELLS, Image, tag_name
 from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Cell
@@ -62,7 +60,7 @@ def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Noti
     place.make()
     key = signing_key(notify)
     saved: list[Saved] = []
-    with _room(folder), locked(folder / ".lock", notify), _scratch(notify) as scratch:
+    with _room(), locked(folder / ".lock", notify), _scratch(notify) as scratch:
         ordered = sorted(images.values(), key=lambda of: of[0].stack.name)
         for _, of_stack in groupby(ordered, key=lambda of: of[0].stack.name):
             saved += _save_stack(engine, place, list(of_stack), key, scratch, notify)
@@ -194,13 +192,9 @@ def _scratch(notify: Notify) -> Iterator[Path]:
 
 
 @contextmanager
-def _room(folder: Path) -> Iterator[None]:
+def _room() -> Iterator[None]:
     """Say where there was no room: in the folder, or here, where a layer lies before it is packed."""
     try:
         yield
     except OSError as error:
-        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
-        raise kind(
-            f"{error.filename or CACHE}: cannot be written while saving to {folder}: {error.strerror}; "
-            "free space there, and give the same command again"
-        ) from None
+        raise cannot_be_written(error.filename or CACHE, error) from None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_bounds import load_json
-from harness.base.storage import create, remedy_for, sync_folder, unfinished
+from harness.base.storage import cannot_be_written, create, sync_folder, unfinished
 from harness.registry.share.shared_files import SHARED, hash_of_hashes
 
 ENDING = ".tar.gz"
@@ -65,7 +65,7 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
         temporary.replace(file)
         sync_folder(file.absolute().parent)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; {remedy_for(error)}") from None
+        raise cannot_be_written(file, error) from None
     finally:
         temporary.unlink(missing_ok=True)
 
