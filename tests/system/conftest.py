@@ -236,6 +236,10 @@ class Command:
         """The text of a matrix file with one stack, made fit for a stand-in where there is one."""
         return _for_stand_in(matrix) if self._stand_in else matrix
 
+    def on(self, matrix_file: Path) -> "Command":
+        """The same on another matrix file."""
+        return Command(matrix_file, self._stand_in, self._data)
+
     def slow(self, folder: Path, seconds: float = 0.4) -> "Command":
         """The same where each step of the stand-in takes so many seconds: it can be watched."""
         if self._stand_in is None:
