@@ -88,7 +88,7 @@ COMMANDS = {
     "plan": ("cli.run:plan", "Print what `matrix run` would do here: cells, runs, disk, time."),
     "promote": (
         "cli.promote:promote",
-        "Move the tags known-good-SCOPE to the images that earned them (of CELL alone, where it is given).",
+        "Move the tags known-good-SCOPE to the images that qualify for them (of CELL alone, where it is given).",
     ),
     "pull": (
         "cli.images:pull",
@@ -301,7 +301,8 @@ def _given(context: click.Context) -> Iterator[str]:
         value = context.params[option.name or ""]
         for one in value if isinstance(value, tuple) else (value,):
             # A password is in no file: where an address needs one, it is typed again.
-            yield from (option.opts[0], without_credentials(str(one)))
+            name, equals, url = str(one).partition("=") if option.name == "indexes" else ("", "", str(one))
+            yield from (option.opts[0], f"{name}{equals}{without_credentials(url)}")
 
 
 def _named_url(given: str) -> tuple[str, str]:

@@ -41,7 +41,7 @@ replace_option = click.option(
 def promote(
     settings: Settings, cell: str | None, registry: str | None, replace: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Move the tags known-good-SCOPE to the images that earned them (of CELL alone, where it is given).
+    """Move the tags known-good-SCOPE to the images that qualify for them (of CELL alone, where it is given).
 
     A cell is promoted on a verdict `known-good` of runs of that very image in containers, with a workload that
     qualifies for promotion.

@@ -19,8 +19,8 @@ from harness.evidence.progress import last_lines
 from harness.evidence.run_files import EvidenceLine, Explanation
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import WHEEL_TARGETS
 from harness.matrix.cells import Preset
+from harness.matrix.wheels import supported_targets
 
 LAST_BYTES = 1 << 16
 KILLED = 9
@@ -61,7 +61,7 @@ def explain_run(
     stack = stuck_at(folder, _last_phase(folder)) if outcome.name == "hung" else None
     facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=own_program)
     explanation = diagnose(log, kernel, facts, _usable(presets, folder))
-    without = sorted({gpu.gfx for gpu in host.gpus} - WHEEL_TARGETS)
+    without = sorted({gpu.gfx for gpu in host.gpus} - supported_targets())
     if explanation.class_ == "missing-arch" and without:
         seen = f"{explanation.cause}; this host shows {', '.join(without)}, for which no wheel has code"
         explanation = explanation.model_copy(update={"cause": seen})

@@ -60,8 +60,3 @@ def kernel_report(kernel: str, gfx: str) -> KernelReport | None:
             seen = f"{row['seen']} ({', '.join(row['sources'])})"
             return KernelReport(row["fails"], row["what"], seen, row.get("fix"))
     return None
-
-
-def has_kernels(rocm: str, gfx: str) -> bool:
-    """Return whether the PyTorch wheels of a ROCm version have kernels for a target that some wheels support."""
-    return Version(rocm) >= Version(_table()["targets"].get(gfx, "0"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.fingerprint import WHEEL_TARGETS
+from harness.matrix.wheels import supported_targets
 
 AMD, NVIDIA = 0x1002, 0x10DE
 
@@ -104,7 +104,7 @@ class HostGpu:
     @property
     def trains(self) -> bool:
         """Return whether PyTorch's wheels have kernels for it."""
-        return self.facts.gfx in WHEEL_TARGETS
+        return self.facts.gfx in supported_targets()
 
 
 @dataclass(frozen=True)

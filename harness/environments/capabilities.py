@@ -19,6 +19,7 @@ from harness.host.facts import HostFacts
 from harness.host.fingerprint import training_gpus
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import ExecutorName, Stack
+from harness.matrix.wheels import has_kernels
 
 GB = 10**9
 NO_KFD = "there is no /dev/kfd, which every ROCm program opens first"
@@ -30,7 +31,8 @@ class Capabilities:
 
     `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
     `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
-    `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use. `lacks`: why no run
+    `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use; `targets` those
+    of the GPUs. `lacks`: why no run
     can use the GPUs; None where nothing is missing. `unused`: the number of further GPUs, with a
     screen, that runs may not use.
     """
@@ -46,6 +48,7 @@ class Capabilities:
     interpreter: str | None = None
     simulated: bool = False
     cores: int = 1
+    targets: frozenset[str] = frozenset()
     lacks: str | None = None
     unused: int = 0
 
@@ -106,6 +109,7 @@ def capabilities_of(
 ) -> Capabilities:
     """Return what this host can do for these cells, in containers where there is an engine."""
     gpus = headless_first(training_gpus(host))
+    targets = frozenset(gpu.gfx for gpu in training_gpus(host))
     stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator != "any" and not cell.excluded}
     cache = _existing(ENVIRONMENTS)
     if engine:
@@ -121,6 +125,7 @@ def capabilities_of(
             made=made,
             simulated=host.simulated,
             cores=host.cores,
+            targets=targets,
         )
     return Capabilities(
         gpus=gpus,
@@ -132,6 +137,7 @@ def capabilities_of(
         interpreter=str(interpreter) if interpreter else None,
         simulated=host.simulated,
         cores=host.cores,
+        targets=targets,
     )
 
 
@@ -149,11 +155,21 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
         return "needs an AMD GPU that the wheels have kernels for; none found"
     if stack.accelerator == "rocm" and host.lacks:
         return host.lacks
+    if stack.rocm and not named and not _has_kernels(stack.rocm, cell, host):
+        targets = ", ".join(sorted(host.targets))
+        return f"the wheels of ROCm {stack.rocm} have no kernels for {targets}; name the cell to run it all the same"
     if stack.accelerator == "cpu" and host.gpus and not named:
         return "this host has AMD GPUs; name the cell to run it all the same"
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
         return f"its preset wants GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"
     return None
+
+
+def _has_kernels(rocm: str, cell: Cell, host: Capabilities) -> bool:
+    """Return whether one of the host's GPUs has kernels in a stack's wheels, as far as its targets are known."""
+    # One that takes another target's kernels may have them.
+    overridden = any(name.startswith("HSA_OVERRIDE_GFX_VERSION") for name in cell.preset.variables)
+    return overridden or not host.targets or any(has_kernels(rocm, target) for target in host.targets)
 
 
 def room_needed(stacks: Iterable[Stack], host: Capabilities) -> tuple[float, float]:

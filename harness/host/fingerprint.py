@@ -13,11 +13,7 @@ from harness.host.amdgpu import firmware, product_name, total_memory, vbios
 from harness.host.displays import connected_displays
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import boot_id
-
-# Targets that PyTorch's ROCm wheels contain kernels for; an integrated GPU (gfx1036, gfx1103) is not among them.
-WHEEL_TARGETS = frozenset(
-    {"gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1200", "gfx1201"}
-)
+from harness.matrix.wheels import supported_targets
 
 # Of amdgpu, and of the kernel's command line: those that change how ROCm computes, copies or recovers.
 DRIVER_PARAMETERS = (
@@ -140,12 +136,12 @@ def gfx_target(version: int) -> str:
 
 def training_gpus(host: HostFacts) -> tuple[GpuFacts, ...]:
     """Return the GPUs that PyTorch's wheels have kernels for."""
-    return tuple(gpu for gpu in host.gpus if gpu.gfx in WHEEL_TARGETS)
+    return tuple(gpu for gpu in host.gpus if gpu.gfx in supported_targets())
 
 
 def wheel_targets(root: Path) -> tuple[str, ...]:
     """Return the targets of the GPUs that PyTorch's wheels have kernels for, each once."""
-    return tuple(sorted({gpu.gfx for gpu in read_gpus(root) if gpu.gfx in WHEEL_TARGETS}))
+    return tuple(sorted({gpu.gfx for gpu in read_gpus(root) if gpu.gfx in supported_targets()}))
 
 
 def _match(file: Path, pattern: str) -> str | None:

@@ -1,27 +1,9 @@
-"""The order in which stacks go on to two GPUs. Pure; what it is made of is in the matrix file."""
+"""What is known of stacks on two GPUs, and the order that follows from it. Pure; the matrix file has the knowledge."""
 
 from collections.abc import Iterable
 
 from harness.matrix.cells import Matrix, TwoGpus
 from harness.matrix.stacks import Stack
-
-
-def two_gpu_order(matrix: Matrix, stacks: Iterable[Stack], *, atomics: bool) -> list[Stack]:
-    """Return stacks in the order in which to try them on two GPUs.
-
-    `atomics`: whether the slots of the GPUs have PCIe atomics. Stacks that no step names keep their order, and come
-    before those that are last without atomics.
-    """
-    steps = list(matrix.two_gpus)
-    if not atomics:
-        steps.sort(key=lambda step: step.last_without_atomics)
-    unnamed = next((at for at, step in enumerate(steps) if step.last_without_atomics and not atomics), len(steps))
-
-    def place(stack: Stack) -> float:
-        step = step_of(matrix, stack)
-        return unnamed - 0.5 if step is None else steps.index(step)
-
-    return sorted(stacks, key=place)
 
 
 def in_turn(matrix: Matrix, stacks: Iterable[str], *, atomics: bool | None, several: bool) -> list[str]:

@@ -1,6 +1,6 @@
 """Where torch's wheels come from and which exist, for which ROCm and Python: a lookup in `wheels.yaml`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -70,6 +70,18 @@ class Release(Strict):
     )
 
 
+class Kernels(Strict):
+    """The ROCm versions whose wheels have kernels for a GPU target; None: no limit is known."""
+
+    since: str | None = None
+    until: str | None = None
+
+    def of(self, rocm: str) -> bool:
+        """Return whether the wheels of a ROCm version have them."""
+        later = self.until is not None and Version(rocm) > Version(self.until)
+        return not later and Version(rocm) >= Version(self.since or "0")
+
+
 class Wheels(Strict):
     """Everything wheels.yaml says."""
 
@@ -77,6 +89,7 @@ class Wheels(Strict):
     checked: date = Field(description="when its sources were last compared with what they are about")
     sources: dict[str, Source]
     releases: tuple[Release, ...]
+    targets: dict[str, Kernels] = Field(description="GPU targets that wheels have kernels for")
     sizes: dict[BudgetKind, Size]
 
     @model_validator(mode="after")
@@ -106,6 +119,17 @@ def release_of(torch: str, rocm: str | None, source: str = PYTORCH) -> Release |
     """Return the release of a source that has a torch for a ROCm version (None: for CPUs); None where there is none."""
     releases = (one for one in load_wheels().releases if one.source == source and torch in one.torch)
     return next((one for one in releases if rocm is None or rocm in one.rocm), None)
+
+
+def supported_targets() -> Set[str]:
+    """Return the GPU targets that torch's wheels, or some of them, have kernels for."""
+    return load_wheels().targets.keys()
+
+
+def has_kernels(rocm: str, target: str) -> bool:
+    """Return whether torch's wheels for a ROCm version have kernels for a GPU target."""
+    kernels = load_wheels().targets.get(target)
+    return kernels is not None and kernels.of(rocm)
 
 
 def size(kind: BudgetKind) -> Size:

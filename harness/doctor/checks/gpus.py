@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from harness.doctor.compatibility import has_kernels
 from harness.doctor.finding import Finding, note, ok, problem, warning
 from harness.doctor.machine import NVIDIA, Machine, listed
+from harness.matrix.wheels import has_kernels
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -46,6 +46,18 @@ def test_a_plan_names_the_mirror_without_its_password(matrix: Matrix) -> None:
     assert "secret" not in "".join(plan_lines(plan))
 
 
+def test_a_stack_without_kernels_for_the_gpus_is_left_out_unless_it_is_named(matrix: Matrix) -> None:
+    cell = matrix.cells["rocm6.3-torch2.9.1-plain"]
+    host = replace(TWO_GPUS, targets=frozenset({"gfx1201"}))
+    assert "ROCm 6.3 have no kernels for gfx1201" in (why_not(cell, host) or "")
+    assert why_not(cell, host, named=True) is None
+    assert why_not(matrix.cells["rocm6.4-torch2.9.1-plain"], host) is None
+    # Another card may still run it, and so may one that takes another target's kernels.
+    assert why_not(cell, replace(TWO_GPUS, targets=frozenset({"gfx1100", "gfx1201"}))) is None
+    overridden = replace(cell, preset=cell.preset.model_copy(update={"variables": {"HSA_OVERRIDE_GFX_VERSION": "x"}}))
+    assert why_not(overridden, host) is None
+
+
 def test_an_excluded_cell_keeps_its_reason(matrix: Matrix) -> None:
     cell = matrix.cells["rocm6.3-torch2.9.1-expandable-segments"]
     assert why_not(cell, TWO_GPUS) == cell.excluded

@@ -5,9 +5,9 @@ from packaging.version import Version
 
 from harness.base.yaml_lines import read_yaml
 from harness.doctor import compatibility
-from harness.doctor.compatibility import has_kernels, kernel_report, window_of
-from harness.host.fingerprint import WHEEL_TARGETS
+from harness.doctor.compatibility import kernel_report, window_of
 from harness.matrix.cells import Matrix
+from harness.matrix.wheels import supported_targets
 
 
 @pytest.mark.parametrize(
@@ -65,19 +65,10 @@ def test_both_reports_of_6_12_are_told_with_their_sources() -> None:
     assert "https://github.com/ROCm/ROCm/issues/4437" in report.seen
 
 
-@pytest.mark.parametrize(
-    ("rocm", "gfx", "expected"),
-    [("6.3", "gfx1201", False), ("6.4", "gfx1201", True), ("7.0", "gfx1200", True), ("5.7", "gfx1100", True)],
-)
-def test_wheels_with_kernels(rocm: str, gfx: str, expected: bool) -> None:
-    assert has_kernels(rocm, gfx) == expected
-
-
 def test_the_table_names_what_exists(matrix: Matrix) -> None:
     file = Path(compatibility.__file__).with_name("compatibility.yaml")
     table = read_yaml(file).data
-    assert set(table["targets"]) <= WHEEL_TARGETS
-    assert {gfx for row in table["kernels"] for gfx in row["targets"]} <= WHEEL_TARGETS
+    assert {gfx for row in table["kernels"] for gfx in row["targets"]} <= supported_targets()
     windows = [window for row in table["drivers"] if (window := window_of(row["module"]))]
     # Every ROCm of the matrix has a driver that AMD supports it with; of those from 7.14 on it has published none.
     for stack in matrix.stacks.values():

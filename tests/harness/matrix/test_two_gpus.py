@@ -1,22 +1,18 @@
+import pytest
+
 from harness.matrix.cells import Matrix
-from harness.matrix.two_gpus import always_on_two, two_gpu_order
+from harness.matrix.two_gpus import always_on_two, in_turn
 
-
-def order(matrix: Matrix, *, atomics: bool, names: tuple[str, ...]) -> list[str]:
-    return [stack.name for stack in two_gpu_order(matrix, [matrix.stacks[name] for name in names], atomics=atomics)]
-
-
-STACKS = ("rocm7.2-torch2.14.0", "cpu", "rocm7.14.0-torch2.12.0", "rocm6.2-torch2.5.1", "rocm6.4-torch2.9.1")
+STACKS = ("rocm7.2-torch2.14.0", "cpu", "rocm7.14.0-torch2.12.0", "rocm6.4-torch2.9.1")
 
 
 def test_collectives_that_need_atomics_come_last_where_there_are_none(matrix: Matrix) -> None:
-    expected = ["rocm6.4-torch2.9.1", "rocm7.14.0-torch2.12.0", "rocm6.2-torch2.5.1", "cpu", "rocm7.2-torch2.14.0"]
-    assert order(matrix, atomics=False, names=STACKS) == expected
+    assert in_turn(matrix, STACKS, atomics=False, several=True) == [*STACKS[1:], STACKS[0]]
 
 
-def test_where_there_are_atomics_they_have_the_place_of_the_file_and_what_no_step_names_is_last(matrix: Matrix) -> None:
-    expected = ["rocm6.4-torch2.9.1", "rocm7.14.0-torch2.12.0", "rocm7.2-torch2.14.0", "rocm6.2-torch2.5.1", "cpu"]
-    assert order(matrix, atomics=True, names=STACKS) == expected
+@pytest.mark.parametrize(("atomics", "several"), [(True, True), (None, True), (False, False)])
+def test_elsewhere_stacks_keep_their_order(matrix: Matrix, atomics: bool | None, several: bool) -> None:
+    assert in_turn(matrix, STACKS, atomics=atomics, several=several) == list(STACKS)
 
 
 def test_survivors_of_6_3_and_6_4_always_go_on(matrix: Matrix) -> None:

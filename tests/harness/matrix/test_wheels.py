@@ -1,6 +1,14 @@
 import pytest
 
-from harness.matrix.wheels import index_url, load_wheels, missing_wheel, size, wheel_sources
+from harness.matrix.wheels import (
+    has_kernels,
+    index_url,
+    load_wheels,
+    missing_wheel,
+    size,
+    supported_targets,
+    wheel_sources,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,3 +65,27 @@ def test_every_source_says_what_was_read_and_packages_are_never_mixed_with_pypis
         assert all(text.startswith("https://") for text in source.said_by)
         # Else a package of that name on PyPI could come in its place.
         assert source.rocm == "inside" or source.strategy == "first"
+
+
+@pytest.mark.parametrize(
+    ("rocm", "target", "expected"),
+    [
+        ("6.3", "gfx1201", False),
+        ("6.4", "gfx1201", True),
+        ("7.0", "gfx1200", True),
+        ("5.7", "gfx1100", True),
+        ("6.2", "gfx1101", False),
+        ("6.3", "gfx1101", True),
+        ("7.2", "gfx906", True),
+        ("7.14", "gfx906", False),
+        ("10.0.0", "gfx1100", True),
+        ("7.14", "gfx1036", False),
+    ],
+)
+def test_wheels_with_kernels_for_a_gpu(rocm: str, target: str, expected: bool) -> None:
+    assert has_kernels(rocm, target) == expected
+
+
+def test_cards_of_their_own_have_kernels_somewhere_and_integrated_gpus_do_not_count() -> None:
+    assert {"gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"} <= supported_targets()
+    assert not {"gfx1036", "gfx1103"} & supported_targets()
