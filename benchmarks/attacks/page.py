@@ -1,6 +1,5 @@
 """The table of what came of the attacks."""
 
-import datetime
 import json
 import os
 import platform
@@ -26,18 +25,20 @@ TITLES = {
 
 
 def totals(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the counts; all but the first three have to be 0."""
+    """Return the counts; all but the first three and the last have to be 0."""
     return {
         "attacks": len({row.attack for row in rows}),
         "runs": len(rows),
-        "ok": sum(not row.wrong for row in rows),
+        "ok": sum(row.carried_out and not row.wrong for row in rows),
         "writes outside work/": sum(len(row.writes) for row in rows),
         "hangs over 60 s": sum(row.hang for row in rows),
         "tracebacks": sum(row.traceback for row in rows),
         "false completed": sum(row.false_completed for row in rows),
         "campaigns ended": sum(row.campaign_ended for row in rows),
         "leftovers unsaid": sum("left, unsaid" in " ".join(row.wrong) for row in rows),
-        "not carried out": sum(not row.carried_out for row in rows),
+        "not carried out: of a command of the image that the harness does not run": sum(
+            not row.carried_out for row in rows
+        ),
     }
 
 
@@ -78,12 +79,12 @@ def write_page(
 
 
 def _lines(rows: Sequence[Row], trees: dict[str, object] | None) -> list[str]:
-    today = datetime.datetime.now(datetime.UTC).date()
+    days = sorted({row.day for row in rows})
     where = f"Linux {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores"
     lines = [
         "# Attacks of a hostile app",
         "",
-        f"`make bench-attacks` wrote this page on {today} ({where}). Each row is a",
+        f"Written by `make bench-attacks`; its rows are of {' and '.join(days)} (the last: {where}). Each row is a",
         "campaign of two runs under a watchdog: first of an app that attacks, then of an honest one. In containers the",
         "app that attacks is wrapped around the real app, in an image made from the real one of `cpu-plain`, and most",
         "attacks come with an honest training of 58 steps; as processes it is wrapped around a stand-in for the app,",
@@ -100,7 +101,7 @@ def _lines(rows: Sequence[Row], trees: dict[str, object] | None) -> list[str]:
     if trees:
         lines += [
             f"The module that reads `work/` was tried for {trees['minutes']:g} minutes ({trees['on']}) on",
-            f"{trees['count']:,} random trees of links, devices, odd names and files that change while they are read.",
+            f"{trees['count']:,} random trees of links, devices, sockets, odd names and files that change while they are read.",
             "It raised no error but those that it promises, removed every tree, and left no file open (`make",
             "bench-attacks ARGS='--trees MINUTES'`).",
             "",
@@ -108,8 +109,12 @@ def _lines(rows: Sequence[Row], trees: dict[str, object] | None) -> list[str]:
     for group, title in TITLES.items():
         mine = [row for row in rows if row.group == group]
         if mine:
-            lines += [f"## {title}", "", "| attack | executor | what it does | record | allowed | s | MB | verdict |"]
-            lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |", *map(_row, mine), ""]
+            lines += [
+                f"## {title}",
+                "",
+                "| attack | executor | what it does | record | allowed | s | MB | day | verdict |",
+            ]
+            lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |", *map(_row, mine), ""]
     return lines[:-1]
 
 
@@ -119,8 +124,8 @@ def _row(row: Row) -> str:
     allowed = (
         f"completed: {attack.may_complete}" if attack.may_complete else " or ".join(attack.diagnoses) or "not completed"
     )
-    unless = "" if row.carried_out else "; the harness does not run this command of the image" if not row.wrong else ""
-    verdict = f"**NOT OK**: {'; '.join(row.wrong)}" if row.wrong else f"ok{unless}"
+    quiet = "ok" if row.carried_out else "not carried out: the harness does not run this command of the image"
+    verdict = f"**NOT OK**: {'; '.join(row.wrong)}" if row.wrong else quiet
     cells = (
         row.attack,
         row.executor,
@@ -129,6 +134,7 @@ def _row(row: Row) -> str:
         allowed,
         f"{row.seconds:.1f}",
         f"{row.memory / 1e6:.0f}",
+        row.day,
         verdict,
     )
     return f"| {' | '.join(map(_plain, cells))} |"

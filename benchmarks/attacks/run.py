@@ -1,5 +1,6 @@
 """One attack: its campaign under a watchdog, and all that is to be seen of it from outside."""
 
+import datetime
 import json
 import os
 import subprocess
@@ -37,7 +38,7 @@ class Row:
     """The outcome of an attack.
 
     `seconds`: from the intent of its run to the record. `memory`: the most that the harness had of it, bytes. `wrong`:
-    what should not have been; empty where all is well.
+    what should not have been; empty where all is well. `day`: of the run, as in 2026-11-24 (UTC).
     """
 
     attack: str
@@ -57,6 +58,7 @@ class Row:
     false_completed: bool
     campaign_ended: bool
     wrong: tuple[str, ...]
+    day: str
 
 
 @dataclass
@@ -127,6 +129,7 @@ def run_attack(
         false_completed=false_completed,
         campaign_ended=ended,
         wrong=tuple(wrong),
+        day=datetime.datetime.now(datetime.UTC).date().isoformat(),
     )
 
 

@@ -4,11 +4,13 @@ import hashlib
 import os
 import random
 import resource
+import socket
+import stat
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir, contextmanager, suppress
+from contextlib import chdir, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -317,7 +319,7 @@ def random_tree(folder: bytes, rng: random.Random, levels: int = 3) -> None:
     """Put anything anywhere."""
     for name in rng.sample(NAMES[:-1], rng.randrange(1, 7)):
         place = os.path.join(folder, name)  # noqa: PTH118 (names of bytes)
-        kind = rng.randrange(7)
+        kind = rng.randrange(9)
         if kind == 0:
             os.symlink(rng.choice([b"/dev/zero", b"/etc/passwd", b"..", name, b"nothing", folder]), place)  # noqa: PTH211
         elif kind == 1:
@@ -329,6 +331,14 @@ def random_tree(folder: bytes, rng: random.Random, levels: int = 3) -> None:
             with open(place, "wb") as file:  # noqa: PTH123
                 file.write(rng.randbytes(rng.randrange(2000)))
             os.chmod(place, rng.choice([0o644, 0]))  # noqa: PTH101
+        elif kind == 4:
+            with socket.socket(socket.AF_UNIX) as bound, suppress(OSError):
+                # Longer paths than a socket may have are left out.
+                bound.bind(place)
+        elif kind == 5:
+            with suppress(PermissionError):
+                # What never ends, and what swallows everything: only root may make them.
+                os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, rng.choice([3, 5])))
         else:
             os.mkdir(place)  # noqa: PTH102
             if levels:
@@ -336,18 +346,46 @@ def random_tree(folder: bytes, rng: random.Random, levels: int = 3) -> None:
             os.chmod(place, rng.choice([0o755, 0o755, 0]))  # noqa: PTH101
 
 
-def check_tree(work: Path, rng: random.Random) -> None:
-    """Read, copy and remove whatever is there: nothing but the errors that are promised comes of it."""
+def change(work: Path, rng: random.Random) -> None:
+    """Put something else in the place of one thing, as a process beside the harness may at any time."""
+    name = os.fsencode(work / os.fsdecode(rng.choice(NAMES[:-1])))
+    if rng.randrange(2):
+        name = os.path.join(name, rng.choice(NAMES[:-1]))  # noqa: PTH118 (names of bytes)
+    spare = os.fsencode(work.parent / "spare")
+    with suppress(OSError):
+        kind = rng.randrange(4)
+        if kind == 0:
+            os.replace(name, spare)  # noqa: PTH105
+            os.symlink(b"/etc/passwd", name)  # noqa: PTH211
+        elif kind == 1:
+            # Never through a link: some lead to the host's own files.
+            file = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with suppress(OSError):
+                os.truncate(file, rng.choice([0, 17, MOST + 1, TERABYTE]))
+            os.close(file)
+        elif kind == 2:
+            os.replace(spare, name)  # noqa: PTH105
+        else:
+            os.mkdir(spare)  # noqa: PTH102
+
+
+def check_tree(work: Path, rng: random.Random, *, changing: bool = False) -> None:
+    """Read, copy and remove whatever is there: nothing but the errors that are promised comes of it.
+
+    With `changing`, something else is put in the places of what is there while it is read.
+    """
     tree = UntrustedTree(work)
     names = [os.fsdecode(name) for name in NAMES]
-    for name in [*names, *(f"{rng.choice(names)}/{name}" for name in names)]:
-        copy = work.parent / "copy"
-        asks: list[Callable[[], object]] = [*readers(tree, name, copy), partial(tree.entries, name)]
-        asks.append(partial(tree.look, name))
-        for ask in asks:
-            with suppress(FileNotFoundError, NotAFileError):
-                ask()
-        copy.unlink(missing_ok=True)
+    changes = partial(change, work, random.Random(rng.random()))
+    with swapping(changes, changes) if changing else nullcontext():
+        for name in [*names, *(f"{rng.choice(names)}/{name}" for name in names)]:
+            copy = work.parent / "copy"
+            asks: list[Callable[[], object]] = [*readers(tree, name, copy), partial(tree.entries, name)]
+            asks.append(partial(tree.look, name))
+            for ask in asks:
+                with suppress(FileNotFoundError, NotAFileError):
+                    ask()
+            copy.unlink(missing_ok=True)
     for name in list(tree.names()):
         assert tree.remove(name) is None
     assert tree.names() == []
@@ -362,7 +400,7 @@ def try_random_trees(tmp_path: Path, *, seconds: float = 0, trees: int = 0) -> i
         work.mkdir(parents=True)
         rng = random.Random(seed + count)
         random_tree(os.fsencode(work), rng)
-        check_tree(work, rng)
+        check_tree(work, rng, changing=count % 2 == 1)
         count += 1
     assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
     return count
