@@ -101,20 +101,17 @@ def _lines(rows: Sequence[Row], trees: dict[str, object] | None) -> list[str]:
     if trees:
         lines += [
             f"The module that reads `work/` was tried for {trees['minutes']:g} minutes ({trees['on']}) on",
-            f"{trees['count']:,} random trees of links, devices, sockets, odd names and files that change while they are read.",
-            "It raised no error but those that it promises, removed every tree, and left no file open (`make",
+            f"{trees['count']:,} random trees of links, FIFOs, sockets, devices, files of any size and odd names, every",
+            "second of which changed while it was read. It raised no error but those that it promises, removed every tree,",
+            "and left no file open (`make",
             "bench-attacks ARGS='--trees MINUTES'`).",
             "",
         ]
     for group, title in TITLES.items():
         mine = [row for row in rows if row.group == group]
         if mine:
-            lines += [
-                f"## {title}",
-                "",
-                "| attack | executor | what it does | record | allowed | s | MB | day | verdict |",
-            ]
-            lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |", *map(_row, mine), ""]
+            heads = ("attack", "executor", "what it does", "record", "allowed", "s", "MB", "day", "verdict")
+            lines += [f"## {title}", "", f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}", *map(_row, mine), ""]
     return lines[:-1]
 
 
