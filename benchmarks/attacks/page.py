@@ -101,9 +101,9 @@ def _lines(rows: Sequence[Row], trees: dict[str, object] | None) -> list[str]:
     if trees:
         lines += [
             f"The module that reads `work/` was tried for {trees['minutes']:g} minutes ({trees['on']}) on",
-            f"{trees['count']:,} random trees of links, FIFOs, sockets, devices, files of any size and odd names, every",
-            "second of which changed while it was read. It raised no error but those that it promises, removed every tree,",
-            "and left no file open (`make",
+            f"{trees['count']:,} random trees of links, FIFOs, sockets, devices, odd names and files of any size;",
+            "every second one changed while it was read. It raised no error but those that it promises, removed",
+            "every tree, and left no file open (`make",
             "bench-attacks ARGS='--trees MINUTES'`).",
             "",
         ]
