@@ -16,6 +16,7 @@ TEST_PYTHON = .cache/envs/cpu-test/bin/python
 # Stamps: the interpreter is a link to one that may be older than anything here.
 DEV_READY = .venv/.ready-dev
 TEST_READY = .cache/envs/cpu-test/.ready
+JAX_READY = .cache/envs/jax-test/.ready
 ARRAYS = .cache/gpu-evidence/arrays.npz
 GPU_PYTHON ?= python3
 # The name it had before.
@@ -41,7 +42,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-images gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-images gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -74,6 +75,7 @@ test-all: ## run all: what takes long, every fault, containers, AMD's programs, 
 	@$(MAKE) --no-print-directory test-oracles
 	@$(MAKE) --no-print-directory LONG=1 test-slurm
 	@$(MAKE) --no-print-directory LONG=1 test-torch
+	@$(MAKE) --no-print-directory LONG=1 test-jax
 
 check: setup-dev $(TEST_READY)
 	.venv/bin/ruff check .
@@ -112,6 +114,9 @@ test-app: $(TEST_READY)
 
 test-torch: .cache/envs/torch-$(TORCH)/.ready ## run the app's tests with another torch, on a CPU: TORCH=2.2.2
 	.cache/envs/torch-$(TORCH)/bin/python -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks
+
+test-jax: $(JAX_READY) ## run the tests of trainings by JAX, on a CPU (90 MB to download)
+	.cache/envs/jax-test/bin/python -m pytest $(MARKED) tests/app/training/test_jax.py
 
 bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/cells.py
@@ -209,6 +214,10 @@ endif
 # They outlive .venv: another one of the same Python would make the same.
 $(TEST_READY): requirements-compiler.txt images/locks/cpu.txt tests/app/requirements.txt app/pyproject.toml $(wildcard app/vpoc/kernel/*.c) | .venv/.ready
 	.venv/bin/python tests/app_environment.py
+	@touch $@
+
+$(JAX_READY): images/locks/cpu-jax0.10.0.txt $(TEST_READY)
+	.venv/bin/python tests/app_environment.py jax
 	@touch $@
 
 .cache/envs/torch-%/.ready: tests/app/requirements.in app/pyproject.toml $(wildcard tests/app/locks/*.txt) | .venv/.ready

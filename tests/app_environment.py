@@ -1,7 +1,8 @@
 """Makes the environment that the app's tests run in: the test tools, and the app as it is in the checkout.
 
-With no argument `.cache/envs/cpu-test`, the cpu stack as locked. With a version of torch `.cache/envs/torch-<version>`,
-for a CPU: PyTorch's own index has the small build, PyPI one with CUDA's libraries, which needs no GPU, either.
+With no argument `.cache/envs/cpu-test`, the cpu stack as locked; with `jax` `.cache/envs/jax-test`, the same and JAX.
+With a version of torch `.cache/envs/torch-<version>`, for a CPU: PyTorch's own index has the small build, PyPI one with
+CUDA's libraries, which needs no GPU, either.
 """
 
 import sys
@@ -17,7 +18,8 @@ from harness.base.storage import json_hash
 from harness.environments import environment
 from harness.environments.compiled_kernel import place_kernel
 from harness.environments.interpreters import ensure_python
-from harness.environments.pins import try_sources, uv, wheel_folders
+from harness.environments.pins import lock_file, try_sources, uv, wheel_folders
+from harness.environments.wheelhouse import read_lock
 from harness.matrix.load import load_matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.wheels import missing_wheel
@@ -27,15 +29,19 @@ TOOLS = TESTS / "requirements.in"
 DEPENDENCIES = APP / "pyproject.toml"
 # What the committed locks were resolved for.
 LOCKED_PYTHON = "3.11"
+JAX_STACK = "cpu-jax0.10.0"
 # Runs uv with options that say where wheels come from.
 Run = Callable[..., object]
 
 
 def main() -> None:
-    """Make the environment; the one argument there can be is the version of torch."""
-    stack = load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"]
+    """Make the environment; the one argument there can be is `jax`, or the version of torch."""
+    stacks = load_matrix(CHECKOUT / "matrix.yaml").stacks
+    stack = stacks["cpu"]
     try:
-        if sys.argv[1:]:
+        if sys.argv[1:] == ["jax"]:
+            make(ENVIRONMENTS / "jax-test", stack, partial(install_with_jax, stack, stacks[JAX_STACK]))
+        elif sys.argv[1:]:
             [version] = sys.argv[1:]
             problem = missing_wheel(version, None, stack.python)
             if problem:
@@ -61,6 +67,16 @@ def make(folder: Path, stack: Stack, install: Callable[[str, Path], None]) -> No
 def install_stack(stack: Stack, version: str, python: Path) -> None:
     """The stack and the test tools, as locked."""
     environment.install_stack(stack, version, python, TOOLS.with_suffix(".txt"), notify=say)
+
+
+def install_with_jax(stack: Stack, jax: Stack, version: str, python: Path) -> None:
+    """The same, and of JAX's stack what the other one lacks, as locked."""
+    install_stack(stack, version, python)
+    there = {entry.name for entry in read_lock(lock_file(stack))}
+    wanted = CACHE / "locks" / f"{jax.name}-alone.txt"
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    wanted.write_text("".join(f"{one.text}\n" for one in read_lock(lock_file(jax)) if one.name not in there))
+    uv("pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", python, "--requirement", wanted)
 
 
 def install_torch(stack: Stack, torch: str, version: str, python: Path) -> None:

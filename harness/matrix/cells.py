@@ -87,7 +87,7 @@ class Selection(Strict):
 
 
 class TwoGpus(Strict):
-    """What is known of stacks on two GPUs. A version stands for every one that begins so."""
+    """Knowledge of stacks on two GPUs. A version stands for every one that begins so."""
 
     rocm: tuple[str, ...]
     always: bool = Field(False, description="goes on to two GPUs whatever time is left")

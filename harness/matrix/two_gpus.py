@@ -1,4 +1,4 @@
-"""What is known of stacks on two GPUs, and the order that follows from it. Pure; the matrix file has the knowledge."""
+"""The order of stacks on several GPUs, from what the matrix file knows of them. Pure."""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,7 @@
 """JAX and its device: started as asked for, never another one."""
 
 import os
+import warnings
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from typing import Any
@@ -73,6 +74,9 @@ def start_jax(options: TrainOptions) -> JaxDevice:
         raise UserError(f"--framework jax: {error}; install jax beside torch", exit_code=1) from error
     if options.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
+    # Said of each worker of the loader. None of them calls JAX, and the fork of a process with threads is all that it
+    # is about: torch's loader forks beside those of HIP, too.
+    warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
     # Some GPUs have a shorter type for products of float32, which JAX would take.
     jax.config.update("jax_default_matmul_precision", "highest")
     try:
