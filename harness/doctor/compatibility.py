@@ -48,11 +48,6 @@ def window_of(module: str) -> Window | None:
     return next((Window(row["release"], *row["rocm"]) for row in _table()["drivers"] if row["module"] == module), None)
 
 
-def windows() -> tuple[Window, ...]:
-    """Return every window, oldest driver first."""
-    return tuple(Window(row["release"], *row["rocm"]) for row in _table()["drivers"])
-
-
 def kernel_report(kernel: str, gfx: str) -> KernelReport | None:
     """Return what is reported of a kernel with a GPU target; None if nothing is."""
     for row in _table()["kernels"]:
