@@ -29,6 +29,8 @@ TOO_MANY, SERVER_ERRORS = 429, range(500, 600)
 # Takes an answer whose head has come, and returns it as it is wanted.
 AnswerReader = Callable[[Response], Response]
 SECONDS = 30
+# Bytes a second on average, below which reading ends after a minute: each piece may come in time.
+LEAST_SPEED, SLOW_AFTER_SECONDS = 1000, 60.0
 # For an answer to be there as a whole, from wherever a registry sends one to; the largest, a history of promotions, has
 # some megabytes after years.
 ANSWER_SECONDS = 60.0
@@ -109,7 +111,18 @@ class Connection:
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={offset}-"} if offset else {})}
         with self._answering(), self._asked("GET", path, headers, b"", (PARTIAL,), begin) as answer:
             begun = offset if answer.status_code == PARTIAL else 0
-            yield begun, iter(lambda: answer.raw.read1(PIECE, decode_content=False), b"")
+            if begun and not re.match(rf"bytes {begun}-", answer.headers.get("Content-Range", "")):
+                raise NoAnswerError(f"registry {self._host} goes on somewhere else than at byte {begun}")
+            yield begun, self._pieces(answer)
+
+    def _pieces(self, answer: Response) -> Iterator[bytes]:
+        """Yield what an answer consists of, as it comes."""
+        size, began = 0, time.monotonic()
+        while piece := answer.raw.read1(PIECE, decode_content=False):
+            size += len(piece)
+            yield piece
+            if size < LEAST_SPEED * (time.monotonic() - began - SLOW_AFTER_SECONDS):
+                raise NoAnswerError(f"registry {self._host} sends fewer than {LEAST_SPEED} bytes a second")
 
     @contextmanager
     def _answering(self) -> Iterator[None]:

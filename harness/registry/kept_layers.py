@@ -1,6 +1,7 @@
 """The layers of an image that is being pulled, kept on this host: a download goes on at the byte where it stopped."""
 
 import os
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -8,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock
 
-from harness.base.errors import NoAnswerError, UserError
+from harness.base.errors import NoAnswerError, NoSpaceError, UserError
 from harness.base.paths import CACHE
-from harness.base.storage import cannot_be_written, file_hash
+from harness.base.storage import NO_SPACE, cannot_be_written, file_hash
 from harness.host.engine import Notify
 from harness.registry.oci import Repository
 from harness.registry.patience import patiently
@@ -19,7 +20,7 @@ LAYERS = CACHE / "layers"
 PARTIAL = ".partial"
 # Nobody goes on with a pull after so long.
 ABANDONED_SECONDS = 30 * 86400
-MIB = 1 << 20
+MIB, GB = 1 << 20, 10**9
 
 
 class KeptLayers:
@@ -49,6 +50,7 @@ class KeptLayers:
             partial = file.with_name(file.name + PARTIAL)
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
+                self._require_room(size - _size(partial))
                 self._advance(_size(partial))
                 # What was there before counts: the registry has answered, or it would not be known what to fetch.
                 patiently(lambda: self._go_on(partial, digest, size), lambda: 1 + _size(partial) // MIB, self._notify)
@@ -56,8 +58,22 @@ class KeptLayers:
                 partial.replace(file)
                 self._sound.add(digest)
             except OSError as error:
-                raise cannot_be_written(file, error) from None
+                if error.errno not in NO_SPACE:
+                    raise cannot_be_written(file, error) from None
+                # The records of runs may be written to the same disk.
+                partial.unlink(missing_ok=True)
+                raise self._no_room() from None
         return file
+
+    def _require_room(self, missing: int) -> None:
+        if missing > shutil.disk_usage(self._folder).free:
+            raise self._no_room(f" for a layer of which {missing / GB:.1f} GB are missing")
+
+    def _no_room(self, purpose: str = "") -> NoSpaceError:
+        return NoSpaceError(
+            f"{self._folder}: the disk has no room{purpose}; free some, or remove that folder, which holds what pulls "
+            "have fetched so far"
+        )
 
     def _is_kept(self, file: Path, digest: str, size: int) -> bool:
         """Return whether a blob is there as a whole; one that the disk has damaged is removed."""
@@ -85,31 +101,36 @@ class KeptLayers:
         return self._folder / digest.removeprefix("sha256:")
 
     def _go_on(self, partial: Path, digest: str, size: int) -> None:
-        # Another process may use the folder by then.
-        if self._stopped.is_set():
-            raise UserError("the pull was stopped")
+        self._require_going_on()
         there = _size(partial)
         if there < size:
             # Another connection for each blob: they are used by several threads.
-            with (
-                Repository(self._repository).reading(digest, there) as (begun, pieces),
-                partial.open("ab", 0) as stream,
-            ):
-                # A registry that cannot begin in the middle sends all of it.
-                stream.truncate(begun)
-                self._advance(begun - there)
-                for piece in pieces:
-                    if self._stopped.is_set():
-                        raise UserError("the pull was stopped")
-                    stream.write(piece)
-                    self._advance(len(piece))
-                    # What is longer than it should be may be endless.
-                    if stream.tell() > size:
-                        break
-                os.fsync(stream.fileno())
+            with Repository(self._repository).reading(digest, there) as (begun, pieces):
+                self._require_going_on()
+                self._write(partial, begun, there, size, pieces)
             there = _size(partial)
         if there < size:
             raise NoAnswerError(f"registry of {self._repository} broke off after {there} of {size} bytes of {digest}")
+
+    def _write(self, partial: Path, begun: int, there: int, size: int, pieces: Iterable[bytes]) -> None:
+        """Write what comes from byte `begun` on to a file of `there` bytes."""
+        with partial.open("ab", 0) as stream:
+            # A registry that cannot begin in the middle sends all of it.
+            stream.truncate(begun)
+            self._advance(begun - there)
+            for piece in pieces:
+                self._require_going_on()
+                stream.write(piece)
+                self._advance(len(piece))
+                # What is longer than it should be may be endless.
+                if stream.tell() > size:
+                    break
+            os.fsync(stream.fileno())
+
+    def _require_going_on(self) -> None:
+        # Another process may use the folder after a stop.
+        if self._stopped.is_set():
+            raise UserError("the pull was stopped")
 
     def _check(self, partial: Path, digest: str) -> None:
         if f"sha256:{file_hash(partial)}" != digest:

@@ -21,12 +21,14 @@ class FakeRegistry:
     """`knows_referrers`: lists what refers to an image. `asks`: `basic`, or `bearer` (anybody may read then).
 
     `instead`: what it gives in place of the content it was asked for. `moved_to`: the host that it sends everybody to.
+    `begins_at`: the byte at which it begins when it is asked to go on with a blob; None: it sends all of it.
     """
 
     knows_referrers: bool = False
     asks: str | None = None
     instead: bytes | None = None
     moved_to: str | None = None
+    begins_at: int | None = None
     host: str = ""
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: dict[str, tuple[bytes, str]] = field(default_factory=dict)
@@ -48,6 +50,10 @@ class FakeRegistry:
             server.shutdown()
             thread.join()
             server.server_close()
+
+    def blob(self, name: str) -> bytes:
+        """The content of a blob."""
+        return self.blobs[name]
 
     def referrers(self, digest: str) -> bytes:
         """The index of what refers to a digest."""
@@ -129,8 +135,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif what == "manifests" and name in registry.manifests:
             content, kind = registry.manifests[name]
             self._answer(200, registry.instead or content, Content_Type=kind)
+        elif what == "blobs" and "Range" in self.headers and registry.begins_at is not None:
+            content, begun = registry.blobs[name], registry.begins_at
+            self._answer(206, content[begun:], Content_Range=f"bytes {begun}-{len(content) - 1}/{len(content)}")
         elif what == "blobs" and name in registry.blobs:
-            self._answer(200, registry.instead or registry.blobs[name])
+            self._answer(200, registry.instead or registry.blob(name))
         else:
             self._answer(404)
 

@@ -1,3 +1,4 @@
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -5,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, NoSpaceError, UserError
+from harness.registry import connection, patience
 from harness.registry.kept_layers import ABANDONED_SECONDS, PARTIAL, KeptLayers
 from harness.registry.oci import digest_of
 from tests.harness.fake_registry import FakeRegistry
@@ -49,6 +51,72 @@ def test_something_else_is_refused_and_not_kept(instead: bytes, registry: FakeRe
 def test_what_the_disk_has_damaged_is_fetched_again(damaged: bytes, registry: FakeRegistry, tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(damaged)
     assert kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT)).read_bytes() == CONTENT
+
+
+def test_a_registry_goes_on_where_it_was_asked_to(registry: FakeRegistry, tmp_path: Path) -> None:
+    partial = tmp_path / f"{NAME}{PARTIAL}"
+    partial.write_bytes(CONTENT[:1000])
+    registry.begins_at = 1000
+    assert kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT)).read_bytes() == CONTENT
+
+
+def test_one_that_goes_on_elsewhere_damages_nothing(
+    registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "PAUSES", ())
+    partial = tmp_path / f"{NAME}{PARTIAL}"
+    partial.write_bytes(CONTENT[:1000])
+    registry.begins_at = 999
+    with pytest.raises(NoAnswerError, match="somewhere else than at byte 1000"):
+        kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT))
+    assert partial.read_bytes() == CONTENT[:1000]
+
+
+def test_one_that_sends_in_drops_is_given_up(
+    registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if an age had passed since the answer began.
+    monkeypatch.setattr(connection, "SLOW_AFTER_SECONDS", -1e9)
+    monkeypatch.setattr(patience, "PAUSES", ())
+    with pytest.raises(NoAnswerError, match="fewer than 1000 bytes a second"):
+        kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT))
+
+
+def test_without_room_nothing_is_fetched(registry: FakeRegistry, tmp_path: Path) -> None:
+    with pytest.raises(NoSpaceError, match=r"the disk has no room for a layer of which 1000000000\.0 GB are missing"):
+        kept(registry, tmp_path, []).fetch(DIGEST, 10**18)
+    assert registry.asked == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_is_left_with_the_room_there_was(
+    registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NoSpaceError, match="the disk has no room; free some"):
+        kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stop_while_the_registry_is_asked_changes_nothing(registry: FakeRegistry, tmp_path: Path) -> None:
+    partial = tmp_path / f"{NAME}{PARTIAL}"
+    partial.write_bytes(CONTENT[:1000])
+    layers = kept(registry, tmp_path, [])
+    answer = FakeRegistry.blob
+
+    def stopping(asked: FakeRegistry, name: str) -> bytes:
+        layers.stop()
+        return answer(asked, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeRegistry, "blob", stopping)
+        with pytest.raises(UserError, match="the pull was stopped"):
+            layers.fetch(DIGEST, len(CONTENT))
+    # Another process may be writing there.
+    assert partial.read_bytes() == CONTENT[:1000]
 
 
 def test_nothing_is_fetched_after_a_stop(registry: FakeRegistry, tmp_path: Path) -> None:
