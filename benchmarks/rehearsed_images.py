@@ -73,7 +73,7 @@ def use_image(cell: Cell, notify: Notify) -> dict[str, Any]:
     if registry and address:
         reference = push_cell(engine, cell, registry, notify)
         other = Engine(address, docker.DockerClient(base_url=address))
-        told = pull_cell(other, cell, registry, reference.partition("@")[2], notify)
+        told = pull_cell(other, cell, registry, reference.partition("@")[2], {}, notify)
         pulled = find(other, reference)
         assert pulled is not None
         matrix = load_matrix(CHECKOUT / "matrix.yaml")

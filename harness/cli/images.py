@@ -168,10 +168,12 @@ def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_js
     """Pull a cell's image from a registry, so that `matrix run` uses it instead of building one."""
     chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
     with interruptible(), Steps(err) as steps:
-        told = image_commands.pull_cell(image_commands.the_engine(), chosen, registry, digest, steps.step)
+        listed = settings.matrix.signatures.keys
+        told = image_commands.pull_cell(image_commands.the_engine(), chosen, registry, digest, listed, steps.step)
     if as_json:
         print_json(told)
     else:
         other = "this checkout would build another: its app, lock or preset differ"
         use = "`matrix run` uses it" if told["current"] else other
-        echo(f"{told['tag']} is {told['image']}; {use}")
+        signed = f"signed by {' and '.join(told['signed_by'])}" if told["signed_by"] else "not signed by anybody"
+        echo(f"{told['tag']} is {told['image']}, {signed}; {use}")

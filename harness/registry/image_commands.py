@@ -1,6 +1,6 @@
 """The commands on images, between parsing and printing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -173,11 +173,16 @@ def plan_push_of_cell(engine: Engine, cell: Cell, registry: str) -> PushPlan:
     return plan_push(engine, built_image(engine, cell), remote_name(registry, cell).rsplit(":", 1)[0])
 
 
-def pull_cell(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: Notify) -> dict[str, Any]:
-    """Pull a cell's image; return its names and digests, and whether this checkout would run it."""
+def pull_cell(
+    engine: Engine, cell: Cell, registry: str, digest: str | None, listed: Mapping[str, str], notify: Notify
+) -> dict[str, Any]:
+    """Pull a cell's image; return its names and digests, who signed it, and whether this checkout would run it.
+
+    `listed` are the keys of others that matrix.yaml names.
+    """
     image = pull(engine, cell, registry, digest, notify)
     current = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
-    signers = sorted({one.signer for one in _signed(image, registry)})
+    signers = sorted({one.signer for one in _signed(image, registry, listed)})
     return {
         "cell": cell.id,
         "image": image.id,
@@ -188,11 +193,12 @@ def pull_cell(engine: Engine, cell: Cell, registry: str, digest: str | None, not
     }
 
 
-def _signed(image: Image, registry: str) -> list[Signed]:
+def _signed(image: Image, registry: str, listed: Mapping[str, str]) -> list[Signed]:
     """Return what is signed of an image that was pulled; copies of it are kept."""
     repository = Repository(f"{registry.rstrip('/')}/{CELLS}")
     digests = [digest for name, _, digest in (d.partition("@") for d in image.digests) if name == repository.name]
-    return [one for digest in digests for one in signed_beside(repository, digest, known_keys({}))]
+    known = known_keys(listed)
+    return [one for digest in digests for one in signed_beside(repository, digest, known)]
 
 
 def _why_not(engine: Engine | None, cell: Cell) -> str | None:

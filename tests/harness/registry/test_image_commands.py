@@ -1,0 +1,39 @@
+"""The commands on images, against a registry in memory and an engine that has what was pulled."""
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from harness.environments.images import Image
+from harness.host.engine import Engine
+from harness.matrix.cells import Matrix
+from harness.registry import image_commands
+from harness.registry.attestations import attached
+from harness.registry.attestations.attached import attach_signed
+from harness.registry.attestations.bundles import Statement
+from harness.registry.attestations.keys import SigningKey
+from harness.registry.oci import IMAGE_MANIFEST, Manifest, Repository
+from tests.harness.fake_registry import FakeRegistry
+
+
+def test_who_signed_what_was_pulled_has_the_name_that_matrix_yaml_lists(
+    registry: FakeRegistry, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "KEPT", tmp_path)
+    repository = Repository(f"{registry.host}/me/vpoc")
+    manifest = Manifest(b"{}", IMAGE_MANIFEST)
+    repository.put_manifest("cpu-plain", manifest)
+    key = SigningKey(ec.generate_private_key(ec.SECP256R1()))
+    attach_signed(repository, Statement(repository.name, manifest.digest, "urn:some", {}), key)
+    image = Image("sha256:1", {}, (), 1, digests=(f"{repository.name}@{manifest.digest}",))
+    for name in ("pull", "find_cell_image", "inputs_of"):
+        monkeypatch.setattr(image_commands, name, lambda *_: image)
+
+    def signers(listed: dict[str, str]) -> list[str]:
+        engine, cell = Engine("nowhere", None), matrix.cells["cpu-plain"]
+        told = image_commands.pull_cell(engine, cell, f"{registry.host}/me", None, listed, print)
+        return list(told["signed_by"])
+
+    assert signers({"alice": key.public.line}) == ["alice"]
+    assert signers({}) == [f"a key not known here ({key.public.fingerprint})"]
