@@ -34,7 +34,7 @@ def attest_image(engine: Engine, cell: Cell, image: Image, name: str, digest: st
     """
     key, repository = signing_key(notify), Repository(name)
     notify(f"signing what is in {cell.id}")
-    for statement in statements_of_image(cell, image, contents_of_image(engine, image), name, digest):
+    for statement in statements_of_image(cell, image, contents_of_image(engine, image), name, digest, notify):
         attach_signed(repository, statement, key)
 
 
@@ -49,15 +49,21 @@ def signing_key(notify: Notify) -> SigningKey:
     return ensure_own_key()
 
 
-def statements_of_image(cell: Cell, image: Image, contents: Contents, name: str, digest: str) -> list[Statement]:
+def statements_of_image(
+    cell: Cell, image: Image, contents: Contents, name: str, digest: str, notify: Notify
+) -> list[Statement]:
     """Return provenance and contents of a cell's image; `digest` is that of its manifest.
+
+    Where its lock is not here, the bill says that it was not compared with it.
 
     Raises:
         UserError: when what is in it is not what its lock names.
     """
-    check_as_locked(cell, image, contents)
+    as_locked = is_as_locked(cell, image, contents)
+    if not as_locked:
+        notify(f"{cell.id}: its lock is not here: signed is what is installed, not that the lock names it")
     epochs = told_epochs(image.labels)
-    bill = bill_of_materials(contents, name, digest, epochs.app if epochs else NO_TIME)
+    bill = bill_of_materials(contents, name, digest, epochs.app if epochs else NO_TIME, as_locked=as_locked)
     said = ((PROVENANCE, provenance_of(image)), (CONTENTS, bill))
     return [Statement(name, digest, kind, predicate) for kind, predicate in said]
 
@@ -75,14 +81,15 @@ def attest_evidence(evidence: KnownGood) -> None:
     attach_signed(Repository(evidence.repository), statement, ensure_own_key())
 
 
-def check_as_locked(cell: Cell, image: Image, contents: Contents) -> None:
-    """Refuse an image in which other packages are installed than its lock names, where that lock is here.
+def is_as_locked(cell: Cell, image: Image, contents: Contents) -> bool:
+    """Return whether the packages of an image are those that its lock names; False where that lock is not here.
 
     Raises:
-        UserError: naming those that differ.
+        UserError: naming those that differ from a lock that is here.
     """
     lock = lock_file(cell.stack)
     if not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):
-        return
+        return False
     if differing := not_as_locked(contents, contents_of_lock(lock)):
         raise UserError(f"{cell.id}: is not what its lock names: {'; '.join(differing[:SHOWN])}; build it again")
+    return True

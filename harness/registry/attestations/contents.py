@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
+from cyclonedx.model import Property
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
@@ -24,6 +25,8 @@ from harness.host.engine import Engine
 SITE = re.compile(r"opt/venv/lib/python[\d.]+/site-packages/[^/]+\.dist-info/METADATA")
 PACKAGES = "var/lib/dpkg/status"
 APP_PACKAGE = "vpoc"
+# Of a bill: how what is installed compares with the lock that the image names.
+AS_LOCKED, LOCK_NOT_HERE = "as locked", "not compared: the lock was not here"
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,11 @@ def not_as_locked(contents: Contents, locked: Mapping[str, str]) -> list[str]:
     ]
 
 
-def bill_of_materials(contents: Contents, name: str, digest: str, made: int) -> dict[str, Any]:
-    """Return a bill in CycloneDX 1.6; the same for the same image. `made` is in seconds since 1970."""
+def bill_of_materials(contents: Contents, name: str, digest: str, made: int, *, as_locked: bool) -> dict[str, Any]:
+    """Return a bill in CycloneDX 1.6; the same for the same image. `made` is in seconds since 1970.
+
+    It says whether what is installed was seen to be what the lock names.
+    """
     purls = [PackageURL("pypi", None, *of) for of in contents.python.items()]
     purls += [PackageURL("deb", "debian", *of) for of in contents.debian.items()]
     bom = Bom(
@@ -84,6 +90,7 @@ def bill_of_materials(contents: Contents, name: str, digest: str, made: int) -> 
     bom.metadata.timestamp = datetime.fromtimestamp(made, UTC)
     image = Component(name=name, version=digest, type=ComponentType.CONTAINER, bom_ref=name)
     bom.metadata.component = image
+    bom.metadata.properties.add(Property(name="vpoc:lock", value=AS_LOCKED if as_locked else LOCK_NOT_HERE))
     bom.register_dependency(image, bom.components)
     return dict(json.loads(JsonV1Dot6(bom).output_as_string()))
 

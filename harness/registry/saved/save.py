@@ -154,7 +154,7 @@ def _statements(
     kept = {**kept_manifests(image), manifest.digest: manifest}
     if not any(one.key == key.public for one in signed_kept(manifest.digest, known)):
         notify(f"signing what is in {cell.id}")
-        for statement in statements_of_image(cell, image, read(image.layers), CELLS, manifest.digest):
+        for statement in statements_of_image(cell, image, read(image.layers), CELLS, manifest.digest, notify):
             keep_signed(manifest, sign(statement, key), key.public.line)
     for digest, about in kept.items():
         for one in signed_kept(digest, known):

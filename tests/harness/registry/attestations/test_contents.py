@@ -1,7 +1,16 @@
 """A bill of materials lists what is installed, is the same each time, and is compared with the lock."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from harness.base.errors import UserError
+from harness.base.storage import file_hash
+from harness.environments.images import Image
+from harness.matrix.cells import Matrix
+from harness.registry.attestations import attest
+from harness.registry.attestations.attest import CONTENTS, statements_of_image
 from harness.registry.attestations.contents import (
     Contents,
     bill_of_materials,
@@ -15,9 +24,9 @@ HASH = f" \\\n    --hash=sha256:{'0' * 64}\n"
 
 
 def test_a_bill_is_read_back_and_is_the_same_each_time() -> None:
-    bill = bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000)
+    bill = bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000, as_locked=True)
     assert told_contents(bill) == FOUND
-    assert bill == bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000)
+    assert bill == bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000, as_locked=True)
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     assert bill["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"
 
@@ -33,3 +42,26 @@ def test_what_differs_from_the_lock_is_named(tmp_path: Path) -> None:
         "numpy: the lock names 2.3.1, installed is none",
         "torch: the lock names 2.13.0+cpu, installed is 2.12.0+cpu",
     ]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_bill_says_whether_it_was_compared_with_the_lock(
+    here: bool, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "cpu.txt"
+    lock.write_text(f"torch==2.13.0+cpu{HASH}numpy==2.3.1{HASH}", encoding="utf-8")
+    monkeypatch.setattr(attest, "lock_file", lambda _: lock)
+    image = Image("sha256:1", {"vpoc.matrix.lock": file_hash(lock) if here else "0" * 64}, (), 1)
+    said: list[str] = []
+
+    def signed(contents: Contents) -> dict[str, Any]:
+        digest = f"sha256:{'a' * 64}"
+        statements = statements_of_image(matrix.cells["cpu-plain"], image, contents, "vpoc", digest, said.append)
+        return next(dict(one.predicate) for one in statements if one.kind == CONTENTS)
+
+    value = "as locked" if here else "not compared: the lock was not here"
+    assert signed(FOUND)["metadata"]["properties"] == [{"name": "vpoc:lock", "value": value}]
+    assert bool(said) == (not here)
+    if here:
+        with pytest.raises(UserError, match="is not what its lock names: numpy"):
+            signed(Contents({"torch": "2.13.0+cpu"}, {}))
