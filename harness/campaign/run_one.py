@@ -18,6 +18,7 @@ from harness.evidence.run_files import Record, Scheduled
 from harness.host.engine import Notify
 from harness.matrix.cells import Cell
 from harness.matrix.workloads import Workload
+from harness.registry.saved.load import saved_archive
 from harness.run.not_begun import record_not_begun
 from harness.run.workload_data import read_data, synthetic_place
 
@@ -84,9 +85,10 @@ def _take_images(bench: Bench, request: RunRequest, notify: Notify) -> str | Non
     cell, verifier = request.images.cell, request.images.verifier
     made = Verifier(missing=request.images.no_verifier)
     try:
-        image = bring_image(bench.engine, cell, notify)
+        image = bring_image(bench.engine, cell, saved_archive, notify)
         if verifier and request.verifying:
-            made = Verifier(verifier.environment(request.verifying, bring_image(bench.engine, verifier, notify).id))
+            own = bring_image(bench.engine, verifier, saved_archive, notify)
+            made = Verifier(verifier.environment(request.verifying, own.id))
     except UserError as error:
         return str(error)
     bench.use_environment(request.planned.cell, cell.environment(request.stack, image.id))

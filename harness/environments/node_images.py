@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,22 @@ from harness.matrix.stacks import Stack
 
 # An engine tells of a transfer many times a second; one that tells nothing for so long does not go on.
 SILENT_SECONDS = 300.0
-OTHER_ID = "engines with containerd's image store have ids of their own; name a registry as `images:` for those"
+OTHER_ID = "engines with containerd's image store have ids of their own; what `matrix save` writes has both"
+# Takes a folder of images and the ids of one; yields the archive of it that engines load.
+Saved = Callable[[Path, Collection[str]], Iterable[bytes]]
 
 
 class NodeImage(File):
-    """An image as a node is to have it, and where it takes it from: a registry, by digest, or a saved archive."""
+    """An image as a node is to have it, and where it takes it from: a registry, by digest, or saved.
+
+    `ids` are those that engines of either kind have for it, where that is known.
+    """
 
     id: str
+    ids: tuple[str, ...] = ()
     labels: dict[str, str]
     reference: str | None = Field(None, description="in a registry, by digest")
-    archive: str | None = Field(None, description="saved, in a folder that every node has")
+    archive: str | None = Field(None, description="of `docker save`, or a folder of `matrix save`, on every node")
     remedy: str
 
     @property
@@ -55,10 +61,10 @@ class NodeImages(File):
     no_verifier: str = ""
 
 
-def bring_image(engine: Engine, wanted: NodeImage, notify: Notify, root: Path = Path("/")) -> Image:
+def bring_image(engine: Engine, wanted: NodeImage, saved: Saved, notify: Notify, root: Path = Path("/")) -> Image:
     """Have an image in the engine of this host: pulled or loaded by one process, for which the others wait.
 
-    `root` holds the folder for locks.
+    `saved` reads it from a folder of `matrix save`; `root` holds the folder for locks.
 
     Raises:
         UserError: when it cannot be had.
@@ -68,7 +74,7 @@ def bring_image(engine: Engine, wanted: NodeImage, notify: Notify, root: Path = 
     with _one_at_a_time(lock_of_image(wanted.id, root), notify):
         if image := _find(engine, wanted):
             return image
-        _transfer(engine, wanted, notify)
+        _transfer(engine, wanted, saved, notify)
         image = _find(engine, wanted)
     if image is None:
         other = OTHER_ID if wanted.archive and engine.keeps_compressed else wanted.remedy
@@ -87,15 +93,16 @@ def lock_of_image(image: str, root: Path = Path("/")) -> Path:
 
 def _find(engine: Engine, wanted: NodeImage) -> Image | None:
     # Another image store has another id for it; a digest is the same everywhere.
-    return find(engine, wanted.id) or (find(engine, wanted.reference) if wanted.reference else None)
+    names = (wanted.id, *wanted.ids, *((wanted.reference,) if wanted.reference else ()))
+    return next((image for name in names if (image := find(engine, name))), None)
 
 
-def _transfer(engine: Engine, wanted: NodeImage, notify: Notify) -> None:
+def _transfer(engine: Engine, wanted: NodeImage, saved: Saved, notify: Notify) -> None:
     api = _NoPatience(base_url=engine.address, timeout=SILENT_SECONDS)
     doing = f"{'loading' if wanted.archive else 'pulling'} {wanted.place}"
     notify(doing)
     try:
-        with engine_errors(doing), _events(api, wanted) as events:
+        with engine_errors(doing), _events(api, wanted, saved) as events:
             follow_transfer(events, doing, notify)
     except UserError as error:
         raise UserError(f"{error}; {wanted.remedy}") from None
@@ -110,9 +117,11 @@ class _NoPatience(docker.APIClient):  # type: ignore[misc]
 
 
 @contextmanager
-def _events(api: Any, wanted: NodeImage) -> Iterator[Iterable[Mapping[str, Any]]]:
+def _events(api: Any, wanted: NodeImage, saved: Saved) -> Iterator[Iterable[Mapping[str, Any]]]:
     try:
-        if wanted.archive:
+        if wanted.archive and Path(wanted.archive).is_dir():
+            yield api.load_image(saved(Path(wanted.archive), {wanted.id, *wanted.ids}), quiet=False)
+        elif wanted.archive:
             with Path(wanted.archive).open("rb") as archive:
                 yield api.load_image(archive, quiet=False)
         else:

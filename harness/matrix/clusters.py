@@ -19,7 +19,8 @@ class Cluster(Strict):
     )
     images: str | None = Field(
         None,
-        description="where nodes take images from: a registry such as ghcr.io/me, or a folder of `docker save` files",
+        description="where nodes take images from: a registry such as ghcr.io/me, or a folder that `matrix save` or "
+        "`docker save` wrote to",
     )
     results: str | None = Field(None, description="results folder on every node, where --results names none")
 

@@ -16,6 +16,7 @@ from harness.matrix.cells import Cell, Preset
 from harness.matrix.stacks import Stack
 from harness.registry.oci import Repository
 from harness.registry.push_pull import remote_name
+from harness.registry.saved.layout import ImageFolder
 
 PLAIN = Preset(name="plain", description="nothing set")
 LARGEST_LIST = 1 << 20
@@ -79,21 +80,22 @@ def _pushed(registry: str, cell: Cell, image: Image) -> NodeImage:
 
 
 def _saved(folder: Path, cell: Cell, image: Image) -> NodeImage:
-    remedy = "`docker save --output {} {}` puts it there"
-    missing = remedy.format(folder / f"{tag_name(cell)}.tar", cell_tag(cell))
+    """Return the image as it lies in a folder, of `matrix save`, or with archives of `docker save`."""
+    remedy = f"`matrix save {cell.id} {folder}` puts it there"
     try:
         archives = sorted(folder.iterdir())
     except OSError as error:
-        raise UserError(f"{folder}: nodes are to load images from it: {error.strerror}; {missing}") from None
+        raise UserError(f"{folder}: nodes are to load images from it: {error.strerror}; {remedy}") from None
+    known: dict[str, Any] = {"id": image.id, "labels": dict(image.labels)}
+    place = ImageFolder(folder)
+    for saved in place.images() if place.has_index else ():
+        if image.id in saved.ids:
+            return NodeImage(**known, ids=tuple(sorted(saved.ids)), archive=str(folder), remedy=remedy)
     for archive in archives:
         if archive.suffix == ".tar" and image.id in set(_ids_in(archive)):
-            return NodeImage(
-                id=image.id,
-                labels=dict(image.labels),
-                archive=str(archive),
-                remedy=remedy.format(archive, cell_tag(cell)),
-            )
-    raise UserError(f"{folder}: no archive there holds the image of {cell.id} that is here; {missing}")
+            again = f"`docker save --output {archive} {cell_tag(cell)}` puts it there"
+            return NodeImage(**known, archive=str(archive), remedy=again)
+    raise UserError(f"{folder}: the image of {cell.id} that is here is not there; {remedy}")
 
 
 def _ids_in(archive: Path) -> Iterator[str]:

@@ -16,12 +16,13 @@ import pytest
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.shared_locks import open_shared_lock
 from harness.environments.executors.docker import LABEL
-from harness.environments.images import Image, cell_tag
+from harness.environments.images import Image
 from harness.environments.node_images import lock_of_image
 from harness.evidence.records import Results
 from harness.faults.own_engine import own_engine, why_no_own_engine
 from harness.host.engine import Engine, find_engine
 from harness.registry.push_pull import push
+from harness.registry.saved import save as save_of_cells
 from tests.images.conftest import serve_registry
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.stand_in_images import CELL, built, write_matrix
@@ -138,8 +139,17 @@ def assert_ran_in(image: Image, results: Results) -> None:
     assert all(one.verified for one in records)
 
 
-def test_two_jobs_at_once_on_a_host_load_a_saved_image_once(nodes: Nodes, campaign: Campaign, image: Image) -> None:
-    save(image, campaign.place)
+@pytest.mark.parametrize("how", ["matrix save", pytest.param("docker save", marks=pytest.mark.long)])
+def test_two_jobs_at_once_on_a_host_load_a_saved_image_once(
+    how: str, nodes: Nodes, campaign: Campaign, image: Image, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if how == "docker save":
+        save(image, campaign.place)
+    else:
+        # Nothing of what its lock names is installed in the stand-in.
+        monkeypatch.setattr(save_of_cells, "statements_of_image", lambda *_: [])
+        cells = [write_matrix(tmp_path, f"{tmp_path}/saved").cells[CELL]]
+        save_of_cells.save_cells(nodes.here, cells, campaign.place / "saved", print)
     began = time.time()
     run_two_at_once(campaign, image)
     assert_ran_in(image, campaign.results)
@@ -168,9 +178,8 @@ def test_an_image_that_is_not_in_the_source_is_missed_before_any_job(
 ) -> None:
     campaign.start()
     assert campaign.finish() == 1
-    archive = tmp_path / "saved" / f"{CELL}.tar"
-    assert f"no archive there holds the image of {CELL} that is here" in said_by(campaign)
-    assert f"`docker save --output {archive} {cell_tag(write_matrix(tmp_path, 'x').cells[CELL])}`" in said_by(campaign)
+    remedy = f"`matrix save {CELL} {tmp_path / 'saved'}`"
+    assert f"the image of {CELL} that is here is not there; {remedy} puts it there" in said_by(campaign)
     assert not list((campaign.results.folder / "slurm").glob(f"*{CELL}*"))
 
 

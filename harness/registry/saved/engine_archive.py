@@ -152,14 +152,14 @@ def give_to_engine(
     """
     doing = "giving images to the engine"
     with engine_errors(doing):
-        pieces = _counted(_archive(images, opened), doing, notify)
+        pieces = _counted(archive_of(images, opened), doing, notify)
         for event in engine.patient.api.load_image(pieces):
             if error := event.get("error"):
                 raise UserError(f"{doing}: {' '.join(str(error).split())}")
 
 
-def _archive(images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]]) -> Iterator[bytes]:
-    """Yield the archive: an image layout for newer engines, with the list that older ones read."""
+def archive_of(images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]]) -> Iterator[bytes]:
+    """Yield the archive that engines load: an image layout for newer ones, with the list that older ones read."""
     entries, listed = [], []
     blobs: dict[str, Descriptor] = {}
     for tag, image in images.items():

@@ -52,6 +52,11 @@ class SavedImage:
     artifacts: tuple[Manifest, ...] = ()
 
     @property
+    def ids(self) -> frozenset[str]:
+        """Return the ids that engines have for it: the digest of its configuration, or, of newer ones, its manifest."""
+        return frozenset((digest_of(self.config), self.manifest.digest))
+
+    @property
     def configuration(self) -> Mapping[str, Any]:
         """Return what its configuration says."""
         return Manifest(self.config, "").parsed

@@ -1,6 +1,6 @@
 """Images from a folder that `matrix save` wrote, into an engine: nothing of them is taken that was changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from harness.matrix.load import nearest
 from harness.registry.attestations.attached import SIGNER, Signed, keep_signed, opened_bundle
 from harness.registry.attestations.keys import known_keys
 from harness.registry.oci import Manifest, blobs_of, digest_of
-from harness.registry.saved.engine_archive import give_to_engine
+from harness.registry.saved.engine_archive import archive_of, give_to_engine
 from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, SavedImage, manifest_of
 
 
@@ -56,8 +56,7 @@ def load_cells(engine: Engine, folder: Path, names: Sequence[str], matrix: Matri
     here = {image.name: found for image in chosen if (found := _here(engine, image))}
     missing = [image for image in chosen if image.name not in here]
     manifests = [image.manifest for image in missing] + [one for image in chosen for one in image.artifacts]
-    for blob in {str(blob["digest"]): blob for manifest in manifests for blob in blobs_of(manifest)}.values():
-        place.check(blob, notify)
+    _check_blobs(place, manifests, notify)
     if missing:
         give_to_engine(engine, {tag_of_cell(image.name): image for image in missing}, place.open, notify)
     loaded = []
@@ -69,6 +68,26 @@ def load_cells(engine: Engine, folder: Path, names: Sequence[str], matrix: Matri
             engine.client.api.tag(found.id, *tag_of_cell(image.name).rsplit(":", 1))
         loaded.append(_loaded(engine, place, image, found, matrix, was_here=image.name in here))
     return loaded
+
+
+def saved_archive(folder: Path, ids: Collection[str]) -> Iterator[bytes]:
+    """Yield the archive with the image that engines have one of these ids for; nothing before all of it is checked.
+
+    Raises:
+        UserError: when it is not there or was changed.
+    """
+    place = ImageFolder(folder)
+    image = next((image for image in place.images() if image.ids & set(ids)), None)
+    if image is None:
+        raise UserError(f"{folder}: has no such image any more")
+    _check_name(folder, image)
+    _check_blobs(place, [image.manifest], lambda _: None)
+    yield from archive_of({tag_of_cell(image.name): image}, place.open)
+
+
+def _check_blobs(place: ImageFolder, manifests: Iterable[Manifest], notify: Notify) -> None:
+    for blob in {str(blob["digest"]): blob for manifest in manifests for blob in blobs_of(manifest)}.values():
+        place.check(blob, notify)
 
 
 def _chosen(place: ImageFolder, names: Sequence[str]) -> list[SavedImage]:
@@ -89,7 +108,7 @@ def _check_name(folder: Path, image: SavedImage) -> None:
 
 def _here(engine: Engine, image: SavedImage) -> Image | None:
     """Return the image as the engine has it, by the name that its kind of store gives it."""
-    for name in (digest_of(image.config), image.manifest.digest):
+    for name in image.ids:
         found = find(engine, name)
         if found and (found.layers, dict(found.labels)) == (image.unpacked, image.labels):
             return found

@@ -20,6 +20,11 @@ WANTED = NodeImage(
 Answer = Callable[[socket.socket], None]
 
 
+def no_folder(*_: object) -> list[bytes]:
+    """Nothing is asked of a folder of `matrix save`."""
+    raise AssertionError
+
+
 def _respond(connection: socket.socket, status: str, body: dict[str, str]) -> None:
     content = json.dumps(body).encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
@@ -68,10 +73,10 @@ def engine(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
 def test_a_pull_of_which_nothing_is_heard_is_given_up(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_images, "SILENT_SECONDS", 0.2)
     with pytest.raises(UserError, match=r"gave no sign of .*; `matrix push` it"):
-        _transfer(engine, WANTED, lambda _: None)
+        _transfer(engine, WANTED, no_folder, lambda _: None)
 
 
 @pytest.mark.parametrize("engine", [_refuse], indirect=True)
 def test_what_the_engine_answers_is_told(engine: Any) -> None:
     with pytest.raises(UserError, match=r"manifest unknown.*; `matrix push` it"):
-        _transfer(engine, WANTED, lambda _: None)
+        _transfer(engine, WANTED, no_folder, lambda _: None)

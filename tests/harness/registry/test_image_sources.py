@@ -3,16 +3,24 @@
 import io
 import json
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker.errors import ImageNotFound
 
 from harness.base.errors import UserError
+from harness.environments import node_images
 from harness.environments.images import Image, tag_name
+from harness.environments.node_images import NodeImage, bring_image
+from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry.image_sources import _in_source
-from harness.registry.oci import DOCKER_MANIFEST, Manifest, Repository
+from harness.registry.oci import DOCKER_MANIFEST, IMAGE_MANIFEST, Manifest, Repository, digest_of
+from harness.registry.saved.layout import ImageFolder, SavedImage
+from harness.registry.saved.load import saved_archive
 from tests.harness.fake_registry import FakeRegistry
 
 CELL = "cpu-plain"
@@ -55,8 +63,66 @@ def test_an_image_that_no_archive_holds_is_refused_with_the_command_that_saves_i
     tmp_path: Path, matrix: Matrix
 ) -> None:
     write_archive(tmp_path / "some.tar", LISTS["old"])
-    with pytest.raises(UserError, match=rf"`docker save --output {tmp_path}/{CELL}.tar vpoc:{CELL}` puts it there$"):
+    with pytest.raises(UserError, match=rf"`matrix save {CELL} {tmp_path}` puts it there$"):
         _in_source(str(tmp_path), matrix.cells[CELL], image(f"sha256:{'d' * 64}"))
+
+
+def save(folder: Path) -> SavedImage:
+    """What `matrix save` leaves of an image with one layer."""
+    place = ImageFolder(folder)
+    place.make()
+    config = json.dumps({"config": {"Labels": {"vpoc.matrix.cell": CELL}}, "rootfs": {"diff_ids": []}}).encode()
+    layer = place.put(b"a layer", "application/vnd.oci.image.layer.v1.tar")
+    document = {"schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "config": place.put(config, "x"), "layers": [layer]}
+    manifest = Manifest(json.dumps(document).encode(), IMAGE_MANIFEST)
+    place.put(manifest.content, manifest.media_type)
+    saved = SavedImage(CELL, manifest, config)
+    place.write_index([saved])
+    return saved
+
+
+def test_an_image_is_found_and_read_in_a_folder_of_matrix_save_by_either_id(tmp_path: Path, matrix: Matrix) -> None:
+    saved = save(tmp_path)
+    for one in saved.ids:
+        found = _in_source(str(tmp_path), matrix.cells[CELL], image(one))
+        assert (found.archive, frozenset(found.ids), found.id) == (str(tmp_path), saved.ids, one)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(saved_archive(tmp_path, saved.ids)))) as archive:
+        names = set(archive.getnames())
+        listed = json.loads((archive.extractfile("manifest.json") or pytest.fail("none")).read())
+    assert listed[0]["RepoTags"] == ["vpoc:cpu-plain"]
+    assert {"oci-layout", "index.json", *listed[0]["Layers"]} <= names
+    with pytest.raises(UserError, match="the image of cpu-plain that is here is not there"):
+        _in_source(str(tmp_path), matrix.cells[CELL], image(IDS["classic"]))
+    # Nothing of what was changed is given away.
+    (tmp_path / "blobs/sha256" / str(saved.layers[0]["digest"])[7:]).write_bytes(b"A layer")
+    with pytest.raises(UserError, match="was changed or is damaged"):
+        next(saved_archive(tmp_path, saved.ids))
+
+
+def test_a_node_loads_an_image_from_a_folder_whatever_its_engine_calls_it(tmp_path: Path) -> None:
+    saved = save(tmp_path)
+    given: list[bytes] = []
+    there: list[str] = []
+
+    def load_image(pieces: Iterable[bytes], **_: object) -> list[dict[str, str]]:
+        given.extend(pieces)
+        there.append(saved.manifest.digest)
+        return [{"stream": "loaded"}]
+
+    def inspect_image(name: str) -> dict[str, Any]:
+        if name not in there:
+            raise ImageNotFound(name)
+        return {"Id": name, "Config": {}, "RootFS": {}, "Size": 1}
+
+    engine = Engine("nowhere", SimpleNamespace(api=SimpleNamespace(inspect_image=inspect_image)))
+    config, manifest = digest_of(saved.config), saved.manifest.digest
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o777)
+    wanted = NodeImage(id=config, ids=(config, manifest), labels={}, archive=str(tmp_path), remedy="")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_images, "_NoPatience", lambda **_: SimpleNamespace(load_image=load_image))
+        assert bring_image(engine, wanted, saved_archive, print, tmp_path).id == manifest
+    assert given
 
 
 def test_an_image_in_a_registry_is_named_by_its_digest(registry: FakeRegistry, matrix: Matrix) -> None:
