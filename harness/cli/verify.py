@@ -44,7 +44,8 @@ def verify(settings: Settings, image: str, offline: bool, registry: str | None, 
     if as_json:
         print_json(told)
     else:
-        print_lines([f"{image}: {_sentence(told)}", *(f"  {line}" for line in told["differences"][:SHOWN])])
+        said = f"{image}: {_sentence(told)}{_manifests(told)}"
+        print_lines([said, *(f"  {line}" for line in told["differences"][:SHOWN])])
         if (more := len(told["differences"]) - SHOWN) > 0:
             print_lines([f"  and {more} more; --json lists all"])
     sys.exit(1 if told["result"] == DIFFERENT else 0)
@@ -60,6 +61,15 @@ def _check(settings: Settings, engine: Engine, image: Image, registry: str | Non
         words = {True: "right", False: "WRONG", None: "not checked"}
         print_lines([f"{check.name}: {words[check.right]}: {check.detail}" for check in checks])
     sys.exit(1 if any(check.right is False for check in checks) else 0)
+
+
+def _manifests(told: dict[str, object]) -> str:
+    """Return in words how the manifests compare; nothing of an engine that has none, or before a list of files."""
+    if told["result"] == DIFFERENT or told.get("same_manifest") is None:
+        return ""
+    if told["same_manifest"]:
+        return f"; the manifest is the same, {told['image']}"
+    return f"; the manifest is another, {told['image']} and {told['rebuilt']}: packed or labelled in another way"
 
 
 def _sentence(told: dict[str, object]) -> str:

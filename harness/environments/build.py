@@ -45,7 +45,7 @@ from harness.environments.images import (
 from harness.environments.in_use import keep_in_place
 from harness.environments.own_images import find_own_stack_image, find_runtime_image, remember
 from harness.environments.pins import ensure_lock
-from harness.environments.source_state import NO_TIME
+from harness.environments.source_state import NO_TIME, source_revision
 from harness.environments.wheelhouse import fetch, read_lock, requirement
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
 from harness.matrix.cells import Cell
@@ -232,7 +232,8 @@ def build_cell(
         **labels,
         f"{PREFIX}.kind": "cell",
         INPUTS: json_hash(labels),
-        **({REVISION: stack.labels[REVISION]} if REVISION in stack.labels else {}),
+        # Its preset may be younger than its stack.
+        **({REVISION: revision} if (revision := source_revision() or stack.labels.get(REVISION)) else {}),
         "org.opencontainers.image.title": cell.id,
         "org.opencontainers.image.description": cell.preset.description,
     }

@@ -6,21 +6,26 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from harness.base.paths import APP, CHECKOUT, IMAGES
+from harness.base.paths import CHECKOUT
 
 DIRTY = "-dirty"
+# By what an image is made, beside what goes into it.
+MAKERS = ("app_wheel", "build", "compiled_kernel", "dockerfile", "layers")
+SOURCE = ("app", "images", "requirements-compiler.txt", *(f"harness/environments/{name}.py" for name in MAKERS))
+# It has the stacks and presets. A change of it that no commit has makes no image dirty: most say nothing of its cell.
+MATRIX = "matrix.yaml"
 # Where no commit tells a time: outside of git, or of a lock that is not committed.
 NO_TIME = 1700000000
 
 
 @cache
 def source_revision() -> str | None:
-    """Return the commit that last changed what goes into an image, with `-dirty` for later changes; None without git.
+    """Return the commit that last changed what decides an image, with `-dirty` for later changes; None without git.
 
-    Not the checkout's: what changes only documents or the harness gives the same image.
+    Not the checkout's: what changes only documents, or other parts of the harness, gives the same image.
     """
-    commit = _git("log", "-1", "--format=%H", "--", *_names((APP, IMAGES)))
-    changed = _git("status", "--porcelain", "--", *_names((APP, IMAGES)))
+    commit = _git("log", "-1", "--format=%H", "--", *SOURCE, MATRIX)
+    changed = _git("status", "--porcelain", "--", *SOURCE)
     if not commit or changed is None:
         return None
     return f"{commit}{DIRTY if changed else ''}"

@@ -16,8 +16,11 @@ from harness.environments.image_tree import configured, differences, tree_of
 from harness.environments.images import (
     BASE_NAME,
     CELLS,
+    IDENTITY,
     PREFIX,
+    SHORT,
     Image,
+    cell_labels,
     find,
     inputs_of,
     told_epochs,
@@ -30,12 +33,20 @@ from harness.matrix.cells import Cell, Matrix
 MAIN = "from harness.cli.main import main; main()"
 # What is shared with a checkout of another revision: it is known by its hashes.
 SHARED = ("wheels", "kernels", "locks", "debs")
+# Set for the `matrix` of a revision that was checked out: it compares, or says why it cannot, and checks out no other.
+CHECKED_OUT = "MATRIX_VERIFY_CHECKED_OUT"
+# So that one which does not know that variable cannot either: git refuses to clone.
+NO_CLONES = {"GIT_ALLOW_PROTOCOL": "none"}
 EQUAL, SAME_CONTENT, DIFFERENT = "same layers", "same content", "different"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How an image compares with what was built again: the same layers, the same content, or what differs."""
+    """How an image compares with what was built again: the same layers, the same content, or what differs.
+
+    `same_manifest`: whether the digest of the manifest is the same, too; None where the engine has no manifests. Where
+    layers are the same and it is not, they are compressed in another way, or labels that only inform differ.
+    """
 
     image: str
     rebuilt: str
@@ -43,6 +54,7 @@ class Comparison:
     same_layers: int
     layers: int
     differences: tuple[str, ...]
+    same_manifest: bool | None = None
 
     @property
     def result(self) -> str:
@@ -61,6 +73,7 @@ class Comparison:
             "result": self.result,
             "same_layers": self.same_layers,
             "layers": self.layers,
+            "same_manifest": self.same_manifest,
             "differences": list(self.differences),
         }
 
@@ -74,9 +87,13 @@ def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: N
         UserError: when its labels do not tell enough, or it cannot be built again.
     """
     revision = image.revision
-    cell = _cell_of(image, matrix)
-    if cell and _is_of_this_source(engine, image, cell):
+    cell = matrix.cells.get(image.labels.get(f"{PREFIX}.cell", ""))
+    differing = _inputs_differing(engine, image, cell)
+    checked_out = CHECKED_OUT in os.environ
+    if cell and not differing and (checked_out or revision == source_revision()):
         return compare_with_rebuilt(engine, image, cell, notify).plain
+    if checked_out:
+        raise UserError(f"it is made from something else there: {'; '.join(differing)}")
     if revision is None:
         raise UserError(f"{image.id}: names no revision of the source, and is not of this one; build it from a commit")
     if is_dirty(revision):
@@ -98,7 +115,9 @@ def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notif
         if same < layers:
             notify("comparing file by file")
             found += differences(tree_of(engine, image), tree_of(engine, again))
-        return Comparison(image.id, again.id, image.revision, same, layers, tuple(found))
+        # Such an engine calls an image by the digest of its manifest.
+        manifest = image.id == again.id if engine.keeps_compressed else None
+        return Comparison(image.id, again.id, image.revision, same, layers, tuple(found), manifest)
 
 
 def find_to_verify(engine: Engine, name: str) -> Image:
@@ -115,13 +134,17 @@ def find_to_verify(engine: Engine, name: str) -> Image:
     return image
 
 
-def _is_of_this_source(engine: Engine, image: Image, cell: Cell) -> bool:
-    now = inputs_of(engine, cell.stack)
-    return image.identity == now.identity and image.revision == source_revision()
-
-
-def _cell_of(image: Image, matrix: Matrix) -> Cell | None:
-    return matrix.cells.get(image.labels.get(f"{PREFIX}.cell", ""))
+def _inputs_differing(engine: Engine, image: Image, cell: Cell | None) -> list[str]:
+    """Return the inputs that an image of this cell would have now, and this one has not, each in words."""
+    if cell is None:
+        return [f"matrix.yaml has no cell {image.labels.get(f'{PREFIX}.cell')}"]
+    now = inputs_of(engine, cell.stack).identity
+    pairs = [(part, image.identity[part], now[part]) for part in IDENTITY]
+    recipe = f"{PREFIX}.cell-recipe"
+    pairs.append(("preset", image.labels.get(recipe), cell_labels(cell, {})[recipe]))
+    differing = [(part, one or "none", other or "none") for part, one, other in pairs if one != other]
+    about = {"base": f"base image {cell.stack.base}"}
+    return [f"{about.get(part, part)} is {there[:SHORT]}, not {wanted[:SHORT]}" for part, wanted, there in differing]
 
 
 def _configured_otherwise(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
@@ -156,7 +179,12 @@ def _by_checkout(image: Image, revision: str, notify: Notify) -> dict[str, Any]:
         base = ("--base", image.labels[BASE_NAME]) if BASE_NAME in image.labels else ()
         command = [sys.executable, "-c", MAIN, *base, "verify", image.id, "--json"]
         done = subprocess.run(
-            command, cwd=checkout, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""}
+            command,
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **NO_CLONES, CHECKED_OUT: revision, "PYTHONPATH": ""},
         )
         compared: Any = None
         with suppress(ValueError):

@@ -4,16 +4,19 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.base.paths import CHECKOUT
+from harness.environments.build import ensure_cell_image
 from harness.environments.image_tree import differences, tree_of
 from harness.environments.images import Image, find
 from harness.environments.verify_image import EQUAL
 from harness.host.engine import Engine
-from tests.images.conftest import BASE
+from harness.matrix.load import load_matrix
+from tests.images.conftest import BASE, MAIN
 
 PYTHON = str(CHECKOUT / ".venv/bin/python")
 # In a copy of the checkout: build the cell of the image again, and compare.
@@ -67,6 +70,73 @@ def test_matrix_verify_says_that_an_image_is_what_its_labels_say(images: dict[st
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["result"] == EQUAL
+
+
+@pytest.fixture
+def commits(tmp_path: Path) -> tuple[Path, Callable[[str], str]]:
+    """A checkout with its git, and what commits all that is changed in it, and returns the revision."""
+    copy = elsewhere(tmp_path)
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-c", "safe.directory=*", "-C", str(copy)]
+
+    def commit(message: str) -> str:
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "--quiet", "--message", message], check=True)
+        return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    (copy / ".gitignore").write_text(".cache\n__pycache__\n")
+    return copy, commit
+
+
+def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_it_cannot(
+    engine: Engine, images: dict[str, Image], commits: tuple[Path, Callable[[str], str]]
+) -> None:
+    copy, commit = commits
+    environment = {**os.environ, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory"}
+    environment |= {"GIT_CONFIG_VALUE_0": "*", "PYTHONPATH": ""}
+
+    def matrix_there(*words: str) -> subprocess.CompletedProcess[str]:
+        """Give a command to the `matrix` of that checkout."""
+        command = [PYTHON, "-c", MAIN, *words]
+        return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+
+    with (copy / "app/vpoc/cli.py").open("a") as stream:
+        stream.write(f"# {copy}\n")
+    revision = commit("of the image")
+    told = matrix_there("build", "cpu-no-sdma", "--json")
+    assert told.returncode == 0, told.stderr
+    (made,) = json.loads(told.stdout)["images"]
+    try:
+        with (copy / "app/vpoc/cli.py").open("a") as stream:
+            stream.write("# and on\n")
+        commit("later")
+        image = find(engine, made["image"])
+        assert image is not None
+        assert image.revision == revision
+        done = matrix_there("verify", image.id, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        compared = json.loads(done.stdout)
+        assert (compared["result"], compared["revision"], compared["image"]) == (EQUAL, revision, image.id)
+        # Engines that have manifests call an image by its manifest's digest.
+        assert compared["same_manifest"] == (True if engine.keeps_compressed else None)
+        # The same revision, but with what it was made from gone: checked out once, and told.
+        labels = f"vpoc.matrix.lock={'0' * 64}"
+        other = derived(engine, "vpoc:cpu-no-sdma", "vpoc-test:other-lock", f"LABEL {labels}", "USER 65534")
+        refused = matrix_there("verify", other.id)
+        engine.client.images.remove(other.id, force=True)
+        assert refused.returncode == 2
+        last = refused.stderr.splitlines()[-1]
+        assert last.startswith(f"matrix: revision {revision}: cannot build it again: ")
+        assert "it is made from something else there: lock is " in last
+        assert refused.stderr.count("checking out") <= 1
+    finally:
+        engine.client.images.remove(made["image"], force=True)
+        stacks = {"label": [f"org.opencontainers.image.revision={revision}"]}
+        for left in engine.client.images.list(filters=stacks):
+            engine.client.images.remove(left.id, force=True)
+        # They took the tags.
+        matrix = load_matrix(CHECKOUT / "matrix.yaml", BASE)
+        ensure_cell_image(engine, matrix.cells["cpu-no-sdma"])
 
 
 def derived(engine: Engine, base: str, name: str, *lines: str) -> Image:

@@ -4,9 +4,12 @@ from pathlib import Path
 import pytest
 
 from harness.base.contract import CONTRACT
-from harness.environments import source_state
+from harness.base.paths import CHECKOUT
+from harness.environments import app_wheel, build, dockerfile, source_state
 from harness.environments.build import with_torch
 from harness.environments.images import (
+    COMPILER_LOCK,
+    LAYERS,
     REVISION,
     Image,
     cell_labels,
@@ -64,8 +67,7 @@ def test_the_revision_of_what_goes_into_an_image_is_a_label(
         newest_of.cache_clear()
         return source_revision()
 
-    for name, value in (("CHECKOUT", tmp_path), ("APP", tmp_path / "app"), ("IMAGES", tmp_path / "images")):
-        monkeypatch.setattr(source_state, name, value)
+    monkeypatch.setattr(source_state, "CHECKOUT", tmp_path)
     assert revision() is None
     assert REVISION not in open_labels(matrix.stacks["cpu"])
     subprocess.run([*git, "init", "-q"], check=True)
@@ -80,4 +82,17 @@ def test_the_revision_of_what_goes_into_an_image_is_a_label(
     assert open_labels(matrix.stacks["cpu"])[REVISION] == first
     (tmp_path / "app/a.py").write_text("2")
     assert revision() == f"{first}-dirty"
+    (tmp_path / "app/a.py").write_text("1")
+    # All else that decides an image does: its labelled revision can build it again.
+    inputs = [LAYERS, COMPILER_LOCK, *(Path(str(module.__file__)) for module in (build, dockerfile, app_wheel))]
+    for file in ("matrix.yaml", *(str(file.relative_to(CHECKOUT)) for file in inputs)):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("1")
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", file], check=True)
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        assert revision() == head, file
+    # Most changes of it say nothing of the cell that is built.
+    (tmp_path / "matrix.yaml").write_text("2")
+    assert revision() == head
     source_revision.cache_clear()
