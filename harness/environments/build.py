@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from docker.utils import parse_repository_tag
 from harness.base.errors import UserError
 from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import BUILDS, IMAGES
-from harness.base.storage import file_hash, held_locks, json_hash, locked
+from harness.base.storage import file_hash, held_locks, json_hash, locked, write_json
 from harness.environments import layers
 from harness.environments.app_wheel import app_wheel
 from harness.environments.compiled_kernel import ensure_kernel
@@ -169,6 +170,7 @@ def build_part(
     context = _context(stack)
     try:
         shutil.rmtree(context, ignore_errors=True)
+        _note_copies(engine, stack)
         fill(context)
         notify(f"building {stack.name}" if kind == "runtime" else f"building {stack.name}: the app")
         text = stack_part(stack, base_reference(stack), len(_listed_layers(context)) + 1)
@@ -185,9 +187,28 @@ def _context(stack: Stack) -> Path:
     return BUILDS / stack.name
 
 
+def _note_copies(engine: Engine, stack: Stack) -> None:
+    """Note which copies the builder has before a build, for when it is over.
+
+    What was noted for one that was killed stays: its copies are still to be dropped.
+    """
+    # What an engine that fails has to say of it is not worth a build, here and below.
+    with suppress(UserError):
+        if not _noted_copies(stack).is_file():
+            write_json(_noted_copies(stack), sorted(_copies(engine)))
+
+
+def _noted_copies(stack: Stack) -> Path:
+    return BUILDS / f"{stack.name}-copies.json"
+
+
 def _clear(engine: Engine, stack: Stack) -> None:
+    """Remove what was given to a build: the folder, and the copies that the builder has since they were noted."""
     shutil.rmtree(_context(stack), ignore_errors=True)
-    _prune(engine)
+    noted = _noted_copies(stack)
+    with suppress(UserError, FileNotFoundError):
+        _prune(engine, frozenset(json.loads(noted.read_text(encoding="utf-8"))))
+        noted.unlink()
 
 
 def digest_of_base(base: Image, stack: Stack) -> str | None:
@@ -372,17 +393,34 @@ def _tag(engine: Engine, image: Image, tag: str) -> None:
             engine.client.api.tag(image.id, *tag.rsplit(":", 1))
 
 
-def _prune(engine: Engine) -> None:
-    """Drop the builder's copies of what was given to it: gigabytes of wheels for each stack. Layers stay."""
+def _prune(engine: Engine, kept: Collection[str]) -> None:
+    """Drop the builder's copies of what was given to it: gigabytes of wheels for each stack. Layers stay.
+
+    `kept` are those that were there before, of other projects' builds.
+    """
     builder = engine.builder
-    command = [builder.program, *builder.prune, "--force", "--filter", "type=source.local"]
     for _ in range(PRUNE_TRIES):
+        mine = _copies(engine).keys() - kept
+        if not mine:
+            break
+        command = [builder.program, *builder.prune, "--force", "--filter", f"id=^({'|'.join(sorted(mine))})$"]
         subprocess.run(command, env=builder.variables, capture_output=True, check=False)
-        kept = engine.client.api.df()["BuildCache"] or []
-        if not any(cache["Type"] == "source.local" and cache["Size"] > SMALL_BYTES for cache in kept):
+        left = _copies(engine)
+        if not any(left.get(copy, 0) > SMALL_BYTES for copy in mine):
             break
         # The builder holds the copy of a build that was interrupted for a moment longer.
         time.sleep(1)
+
+
+def _copies(engine: Engine) -> dict[str, int]:
+    """Return the builder's copies of what was given to it, by id, with their sizes in bytes."""
+    api = engine.client.api
+    with engine_errors("asking for the builder's copies"):
+        # The library asks for the sizes of all images as well: that takes its time, and fails while others build.
+        answer = api.get(f"{api.base_url}/v{api.api_version}/system/df", params={"type": "build-cache"})
+        answer.raise_for_status()
+        caches = answer.json()["BuildCache"] or []
+    return {cache["ID"]: cache["Size"] for cache in caches if cache["Type"] == "source.local"}
 
 
 def lock_of_builds(name: str) -> Path:

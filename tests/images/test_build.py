@@ -142,6 +142,31 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(
         assert found.stdout.strip() == b"0"
 
 
+def test_only_our_own_copies_in_the_builder_are_dropped(engine: Engine, matrix: Matrix, tmp_path: Path) -> None:
+    stack = matrix.stacks["cpu"].model_copy(update={"name": f"test-copies-{os.getpid()}"})
+    before = build._copies(engine).keys()
+
+    def give(name: str) -> set[str]:
+        """Build from a folder of that name; return the copies that the builder made of it."""
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "large").write_bytes(os.urandom(2_000_000))
+        known = build._copies(engine).keys()
+        build._build(engine, name, "FROM scratch\nCOPY large /\n", {}, ("--file", "-", str(tmp_path / name)))
+        return build._copies(engine).keys() - known
+
+    theirs = give("theirs")
+    build._note_copies(engine, stack)
+    ours = give("ours")
+    # As after a kill: what was noted before that build holds.
+    build._note_copies(engine, stack)
+    build._clear(engine, stack)
+    assert theirs
+    assert ours
+    assert theirs <= build._copies(engine).keys()
+    assert not ours & build._copies(engine).keys()
+    build._prune(engine, before)
+
+
 def test_a_build_has_no_network(engine: Engine, bases: tuple[str, str]) -> None:
     connect = "import socket; socket.create_connection(('1.1.1.1', 53), timeout=3)"
     text = f'FROM {bases[0]}\nRUN ["python3", "-c", "{connect}"]\n'
