@@ -26,7 +26,7 @@ from harness.matrix.stacks import Stack
 SILENT_SECONDS = 300.0
 OTHER_ID = "engines with containerd's image store have ids of their own; what `matrix save` writes has both"
 # Takes a folder of images and the ids of one; yields the archive of it that engines load.
-Saved = Callable[[Path, Collection[str]], Iterable[bytes]]
+ReadFolder = Callable[[Path, Collection[str]], Iterable[bytes]]
 
 
 class NodeImage(File):
@@ -61,7 +61,7 @@ class NodeImages(File):
     no_verifier: str = ""
 
 
-def bring_image(engine: Engine, wanted: NodeImage, saved: Saved, notify: Notify, root: Path = Path("/")) -> Image:
+def bring_image(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: Notify, root: Path = Path("/")) -> Image:
     """Have an image in the engine of this host: pulled or loaded by one process, for which the others wait.
 
     `saved` reads it from a folder of `matrix save`; `root` holds the folder for locks.
@@ -97,7 +97,7 @@ def _find(engine: Engine, wanted: NodeImage) -> Image | None:
     return next((image for name in names if (image := find(engine, name))), None)
 
 
-def _transfer(engine: Engine, wanted: NodeImage, saved: Saved, notify: Notify) -> None:
+def _transfer(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: Notify) -> None:
     api = _NoPatience(base_url=engine.address, timeout=SILENT_SECONDS)
     doing = f"{'loading' if wanted.archive else 'pulling'} {wanted.place}"
     notify(doing)
@@ -117,7 +117,7 @@ class _NoPatience(docker.APIClient):  # type: ignore[misc]
 
 
 @contextmanager
-def _events(api: Any, wanted: NodeImage, saved: Saved) -> Iterator[Iterable[Mapping[str, Any]]]:
+def _events(api: Any, wanted: NodeImage, saved: ReadFolder) -> Iterator[Iterable[Mapping[str, Any]]]:
     try:
         if wanted.archive and Path(wanted.archive).is_dir():
             yield api.load_image(saved(Path(wanted.archive), {wanted.id, *wanted.ids}), quiet=False)
