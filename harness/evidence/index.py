@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.failpoints import reached
 from harness.base.storage import create, open_regular, read_regular, unfinished
+from harness.environments.source_state import is_dirty
 from harness.evidence.exposure import Exposure, exposure_of, recorded_exposure
 from harness.evidence.host_state import state_of
 from harness.evidence.index_file import index_file
@@ -77,6 +78,7 @@ class Row:
     host_state: str
     beside: str = "[]"
     own_program: bool = False
+    uncommitted: bool = False
     node: str | None = None
 
     @classmethod
@@ -94,6 +96,7 @@ class Row:
         values |= {"host_state": state_of(host, gpus_used=intent.device != "cpu").as_json}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
         values |= {"node": intent.scheduled.node if intent.scheduled else None}
+        values |= {"uncommitted": is_dirty(intent.revision)}
         values |= {"beside": json.dumps(intent.beside), "own_program": intent.program is not None}
         values |= {
             "scope": scope_of(intent),
@@ -102,7 +105,8 @@ class Row:
             and not intent.smoke_test
             and record.verified
             and not host.simulated
-            and not intent.rehearsal,
+            and not intent.rehearsal
+            and not is_dirty(intent.revision),
             "verified": record.verified,
             "imported": imported,
             "struck": struck,

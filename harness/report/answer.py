@@ -18,7 +18,7 @@ from harness.evidence.verdicts.recommend import (
 )
 from harness.evidence.verdicts.scope import ScopeParts, parts_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
-from harness.evidence.verdicts.words import hours_in_words, in_words
+from harness.evidence.verdicts.words import UNCOMMITTED, hours_in_words, in_words
 from harness.matrix.cells import Matrix
 from harness.report.choice import Tags
 from harness.report.failures import Failure, what_fails
@@ -80,6 +80,8 @@ def _claim(best: Verdict, tags: Tags) -> str:
         why = f", most often for `{best.diagnosis}`" if best.diagnosis else ""
         return f"No cell trains to the end on {place}: the best, {cell}, is {best.tier}, {_failed(best)}{why}"
     shown = f"{in_words(best.totals)}, workload `{best.workload}`"
+    if best.uncommitted:
+        return f"{cell} trained on {place}, {shown}, but {UNCOMMITTED}, so that it is `seen` at most"
     if best.tier == "seen":
         return f"Too few runs yet to name a cell that trains to the end on {place}: the furthest is {named}, {shown}"
     return f"Use {named} on {place}, which is {best.tier}: {shown}"

@@ -10,7 +10,7 @@ from harness.evidence.verdicts.recommend import NOT_TO_BE_USED, best_by_scope
 from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
-from harness.evidence.verdicts.words import claim_in_words, in_words
+from harness.evidence.verdicts.words import UNCOMMITTED, claim_in_words, in_words
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import STANDARD_WORKLOAD, family_of, train_options
 from harness.matrix.workloads import Workload
@@ -66,7 +66,10 @@ def _in_words(
         said = [f"On {scope}: no cell is known good yet. The best so far is {cell} ({best.tier}): {shown}: {claim}."]
         more = towards_known_good(best, matrix, made_here)
         of_workload = f" of workload `{more.workload}`" if more.workload else ""
-        said.append(f"Without a failure, {more.missing.in_words}{of_workload} would make it known good{more.why_more}.")
+        if not best.uncommitted:
+            said.append(
+                f"Without a failure, {more.missing.in_words}{of_workload} would make it known good{more.why_more}."
+            )
     if tag := tags.get((best.cell, best.environment_hash, best.scope)):
         said.append(f"Its image has the tag `{tag}`.")
     return " ".join([*said, *_besides(best, verdicts)])
@@ -121,6 +124,10 @@ def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
     if best.own_program:
         said.append(
             "These are runs of a program of the user's own: numbers not checked, and nothing is promoted by them."
+        )
+    elif best.uncommitted:
+        said.append(
+            f"{_sentence(UNCOMMITTED)}: it is `seen` at most, and promoted never; commit them, and run it again."
         )
     elif not best.verified:
         said.append("These runs were not verified by the host (each says why), and qualify for nothing.")

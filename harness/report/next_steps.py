@@ -71,6 +71,9 @@ def _towards_training(
         # No option of `matrix run` asks for the like of it, but the stages do.
         work = work_words(intent, workload="") if intent else ()
         return [Command(command=invocation.command("run", *work), why="goes on with it, in stages")]
+    if best.uncommitted:
+        again = invocation.command("run", best.cell, *(work_words(intent) if intent else ()))
+        return [Command(command=again, why="runs it again, once the changes in `git status` are committed")]
     train = _training(best, intent, tags, changed, invocation)
     tagged = (best.cell, best.environment_hash, best.scope) in tags
     may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged

@@ -15,6 +15,8 @@ from harness.matrix.cells import Verdicts
 
 Tier = Literal["untested", "excluded", "failing", "flaky", "seen", "candidate", "good", "known-good"]
 
+SEEN: Tier = "seen"
+ABOVE_SEEN: tuple[Tier, ...] = ("candidate", "good", "known-good")
 Threshold = Literal["candidate", "good", "known_good"]
 OUTCOMES = ("completed", "failed", "hung", "interrupted", "host-fault")
 # Upper bound of the pass rate below which a cell fails whatever else it does.
@@ -35,7 +37,8 @@ class Verdict:
     `struck`, `not begun`). `outcomes` are of all runs, `diagnoses` of those that failed, the most frequent first;
     `failed_ids` are those, and after `gpu_faults` of them a GPU was reset or found unhealthy. `struck`: why a person
     struck out runs, by id. `hours_ids` are those of which only the hours count.
-    `own_program`: they ran one of the user's own, whose numbers nobody checked.
+    `own_program`: they ran one of the user's own, whose numbers nobody checked. `uncommitted`: in an image of
+    changes that no commit has, which nobody can make again: its tier is `seen` at most.
     `stale`: its environment changed since, or its host did, which `changed` tells; `settings` are those of that host.
     """
 
@@ -76,6 +79,7 @@ class Verdict:
     settings: HostSettings = field(default_factory=dict)
     changed: tuple[str, ...] = ()
     own_program: bool = False
+    uncommitted: bool = False
 
     @property
     def diagnosis(self) -> str | None:
@@ -140,7 +144,7 @@ def judge(
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         about = row.family if pooled else row.workload_hash
-        identity = (row.cell, about, row.host_kind, row.executor, row.environment_hash, row.scope)
+        identity = (row.cell, about, row.host_kind, row.executor, row.environment_hash, row.scope, row.uncommitted)
         groups.setdefault((*identity, changes[row.machine, row.host_state]), []).append(row)
     return [_verdict(group, key[-1], current, thresholds, counts) for key, group in sorted(groups.items())]
 
@@ -177,6 +181,7 @@ def _verdict(
     # Others, such as those that were struck out, take nothing from what these show.
     claimed = [row for row, count in paired if count.counts or count.hours_count] or group
     known = [row.ran_on for row in group if row.ran_on != "unknown"]
+    tier = tier_of(passes, runs, totals, thresholds)
     return Verdict(
         cell=last.cell,
         stack=last.stack,
@@ -195,7 +200,7 @@ def _verdict(
         stale=current[last.cell, last.executor] != last.environment_hash or bool(changed),
         settings=state_from_json(last.host_state).settings,
         changed=changed,
-        tier=tier_of(passes, runs, totals, thresholds),
+        tier=SEEN if last.uncommitted and tier in ABOVE_SEEN else tier,
         passes=passes,
         runs=runs,
         low=lower_bound(passes, runs, thresholds.confidence),
@@ -215,4 +220,5 @@ def _verdict(
         last=last.run_id,
         last_at=last.finished,
         own_program=last.own_program,
+        uncommitted=last.uncommitted,
     )

@@ -6,6 +6,7 @@ from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 
 MINUTES = 60
+UNCOMMITTED = "its image was made from changes that no commit has"
 
 
 def in_words(totals: Totals) -> str:

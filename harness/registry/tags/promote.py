@@ -14,7 +14,7 @@ from harness.evidence.verdicts.missing import Shortfall, missing_to
 from harness.evidence.verdicts.rates import upper_bound
 from harness.evidence.verdicts.totals import Totals, totals_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
-from harness.evidence.verdicts.words import in_words
+from harness.evidence.verdicts.words import UNCOMMITTED, in_words
 from harness.matrix.cells import Verdicts
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.known_good_tags import tag_of
@@ -83,6 +83,8 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
         return f"{of_what}: its runs used no image; run it with --executor docker"
     if verdict.own_program:
         return f"{of_what}: that is a program of your own, with numbers that nothing checks; run `--workload standard`"
+    if verdict.uncommitted:
+        return f"{of_what}: {UNCOMMITTED}, so nobody can make it again; commit them, build it and run it again"
     if not verdict.verified:
         return f"{of_what}: its runs were not verified (each says why); build it again, and the cpu stack, and run it"
     if not verdict.qualifies_for_promotion:

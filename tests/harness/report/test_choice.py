@@ -44,6 +44,13 @@ def test_so_many_more_starts_do_make_it_known_good(make_rows: MakeRows) -> None:
         assert ("which is known good" in told(make_rows("cpu-plain", runs))) is known_good
 
 
+def test_an_image_of_uncommitted_changes_is_named_as_such_and_no_more_runs_are_asked_for(make_rows: MakeRows) -> None:
+    said = told(make_rows("cpu-plain", 40, executor="docker", revision=f"{'c' * 40}-dirty", **QUALIFYING))
+    assert "The best so far is `cpu-plain` (seen)" in said
+    assert "Its image was made from changes that no commit has: it is `seen` at most" in said
+    assert "would make it known good" not in said
+
+
 def test_a_cell_of_one_boot_needs_another(make_rows: MakeRows) -> None:
     once = [replace(row, boot_id="boot") for row in make_rows("cpu-plain", 40, **QUALIFYING)]
     assert "Without a failure, runs on one more boot would make it known good." in told(once)

@@ -49,6 +49,24 @@ def test_runs_that_nothing_verified_qualify_for_nothing_and_count_all_the_same(m
     assert all((one.qualifies_for_promotion, one.verified) == (True, True) for one in judged([sound], {}))
 
 
+def test_runs_in_an_image_of_uncommitted_changes_are_apart_and_seen_at_most(make_record: Make) -> None:
+    def rows(name: str, revision: str | None) -> list[Row]:
+        made = [Row.of(make_record(f"{name}{n}", executor="docker", revision=revision)) for n in range(60)]
+        return [replace(row, boot_id=f"boot{n % 2}", exposure_seconds=3600.0) for n, row in enumerate(made)]
+
+    commit = "c" * 40
+    (dirty,) = judged(rows("d", f"{commit}-dirty"), {})
+    (clean,) = judged(rows("c", commit), {})
+    assert (dirty.tier, dirty.uncommitted, dirty.qualifies_for_promotion) == ("seen", True, False)
+    assert (clean.tier, clean.uncommitted) == ("known-good", False)
+    # They take nothing from the others.
+    both = judged([*rows("d", f"{commit}-dirty"), *rows("c", commit)], {})
+    assert [(one.tier, one.runs) for one in both] == [("known-good", 60), ("seen", 60)]
+    # What fails, fails all the same.
+    failed = [replace(row, outcome="failed", diagnosis="crash") for row in rows("d", f"{commit}-dirty")]
+    assert [one.tier for one in judged(failed, {})] == ["failing"]
+
+
 @pytest.mark.parametrize("field", ["environment_hash", "family", "host_kind", "executor", "scope"])
 def test_evidence_of_different_identity_is_never_pooled(field: str, row: Row) -> None:
     changes = {field: "another"}

@@ -87,6 +87,7 @@ def test_failures_of_another_image_of_the_same_environment_speak_against_it(row:
         ({"executor": "process", "image": None}, "used no image"),
         ({"qualifies_for_promotion": False}, "does not qualify for promotion"),
         ({"qualifies_for_promotion": False, "verified": False}, "its runs were not verified"),
+        ({"uncommitted": True, "qualifies_for_promotion": False}, "its image was made from changes that no commit has"),
     ],
 )
 def test_what_never_earns_a_tag_is_refused(row: Row, changes: dict[str, Any], reason: str) -> None:
