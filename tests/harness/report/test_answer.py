@@ -58,6 +58,12 @@ def test_both_gpus_come_first_where_a_cell_is_reliable_on_them(
     assert said.count(". ") == 0
 
 
+def test_an_image_of_uncommitted_changes_is_no_answer(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
+    said = answer(make_rows("cpu-plain", 40, executor="docker", revision=f"{'c' * 40}-dirty")).sentence
+    assert said.startswith("`cpu-plain` trained on")
+    assert "but its image was made from changes that no commit has, so that it is `seen` at most" in said
+
+
 def test_jax_is_never_what_to_train_with(
     answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts
 ) -> None:
