@@ -1,5 +1,6 @@
 """Run a prepared campaign, or continue it, and say how it stands."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,11 +19,12 @@ from harness.campaign.tallies import Tallies
 from harness.campaign.unproven import host_cause
 from harness.evidence.by_node import worst_node
 from harness.evidence.host_state import settings_of
-from harness.evidence.index import Index
+from harness.evidence.index import Index, Row
 from harness.evidence.isolations import FaultIsolation, read_isolations
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.evidence.verdicts.words import UNCOMMITTED
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
 
@@ -73,6 +75,7 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
         except KeyboardInterrupt:
             interrupted = True
         rows = campaign.finished_runs()
+        conclusion = conclusion and with_caution(conclusion, rows)
         all_completed = len(rows) >= len(plan.runs) and all(row.outcome == "completed" for row in rows)
         return CampaignResult(
             campaign=campaign.id,
@@ -84,6 +87,14 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
             isolation=isolation,
             hint=None if isolation or interrupted else hint(rows, counts_of(bench.results), _answers(bench)),
         )
+
+
+def with_caution(conclusion: Conclusion, rows: Iterable[Row]) -> Conclusion:
+    """Return a conclusion that says so, where the runs of the cell that it names are `seen` at most."""
+    named = conclusion.named.cell if conclusion.named else None
+    if not any(row.uncommitted for row in rows if row.cell == named):
+        return conclusion
+    return replace(conclusion, sentence=f"{conclusion.sentence} But {UNCOMMITTED}: `matrix status` says seen at most.")
 
 
 def verdicts_of_campaign(prepared: PreparedCampaign, campaign: str) -> list[Verdict]:

@@ -76,7 +76,10 @@ class Tallies:
         rows = [row for row in made_here if row.cell in cells and row.family in families]
         tallies = {}
         by_id = {row.run_id: row for row in rows}
-        for verdict in judge(rows, self._now(), self.matrix.verdicts, counts, settings=settings_of(self.bench.host)):
+        settings = settings_of(self.bench.host)
+        found = judge(rows, self._now(), self.matrix.verdicts, counts, settings=settings)
+        # Of those in an image of uncommitted changes only where there are no others.
+        for verdict in sorted(found, key=lambda one: not one.uncommitted):
             candidate = candidates.get((verdict.cell, verdict.scope))
             if candidate and self._is_ours(verdict):
                 failed = (by_id[run_id] for run_id in verdict.failed_ids)

@@ -131,3 +131,13 @@ def test_whether_a_run_was_made_since_the_boot_is_known(
     assert [(tally.shown.boots, tally.on_this_boot) for tally in tallies.read()[0].values()] == [(1, False)]
     leave("r2")
     assert [(tally.shown.boots, tally.on_this_boot) for tally in tallies.read()[0].values()] == [(2, True)]
+
+
+def test_runs_in_an_image_of_uncommitted_changes_count_only_where_there_are_no_others(
+    tallies: Tallies, leave: Callable[..., None]
+) -> None:
+    leave("dirty1", revision=f"{'c' * 40}-dirty")
+    leave("dirty2", revision=f"{'c' * 40}-dirty")
+    assert counted(tallies) == {CANDIDATE: (2, 2, {})}
+    leave("clean", revision="c" * 40)
+    assert counted(tallies) == {CANDIDATE: (1, 1, {})}
