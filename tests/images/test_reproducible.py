@@ -89,7 +89,7 @@ def commits(tmp_path: Path) -> tuple[Path, Callable[[str], str]]:
 
 
 def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_it_cannot(
-    engine: Engine, images: dict[str, Image], commits: tuple[Path, Callable[[str], str]]
+    engine: Engine, bases: tuple[str, str], commits: tuple[Path, Callable[[str], str]]
 ) -> None:
     copy, commit = commits
     environment = {**os.environ, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory"}
@@ -120,8 +120,11 @@ def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_
         # Engines that have manifests call an image by its manifest's digest.
         assert compared["same_manifest"] == (True if engine.keeps_compressed else None)
         # The same revision, but with what it was made from gone: checked out once, and told.
+        # Under a name of its own: other checkouts take that of the cell.
+        mine = f"vpoc-test:{revision}"
+        engine.client.api.tag(image.id, *mine.split(":"))
         labels = f"vpoc.matrix.lock={'0' * 64}"
-        other = derived(engine, "vpoc:cpu-no-sdma", "vpoc-test:other-lock", f"LABEL {labels}", "USER 65534")
+        other = derived(engine, mine, f"{mine}-other", f"LABEL {labels}", "USER 65534")
         refused = matrix_there("verify", other.id)
         engine.client.images.remove(other.id, force=True)
         assert refused.returncode == 2
