@@ -22,7 +22,7 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.rehearsal.stand_in_app import SLOW
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.conftest import MATRIX
-from tests.slurm.test_slurm import Campaign, Faults, left_of, wait
+from tests.slurm.test_slurm import Campaign, Faults, left_of
 
 RUNS, NODES = 60, 4
 MOST_AGAIN = 20
@@ -49,14 +49,8 @@ class MoreFaults(Faults):
 
     def end_without_record(self) -> None:
         """Everything of a job ends at once, its steps too, and its node goes on."""
-        self.end(self.next("interrupted"))
-
-    def node_dies_while_training(self) -> None:
-        """A node goes down during a run's steps."""
-        victim = self.next("host-fault")
-        progress = self.campaign.results.folder_of(victim.run_id).work.path / "progress-0.jsonl"
-        wait(lambda: Path(progress).exists() and '"step"' in Path(progress).read_text())
-        self.node_dies_under(victim)
+        with self.next("interrupted") as victim:
+            self.end(victim)
 
     def controller_is_silent(self) -> None:
         """Slurm does not answer for most of a minute, and keeps its connections."""
@@ -112,7 +106,7 @@ def _all(several: MoreFaults) -> tuple[Callable[[], None], ...]:
     return (
         several.cancel_running,
         several.kill_submitter,
-        several.node_dies_while_training,
+        several.node_dies,
         several.preempt,
         several.controller_is_silent,
         several.folder_is_full,

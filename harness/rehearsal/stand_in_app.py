@@ -27,6 +27,8 @@ STEP_SECONDS = 0.03
 SLOW_EVERY, SLOW_SECONDS = 4, 0.8
 # A file of that name beside the data makes every run slow: it holds the seconds of a step.
 SLOW = "slow"
+# While one of that name is there, no run begins a further step.
+HELD = "held"
 STEPS, COMPARED_STEPS = 4, 16
 # Of progress lines.
 NUMBERS = itertools.count(1)
@@ -148,13 +150,15 @@ def stand_in_train(options: dict[str, Any]) -> None:
     tell(folder, "first-step", 0, total)
     seconds = STEP_SECONDS
     some = int(hashlib.sha256(folder.name.encode()).hexdigest(), 16) % SLOW_EVERY == 0
-    all_slow = Path(options["data"]).with_name(SLOW)
+    all_slow, held = (Path(options["data"]).with_name(name) for name in (SLOW, HELD))
     if some or all_slow.exists():
         # To be there still when the next harness looks for what the last one left.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         seconds = float(all_slow.read_text()) if all_slow.exists() else SLOW_SECONDS
     losses: list[dict[str, Any]] = []
     for step in range(1, total + 1):
+        while held.exists():
+            time.sleep(0.05)
         # The first epoch alone takes its time.
         time.sleep(seconds if step <= per_epoch else 0)
         tell(folder, "step", step, total)

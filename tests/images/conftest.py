@@ -74,7 +74,8 @@ def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Ite
         patch.setenv("MATRIX_EXECUTOR", "docker")
         patch.setenv("MATRIX_BASE", BASE)
         yield
-    assert engine.client.containers.list(all=True, filters={"label": LABEL}) == []
+    # Other tests may run beside these, and have containers for a moment.
+    wait_until(lambda: engine.client.containers.list(all=True, filters={"label": LABEL}) == [])
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import psutil
 import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
-from harness.rehearsal.stand_in_app import SLOW
 from tests.slurm.cluster import Cluster, cluster, missing_programs
 
 MATRIX = """\
@@ -17,8 +16,7 @@ schema: 2
 stacks: {host: {accelerator: any, executors: [process]}}
 presets: {plain: {description: nothing set}}
 workloads:
-  trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {sessions: 26}, lookback: 20}
-  lasting: {description: d, epochs: 1, batch_size: 64, time_limit: 600, synthetic: {sessions: 26}, lookback: 20}
+  trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 600, synthetic: {sessions: 26}, lookback: 20}
 hosts: {limited: {partition: short}}
 selections: {default: {description: d, stacks: all, presets: all, workload: trivial}}
 """
@@ -39,15 +37,17 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
+def furnish(folder: Path) -> None:
+    """Write a matrix file and a stand-in for the app."""
+    (folder / "matrix.yaml").write_text(MATRIX)
+    (folder / "bars.csv").write_text(STAND_IN_BARS)
+    write_stand_in(folder / "python")
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a matrix file and a stand-in for the app, and one in it whose runs last for minutes."""
-    for folder in (tmp_path, tmp_path / "limited"):
-        folder.mkdir(exist_ok=True)
-        (folder / "matrix.yaml").write_text(MATRIX)
-        (folder / "bars.csv").write_text(STAND_IN_BARS)
-        write_stand_in(folder / "python")
-    (tmp_path / "limited" / SLOW).write_text("100")
+    """A folder with a matrix file and a stand-in for the app."""
+    furnish(tmp_path)
     yield tmp_path
     for process in psutil.process_iter():
         with suppress(psutil.Error):

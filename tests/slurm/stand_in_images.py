@@ -38,7 +38,7 @@ base: {base}
 stacks: {{cpu-stand-in: {{accelerator: cpu, torch: "2.13.0", executors: [docker]}}}}
 presets: {{plain: {{description: nothing set}}}}
 workloads:
-  trivial: {{description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {{sessions: 26}}, lookback: 20}}
+  trivial: {{description: d, epochs: 1, batch_size: 64, time_limit: 600, synthetic: {{sessions: 26}}, lookback: 20}}
 hosts: {{lab: {{images: "{images}"}}}}
 selections: {{default: {{description: d, stacks: all, presets: all, workload: trivial}}}}
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.rehearsal.stand_in_app import SLOW
 from tests.slurm.cluster import Cluster
-from tests.slurm.test_slurm import Campaign, left_of, wait
+from tests.slurm.test_slurm import Campaign, know, left_of, wait
 
 QUESTION = b"Cancel those, too?"
 
@@ -16,6 +16,7 @@ QUESTION = b"Cancel those, too?"
 def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cluster, place: Path) -> None:
     (place / SLOW).write_text("100")
     campaign = Campaign(place, 6)
+    know(campaign.results, slurm.nodes)
     keyboard, terminal = pty.openpty()
     process = subprocess.Popen(
         campaign.command, cwd=place, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True

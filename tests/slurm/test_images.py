@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS
+from harness.base.errors import UserError
 from harness.base.shared_locks import open_shared_lock
 from harness.environments.executors.docker import LABEL
 from harness.environments.images import Image
@@ -26,7 +27,7 @@ from harness.registry.saved import save as save_of_cells
 from tests.images.conftest import serve_registry
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.stand_in_images import CELL, built, write_matrix
-from tests.slurm.test_slurm import Campaign, wait
+from tests.slurm.test_slurm import Campaign, know, wait
 
 TASK_PROLOG = "#!/bin/sh\necho export DOCKER_HOST={}\n"
 
@@ -49,16 +50,25 @@ class Nodes:
             self.engine.client.api.remove_image(image["Id"], force=True)
 
 
+def engine_here() -> tuple[Engine | None, str]:
+    """The engine of this host, where there can be one for the nodes, too; or None and why."""
+    if why := why_no_own_engine():
+        return None, why
+    try:
+        return find_engine(), "no Docker engine answers"
+    except UserError as error:
+        return None, str(error)
+
+
 @pytest.fixture(scope="module")
 def nodes(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     # Asked for only so that this is skipped where Slurm is missing.
     assert slurm.nodes
-    here = find_engine()
-    why = why_no_own_engine() or (None if here else "no Docker engine answers")
-    if why or here is None:
+    here, why = engine_here()
+    if here is None:
         if os.environ.get("REQUIRE_DOCKER"):
-            pytest.fail(str(why))
-        pytest.skip(str(why))
+            pytest.fail(why)
+        pytest.skip(why)
     folder = tmp_path_factory.mktemp("nodes")
     with own_engine() as own:
         engine = own.start()
@@ -108,8 +118,9 @@ def said_by(campaign: Campaign) -> str:
     return " ".join((campaign.place / "said.txt").read_text().split())
 
 
-def run_two_at_once(campaign: Campaign, image: Image) -> None:
+def run_two_at_once(nodes: Nodes, campaign: Campaign, image: Image) -> None:
     """Neither may look for the image before the other one waits for it, too."""
+    know(campaign.results, nodes.slurm.nodes)
 
     def waiting() -> int:
         files = (campaign.results.folder / "slurm").glob(f"*{CELL}*.txt")
@@ -117,7 +128,7 @@ def run_two_at_once(campaign: Campaign, image: Image) -> None:
 
     with held_lock(image):
         campaign.start()
-        wait(lambda: waiting() == 2, 60)
+        wait(lambda: waiting() == 2)
     assert campaign.finish() == 0, said_by(campaign)
 
 
@@ -151,7 +162,7 @@ def test_two_jobs_at_once_on_a_host_load_a_saved_image_once(
         cells = [write_matrix(tmp_path, f"{tmp_path}/saved").cells[CELL]]
         save_of_cells.save_cells(nodes.here, cells, campaign.place / "saved", print)
     began = time.time()
-    run_two_at_once(campaign, image)
+    run_two_at_once(nodes, campaign, image)
     assert_ran_in(image, campaign.results)
     assert nodes.brought(began) == ["load"]
 
@@ -166,7 +177,7 @@ def test_two_jobs_at_once_on_a_host_pull_an_image_once_by_its_digest(
         matrix = write_matrix(tmp_path, f"{host}/me")
         reference, _ = push(nodes.here, matrix.cells[CELL], f"{host}/me", print)
         began = time.time()
-        run_two_at_once(campaign, image)
+        run_two_at_once(nodes, campaign, image)
     assert_ran_in(image, campaign.results)
     assert nodes.brought(began) == ["pull"]
     assert nodes.engine.client.images.get(reference)

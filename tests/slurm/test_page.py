@@ -8,12 +8,15 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.records import Results
+from harness.rehearsal.stand_in_app import HELD
 from tests.slurm.cluster import DAEMONS, Cluster, free_ports
+from tests.slurm.test_slurm import wait
 
 PAGE = CHECKOUT / "docs" / "reference" / "slurm.md"
 USER = pwd.getpwuid(os.getuid()).pw_name
@@ -52,7 +55,9 @@ done""",
     "make": """\
 test "$*" = setup || exit 1
 ln -s {checkout}/.venv .venv
-cp {place}/matrix.yaml {place}/bars.csv {place}/python .""",
+cp {place}/matrix.yaml {place}/bars.csv {place}/{held} {place}/python .
+# As a person would: a slurmd that found no slurmctld tries again later and later.
+until [ "$(sinfo --noheader --Node --format=%t | grep -cx idle)" = 2 ]; do sleep 0.2; done""",
 }
 
 
@@ -83,14 +88,27 @@ def folder(place: Path) -> Iterator[Path]:
     (made / "etc" / "slurm" / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
     for name, does in PROGRAMS.items():
         file = made / "bin" / name
-        told = does.replace("{folder}", str(made)).replace("{checkout}", str(CHECKOUT)).replace("{place}", str(place))
+        told = (
+            does.replace("{folder}", str(made))
+            .replace("{checkout}", str(CHECKOUT))
+            .replace("{place}", str(place))
+            .replace("{held}", HELD)
+        )
         file.write_text(f"#!/bin/sh\n{told}\n")
         file.chmod(0o755)
+    (place / HELD).touch()
     yield made
     pids = (made / "pids").read_text().split() if (made / "pids").exists() else []
     for pid in map(int, pids):
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGTERM)
+
+
+def release(results: Results, held: Path) -> None:
+    """Let runs go on as soon as there are two of them."""
+    with suppress(AssertionError):
+        wait(lambda: len(list(results.unfinished([]))) == 2)
+    held.unlink(missing_ok=True)
 
 
 def test_its_commands_make_a_cluster_of_two_nodes_and_a_campaign_on_them(slurm: Cluster, folder: Path) -> None:
@@ -101,6 +119,9 @@ def test_its_commands_make_a_cluster_of_two_nodes_and_a_campaign_on_them(slurm: 
     assert len(typed) == len(HOSTS)
     path = f"{folder}/bin:{os.environ['PATH']}:{DAEMONS}"
     told = {}
+    # Each has its node before one of them comes to its end.
+    results = Results(folder / "shared" / "matrix" / "results")
+    Thread(target=release, args=(results, folder / "shared" / "matrix" / HELD), daemon=True).start()
     for number, (hosts, text) in enumerate(zip(HOSTS, typed, strict=True)):
         for host in hosts:
             done = subprocess.run(
@@ -116,6 +137,6 @@ def test_its_commands_make_a_cluster_of_two_nodes_and_a_campaign_on_them(slurm: 
             assert done.returncode == 0, f"{text}\n{done.stdout}"
             told[number] = done.stdout
     assert {line.split()[0] for line in told[3].splitlines() if " gpus* " in line} == {"one", "two"}, told[3]
-    records = list(Results(folder / "shared" / "matrix" / "results").records())
+    records = list(results.records())
     assert [one.outcome for one in records] == ["completed"] * 2, told[3]
     assert {one.intent.scheduled.node for one in records if one.intent.scheduled} == {"one", "two"}

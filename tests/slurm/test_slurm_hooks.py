@@ -20,7 +20,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
 from harness.rehearsal.stand_in_app import SLOW
 from tests.slurm.cluster import Cluster, cluster
-from tests.slurm.test_slurm import Campaign, check, job, left_of, node_of, wait
+from tests.slurm.test_slurm import Campaign, check, job, know, left_of, node_of, trains, wait
 
 MATRIX = Path(sys.executable).parent / "matrix"
 
@@ -33,6 +33,11 @@ def installed(place: Path) -> str:
     scripts, _, lines = told.partition("# In slurm.conf")
     subprocess.run(["sh", "-e"], input=scripts, text=True, check=True)
     return "\n".join(re.findall(r"^(?:Prolog|Epilog)=.*$", lines, re.MULTILINE))
+
+
+def states_of(slurm: Cluster, form: str) -> list[str]:
+    """What sinfo says of each node."""
+    return sorted(slurm.ask("sinfo", "--noheader", "--Node", "--partition=gpus", f"--format={form}").split("\n"))
 
 
 def note_unhealthy(results: Results) -> None:
@@ -65,6 +70,7 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
         ]
         (place / SLOW).write_text("100")
         campaign = Campaign(place, 4, environment=hooked.environment)
+        know(results, hooked.nodes)
         campaign.start()
         wait(lambda: len(campaign.running()) == 2)
         wait(lambda: len(left_of(place)) >= 2)
@@ -72,7 +78,7 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
         campaign.process.send_signal(signal.SIGSTOP)
         victim, other = campaign.running()
         os.kill(victim.owner_pid, signal.SIGKILL)
-        wait(lambda: not [one for one in left_of(place) if victim.run_id in str(one.environ())], 30)
+        wait(lambda: not [one for one in left_of(place) if victim.run_id in str(one.environ())])
         assert not results.has_record(victim.run_id)
         (place / SLOW).write_text("0.1")
         note_unhealthy(results)
@@ -80,8 +86,8 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
         campaign.process.send_signal(signal.SIGCONT)
         assert campaign.finish() == 0, (place / "said.txt").read_text()
         check(campaign, {record.intent.run_id: record for record in results.records()})
-        states = hooked.ask("sinfo", "--noheader", "--Node", "--partition=gpus", "--format=%t %E").split("\n")
-        assert sorted(states) == ["drain Prolog error", "idle none"]
+        # The last job's epilog may still run.
+        wait(lambda: states_of(hooked, "%t %E") == ["drain Prolog error", "idle none"])
         assert left_of(place) == []
 
 
@@ -116,19 +122,26 @@ def test_a_process_that_cannot_be_killed_drains_its_node_and_is_named_by_the_rec
     with cluster(tmp_path_factory.mktemp("unkillable"), 2, kill_wait=5, more=lines) as hooked:
         (place / SLOW).write_text("100")
         campaign = Campaign(place, 1, environment=hooked.environment)
+        know(campaign.results, hooked.nodes)
         campaign.start()
         wait(campaign.running)
         (run,) = campaign.running()
-        wait(lambda: left_of(place))
-        (victim,) = left_of(place)
+        wait(lambda: trains(campaign, run))
+        victims = left_of(place)
+
+        def alone() -> bool:
+            victims[:] = left_of(place)
+            return len(victims) == 1
+
+        wait(alone)
+        (victim,) = victims
         with frozen(victim.pid):
             hooked.ask("scancel", job(run))
             assert campaign.finish() == 1, (place / "said.txt").read_text()
             assert victim.is_running()
-            states = hooked.ask("sinfo", "--noheader", "--Node", "--partition=gpus", "--format=%N %t").split("\n")
+            other = next(name for name in hooked.nodes if name != node_of(run))
+            wait(lambda: states_of(hooked, "%N %t") == sorted([f"{node_of(run)} drain", f"{other} idle"]))
             (record,) = campaign.results.records()
             assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
             assert f"cannot be killed: {victim.pid} (" in record.detail
             assert "in an uninterruptible wait (state D)" in record.detail
-        other = next(name for name in hooked.nodes if name != node_of(run))
-        assert sorted(states) == sorted([f"{node_of(run)} drain", f"{other} idle"])
