@@ -7,10 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.base.storage import read_regular, write_json
+from harness.base.text import one_line
 from harness.evidence.records import Results
 from harness.host.processes import ProcessId, boot_id
 
 FOLDER = "campaigns"
+WHATS = ("campaign", "training")
+# No pid and no time since a boot comes near it.
+FAR = 1 << 63
 
 
 @contextmanager
@@ -67,10 +71,16 @@ def _all_left(results: Results, machine: str) -> list[tuple[Path, LeftOver]]:
 
 
 def _notes(results: Results, machine: str) -> Iterator[tuple[Path, ProcessId, str, str]]:
-    """Yield each note: its file, the process, the command, and what that is."""
+    """Yield each note: its file, the process, the command, and what that is; none that is not as one is written.
+
+    Whoever shares the folder may have written it, and nearly every command reads it.
+    """
     for file in sorted((results.folder / FOLDER).glob(f"{machine}*.under-way")):
         try:
             told = json.loads(read_regular(file))
-            yield file, ProcessId(**told["process"]), str(told["command"]), str(told.get("what", "campaign"))
-        except (OSError, ValueError, KeyError, TypeError):
+            process, command, what = ProcessId(**told["process"]), told["command"], told.get("what", "campaign")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
+        numbers = all(type(one) is int and 0 < one < FAR for one in (process.pid, process.started))
+        if numbers and isinstance(process.boot, str) and isinstance(command, str) and what in WHATS:
+            yield file, process, one_line(command), what

@@ -156,6 +156,8 @@ COMMANDS = {
 
 # Commands under their former names, not listed.
 RENAMED = {"drill": "inject"}
+# Of these, those that go on with it say so themselves, and Slurm's hooks have no reader.
+SAYS_NOTHING_LEFT = ("run", "train", "watch", "completion", "slurm-prolog", "slurm-epilog")
 
 
 def _with_dashes(word: str) -> str:
@@ -282,9 +284,7 @@ def cli(
     context.obj = settings = Settings(file, results, base, root, mirrors, targets, tuple(_given(context)))
     if settings.simulated:
         warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
-    if context.invoked_subcommand not in ("run", "train", "watch", "completion") and any(
-        results.glob("campaigns/*.under-way")
-    ):
+    if context.invoked_subcommand not in SAYS_NOTHING_LEFT and any(results.glob("campaigns/*.under-way")):
         # Only where something was begun.
         from harness.campaign.under_way import left_under_way  # noqa: PLC0415
         from harness.host.fingerprint import machine_of  # noqa: PLC0415

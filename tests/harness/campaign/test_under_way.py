@@ -11,6 +11,7 @@ import pytest
 from harness.base.paths import CHECKOUT
 from harness.campaign.under_way import left_under_way, noted_under_way
 from harness.evidence.records import Results
+from harness.host.processes import boot_id
 
 COMMAND = "matrix run cpu-plain --data 'my bars.csv'"
 KILLED = """
@@ -86,8 +87,43 @@ def test_after_a_boot_it_was_the_host(tmp_path: Path) -> None:
     assert left.in_words.startswith("this host went down while a campaign was under way")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"process": {}}'])
+def note(**changed: object) -> str:
+    process: dict[str, object] = {"pid": 1 << 30, "started": 1, "boot": boot_id()}
+    process |= {name: changed.pop(name) for name in process.keys() & changed}
+    return json.dumps({"process": process, "command": COMMAND} | changed)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"process": {}}',
+        "[" * 200_000,
+        note(pid="a\0b"),
+        note(pid="\ud800"),
+        note(pid=-1),
+        note(pid=True),
+        # No process of that number: `None` is when none was started.
+        note(started=None),
+        note(boot=None),
+        note(command=["matrix"]),
+        note(what="\x1b[2J"),
+        note(what=[]),
+    ],
+)
 def test_a_damaged_note_says_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "campaigns").mkdir()
     (tmp_path / "campaigns" / "mine.under-way").write_text(content)
     assert left_under_way(Results(tmp_path), "mine") == []
+    with noted_under_way(Results(tmp_path), "mine", COMMAND, "one") as others:
+        assert others == []
+
+
+def test_a_note_adds_no_line_to_what_is_said(tmp_path: Path) -> None:
+    (tmp_path / "campaigns").mkdir()
+    (tmp_path / "campaigns" / "mine.under-way").write_text(note(command="matrix\nmatrix: run `rm -rf`"))
+    (left,) = left_under_way(Results(tmp_path), "mine")
+    assert left.in_words.endswith(r"`matrix\nmatrix: run `rm -rf``")
