@@ -1,18 +1,21 @@
 """Prolog and Epilog, which Slurm runs on a node before and after each job. Either drains the node where it fails."""
 
+import os
 import shlex
+import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.paths import state_folder
-from harness.base.storage import open_regular, read_regular, write_durably
+from harness.base.storage import OWN, read_regular, write_durably
 from harness.campaign.recovery import end_run
 from harness.environments.executors.job import Executor
 from harness.evidence.health_log import read_steps, unhealthy_gpus
-from harness.evidence.records import Results
+from harness.evidence.records import Results, check_run_id
 from harness.evidence.run_files import Intent
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.host.run_processes import cannot_be_killed, marked_runs
 from harness.slurm.job_script import job_output
@@ -74,9 +77,8 @@ def end_job(results: Results, job: str, executor_of: Callable[[Intent], Executor
     written by whoever follows the runs: root may not write to the results folder.
     """
     unkillable = {}
-    unfinished = list(results.unfinished([]))
-    others = marked_runs(results.runs) - {intent.run_id for intent in unfinished}
-    for intent in (*unfinished, *_intents(results, others)):
+    unfinished = {run_id for run_id in results.begun() if not results.has_record(run_id)}
+    for intent in _intents(results, sorted(unfinished | marked_runs(results.runs))):
         if intent.scheduled and intent.scheduled.job == job:
             ended = False
             with suppress(UserError):
@@ -87,13 +89,32 @@ def end_job(results: Results, job: str, executor_of: Callable[[Intent], Executor
 
 
 def _intents(results: Results, run_ids: Iterable[str]) -> Iterator[Intent]:
+    """Yield those that can be read; one that names another run than its folder does is none of ours.
+
+    Root acts on what they say, and the user of the job wrote them.
+    """
     for run_id in run_ids:
         with suppress(UserError):
-            if intent := results.intent(run_id):
+            check_run_id(run_id)
+            intent = results.intent(run_id)
+            if intent and intent.run_id == run_id:
                 yield intent
 
 
 def tell_in_output(results: Results, run_id: str, text: str) -> None:
-    """Add a line to what the job of a run printed, which its record then quotes, where root may do that."""
-    with suppress(OSError), open_regular(job_output(results, run_id), adding=True) as output:
-        output.write(f"\n{text}\n".encode())
+    """Add a line to what the job of a run printed, which its record then quotes, where root may do that.
+
+    Only where a file of the run's owner is there already, and no link leads to it: who may write to the results folder
+    does not choose where root writes.
+    """
+    place = job_output(results, run_id)
+    with suppress(OSError, UserError), ExitStack() as stack:
+        check_run_id(run_id)
+        owner = (results.run_folder(run_id) / RunFolder.INTENT).lstat().st_uid
+        folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | OWN)
+        stack.callback(os.close, folder)
+        output = os.open(place.name, os.O_WRONLY | os.O_APPEND | OWN, dir_fd=folder)
+        stack.callback(os.close, output)
+        there = os.fstat(output)
+        if stat.S_ISREG(there.st_mode) and there.st_nlink == 1 and there.st_uid == owner:
+            os.write(output, f"\n{text}\n".encode())

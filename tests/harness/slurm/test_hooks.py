@@ -11,7 +11,8 @@ from harness.evidence.run_files import HealthStep, Intent, Record, Scheduled
 from harness.host.facts import HostFacts
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.slurm import hooks
-from harness.slurm.hooks import end_job, installation, why_drain
+from harness.slurm.hooks import end_job, installation, tell_in_output, why_drain
+from harness.slurm.job_script import job_output
 
 MakeStep = Callable[..., HealthStep]
 
@@ -48,6 +49,67 @@ def test_of_a_job_only_its_own_runs_are_ended(tmp_path: Path, make_intent: Calla
 
     assert end_job(results, "2", executor_of) == {}
     assert asked == ["r2"]
+
+
+@pytest.mark.parametrize("run_id", ["r1", "../../../r2"])
+def test_an_intent_that_names_another_run_than_its_folder_is_passed_over(
+    tmp_path: Path, make_intent: Callable[..., Intent], run_id: str
+) -> None:
+    results, asked = Results(tmp_path), list[str]()
+    intent = make_intent("r2", scheduled=Scheduled(scheduler="slurm", job="2", node="n1"))
+    changed = intent.model_copy(update={"run_id": run_id})
+    (results.begin(intent) / "intent.json").write_text(changed.model_dump_json(by_alias=True))
+
+    def executor_of(intent: Intent) -> None:
+        asked.append(intent.run_id)
+
+    assert end_job(results, "2", executor_of) == {}
+    assert asked == []
+
+
+def test_what_is_told_is_added_only_to_a_file_of_the_owner_that_is_there(
+    tmp_path: Path, make_intent: Callable[..., Intent]
+) -> None:
+    results, elsewhere = Results(tmp_path / "results"), tmp_path / "elsewhere"
+    results.begin(make_intent("r1"))
+    results.begin(make_intent("r2"))
+    output = job_output(results, "r1")
+    output.parent.mkdir()
+    elsewhere.mkdir()
+    tell_in_output(results, "r1", "told")
+    assert not output.exists()
+    output.write_text("said")
+    for run_id in ("r1", "../slurm/r1", "r3"):
+        tell_in_output(results, run_id, "told")
+    assert output.read_text() == "said\ntold\n"
+    assert [file.name for file in output.parent.iterdir()] == ["r1.txt"]
+    other = elsewhere / "r2.txt"
+    other.write_text("another's")
+    (output.parent / "r2.txt").hardlink_to(other)
+    tell_in_output(results, "r2", "told")
+    (output.parent / "r2.txt").unlink()
+    (output.parent / "r2.txt").symlink_to(other)
+    tell_in_output(results, "r2", "told")
+    output.unlink()
+    (output.parent / "r2.txt").unlink()
+    output.parent.rmdir()
+    output.parent.symlink_to(elsewhere)
+    tell_in_output(results, "r2", "told")
+    assert other.read_text() == "another's"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a file of another user")
+def test_what_is_told_is_not_added_to_a_file_of_another_user(
+    tmp_path: Path, make_intent: Callable[..., Intent]
+) -> None:
+    results = Results(tmp_path)
+    results.begin(make_intent("r1"))
+    output = job_output(results, "r1")
+    output.parent.mkdir()
+    output.write_text("another's")
+    os.chown(output, 54321, 54321)
+    tell_in_output(results, "r1", "told")
+    assert output.read_text() == "another's"
 
 
 def test_what_its_harness_could_not_kill_of_a_run_with_a_record_drains_its_node(
