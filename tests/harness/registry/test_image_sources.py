@@ -71,7 +71,9 @@ def save(folder: Path) -> SavedImage:
     """What `matrix save` leaves of an image with one layer."""
     place = ImageFolder(folder)
     place.make()
-    config = json.dumps({"config": {"Labels": {"vpoc.matrix.cell": CELL}}, "rootfs": {"diff_ids": []}}).encode()
+    config = json.dumps(
+        {"config": {"Labels": {"vpoc.matrix.cell": CELL}}, "rootfs": {"diff_ids": [digest_of(b"a layer")]}}
+    ).encode()
     layer = place.put(b"a layer", "application/vnd.oci.image.layer.v1.tar")
     document = {"schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "config": place.put(config, "x"), "layers": [layer]}
     manifest = Manifest(json.dumps(document).encode(), IMAGE_MANIFEST)
