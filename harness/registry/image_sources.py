@@ -1,12 +1,14 @@
 """Where the nodes of a cluster take images from, looked at before any job is submitted."""
 
-import json
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
+from harness.base.storage import open_regular
 from harness.environments.environment import Environment
 from harness.environments.images import Image, cell_tag, find, find_cell_image, inputs_of, tag_name
 from harness.environments.node_images import NodeImage, NodeImages
@@ -104,7 +106,9 @@ def _ids_in(archive: Path) -> Iterator[str]:
     A classic image store takes the digest of the configuration, containerd's that of the manifest.
     """
     try:
-        with tarfile.open(archive, "r:") as members:
+        # In a folder for several: no FIFO is waited for.
+        opened = open_regular(Path(os.path.realpath(archive)))
+        with opened, tarfile.open(fileobj=opened, mode="r:") as members:
             for told in _parsed(members, "manifest.json") or []:
                 yield f"sha256:{Path(str(told['Config'])).name.removesuffix('.json')}"
             for told in (_parsed(members, "index.json") or {}).get("manifests", []):
@@ -115,7 +119,8 @@ def _ids_in(archive: Path) -> Iterator[str]:
 
 def _parsed(members: tarfile.TarFile, name: str) -> Any:
     try:
-        stream = members.extractfile(name)
+        member = members.getmember(name)
     except KeyError:
         return None
-    return json.loads(stream.read(LARGEST_LIST)) if stream else None
+    stream = members.extractfile(member) if member.isreg() else None
+    return load_json(stream.read(LARGEST_LIST)) if stream else None

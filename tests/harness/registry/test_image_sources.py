@@ -2,8 +2,9 @@
 
 import io
 import json
+import os
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from harness.base.errors import UserError
+from harness.base.time_limits import Look
 from harness.environments import node_images
 from harness.environments.images import Image, tag_name
 from harness.environments.node_images import NodeImage, bring_image
@@ -57,6 +59,32 @@ def test_an_image_is_found_in_an_archive_whatever_its_name(
     write_archive(tmp_path / "some.tar", LISTS[layout])
     found = _in_source(str(tmp_path), matrix.cells[CELL], image(IDS[store]))
     assert (found.archive, found.reference) == (str(tmp_path / "some.tar"), None)
+
+
+def link_to_itself(file: Path) -> None:
+    with tarfile.open(file, "w") as archive:
+        info = tarfile.TarInfo("manifest.json")
+        info.type, info.linkname = tarfile.SYMTYPE, "manifest.json"
+        archive.addfile(info)
+
+
+def nest(file: Path) -> None:
+    content = b"[" * 500_000
+    with tarfile.open(file, "w") as archive:
+        info = tarfile.TarInfo("manifest.json")
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("make", [link_to_itself, nest, os.mkfifo, lambda file: file.symlink_to(file)])
+def test_what_anybody_may_put_beside_an_archive_is_passed_over(
+    make: Callable[[Path], None], tmp_path: Path, matrix: Matrix
+) -> None:
+    make(tmp_path / "odd.tar")
+    write_archive(tmp_path / "some of another folder", LISTS["old"])
+    (tmp_path / "some.tar").symlink_to(tmp_path / "some of another folder")
+    found = Look(lambda: _in_source(str(tmp_path), matrix.cells[CELL], image(IDS["classic"]))).result(60)
+    assert found.archive == str(tmp_path / "some.tar")
 
 
 def test_an_image_that_no_archive_holds_is_refused_with_the_command_that_saves_it(
