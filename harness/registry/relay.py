@@ -6,6 +6,7 @@ kept outside of it until the pull has ended; the engine fetches only what it lac
 
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,7 +43,7 @@ class Relay:
     @contextmanager
     def serving(self) -> Iterator[str]:
         """Serve on loopback; yields the name of the repository for the engine."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"relay": self}))
+        server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"relay": self}))
         server.daemon_threads, server.block_on_close = True, False
         thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -82,6 +83,13 @@ class Relay:
             self._bytes += count
             whole = sum(size for digest, size in self._sizes.items() if digest not in self._there)
             self._notify(f"{self._doing}: {self._bytes / 1e6:.0f} of {whole / 1e6:.0f} MB")
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a connection that was cut, also between two requests: the engine closes them as it likes."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

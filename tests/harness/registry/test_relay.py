@@ -1,10 +1,12 @@
 import socket
+import struct
 from collections.abc import Iterator
+from threading import Event
 from urllib.parse import urlsplit
 
 import pytest
 
-from harness.registry.relay import Relay
+from harness.registry.relay import Relay, _Server
 from tests.harness.fake_registry import FakeRegistry
 
 
@@ -33,6 +35,26 @@ def test_whoever_does_not_know_the_name_gets_nothing_and_stops_nothing(relay: tu
     made, here = relay
     assert b" 404 " in answer(here, path)
     assert (made.asked, made.problem) == (False, None)
+
+
+def test_a_connection_that_is_cut_between_two_requests_is_no_traceback(
+    relay: tuple[Relay, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled = Event()
+    shut = _Server.shutdown_request
+
+    def noting(own: _Server, request: socket.socket) -> None:
+        shut(own, request)
+        handled.set()
+
+    monkeypatch.setattr(_Server, "shutdown_request", noting)
+    place = urlsplit(f"http://{relay[1]}")
+    with socket.create_connection((place.hostname, place.port), 10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(1 << 16)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert handled.wait(60)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("name", ["latest", "../../other/manifests/latest", "sha256:short"])
