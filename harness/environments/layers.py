@@ -8,8 +8,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
+from harness.base.errors import UserError
+from harness.base.text import one_line
+
+OTHER_WHEEL = "`matrix lock` with another index, or another torch"
 # Of a layer as it is unpacked, with what the archive of it adds for each file.
 LAYER_BYTES = 1_500_000_000
 BLOCK_BYTES, HEADER_BYTES = 512, 1536
@@ -36,16 +40,30 @@ class WheelFile:
 
 
 def files_in_wheels(wheels: Iterable[Path], *, rocm: bool) -> list[WheelFile]:
-    """Return the files of torch's wheels; `rocm` where they are for ROCm, whose files are in them or beside them."""
+    """Return the files of torch's wheels; `rocm` where they are for ROCm, whose files are in them or beside them.
+
+    Raises:
+        UserError: when one is damaged, or has a file that would lie outside of site-packages.
+    """
     files = []
     for wheel in wheels:
-        with ZipFile(wheel) as archive:
-            for member in archive.infolist():
-                path = member.filename
-                inside = bool(OF_ROCM.fullmatch(path)) and not OF_TORCH.fullmatch(path)
-                if not member.is_dir():
-                    files.append(WheelFile(path, member.file_size, rocm and (wheel.name.startswith("rocm") or inside)))
+        for path, size in _members(wheel):
+            inside = bool(OF_ROCM.fullmatch(path)) and not OF_TORCH.fullmatch(path)
+            files.append(WheelFile(path, size, rocm and (wheel.name.startswith("rocm") or inside)))
     return files
+
+
+def _members(wheel: Path) -> list[tuple[str, int]]:
+    """Return path and size of each file in a wheel."""
+    try:
+        with ZipFile(wheel) as archive:
+            members = [(member.filename, member.file_size) for member in archive.infolist() if not member.is_dir()]
+    except BadZipFile as error:
+        raise UserError(f"{wheel.name}: is no wheel, or damaged: {error}; {OTHER_WHEEL}") from None
+    for path, _ in members:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise UserError(f"{wheel.name}: {one_line(path[:80])} would lie outside of site-packages; {OTHER_WHEEL}")
+    return members
 
 
 def split(files: Iterable[WheelFile], limit: int) -> list[list[str]]:

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -14,12 +15,15 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import pip
 import pytest
 
+from harness.base.errors import UserError
 from harness.base.paths import IMAGES
 from harness.base.storage import file_hash
 from harness.environments.layers import LAYER_BYTES, WheelFile, files_in_wheels, split
 from harness.rehearsal.packages import stub_wheel
 
 GB = 10**9
+# Of an app: another time than that of its layers below, and before anything here is made.
+EPOCH = 1_750_000_000
 # As in a wheel of torch for ROCm 6, in bytes.
 TORCH = {
     "torch/lib/libtorch_hip.so": 17 * GB // 10,
@@ -86,6 +90,20 @@ def test_files_of_rocm_are_known_by_their_place_in_torch_or_their_package(tmp_pa
     assert not any(file.of_rocm for file in files_in_wheels(wheels, rocm=False))
 
 
+@pytest.mark.parametrize("path", ["../../../bin/sh", "torch/../../x", "/etc/passwd"])
+def test_a_wheel_with_a_file_that_lies_elsewhere_is_refused(path: str, tmp_path: Path) -> None:
+    wheel = packed(tmp_path, "torch-2.9.1-py3-none-any.whl", {path: 1})
+    with pytest.raises(UserError, match=rf"^torch-2\.9\.1-\S+: {path} would lie outside of site-packages"):
+        files_in_wheels([wheel], rocm=False)
+
+
+def test_a_wheel_that_is_none_is_named(tmp_path: Path) -> None:
+    wheel = tmp_path / "torch-2.9.1-py3-none-any.whl"
+    wheel.write_bytes(b"x")
+    with pytest.raises(UserError, match=r"^torch-2\.9\.1-\S+: is no wheel, or damaged"):
+        files_in_wheels([wheel], rocm=False)
+
+
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """What is run in a build."""
@@ -95,8 +113,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     monkeypatch.setattr(module, "TOOLS", Path(pip.__file__).parent.parent)
-    monkeypatch.setattr(module, "set_times", lambda *_: None)
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    # Nothing of this host gets another time.
+    monkeypatch.setattr(module, "TOUCHED", ())
+    walk = os.walk
+    monkeypatch.setattr(module.os, "walk", lambda top: walk(module.VENV if top == "/opt" else top))
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", str(EPOCH))
     return module
 
 
@@ -130,8 +151,10 @@ def wheels_of_torch(folder: Path) -> Path:
     return folder
 
 
-def installed(install: ModuleType, venv: Path, layers: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Install into a virtual environment layer by layer; return its tree."""
+def installed(
+    install: ModuleType, venv: Path, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, tuple[int, float, object]]:
+    """Install into a virtual environment layer by layer; return its tree, with all times."""
     # In one place: a script names its interpreter.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     monkeypatch.setattr(install, "VENV", venv)
@@ -139,8 +162,8 @@ def installed(install: ModuleType, venv: Path, layers: int, monkeypatch: pytest.
     for number in range(1, layers + 1):
         monkeypatch.setattr(sys, "argv", ["install.py", "torch", str(number)])
         install.main()
-    tree: dict[str, object] = {
-        str(path.relative_to(venv)): (path.lstat().st_mode, path.is_file() and path.read_bytes())
+    tree: dict[str, tuple[int, float, object]] = {
+        str(path.relative_to(venv)): (path.lstat().st_mode, path.lstat().st_mtime, path.is_file() and path.read_bytes())
         for path in venv.rglob("*")
     }
     shutil.rmtree(venv)
@@ -153,6 +176,8 @@ def test_layer_by_layer_it_is_what_pip_installs_at_once(
     wheels = wheels_of_torch(tmp_path / "wheels")
     monkeypatch.setattr(install, "WHEELS", wheels)
     at_once = installed(install, tmp_path / "venv", 1, monkeypatch)
+    # The same for every stack, whatever the time of its app.
+    assert {time for _, time, _ in at_once.values()} == {install.SHARED_EPOCH}
     layers = split(files_in_wheels(sorted(wheels.glob("*.whl")), rocm=True), 4100)
     assert [len(paths) for paths in layers] == [2, 1, 1]
     (wheels / "layers").mkdir()
