@@ -229,19 +229,24 @@ def locked(file: Path, say: Callable[[str], None] = lambda _: None, seconds: flo
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say(f"waiting for another process to unlock {file}; `fuser {file}` names it")
-            _wait_for(stream, file, seconds)
+            wait_for_lock(stream.fileno(), file, seconds)
         with held(stream.fileno()):
             yield
 
 
-def _wait_for(stream: BinaryIO, file: Path, seconds: float | None) -> None:
+def wait_for_lock(descriptor: int, file: Path, seconds: float | None) -> None:
+    """Lock a file that another process has locked.
+
+    Raises:
+        InUseError: when it is not unlocked in so many seconds; without any it is waited for as long as it takes.
+    """
     if seconds is None:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         return
     until = time.monotonic() + seconds
     while True:
         with contextlib.suppress(BlockingIOError):
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         if time.monotonic() > until:
             raise InUseError(

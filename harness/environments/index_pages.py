@@ -28,6 +28,8 @@ from harness.matrix.stacks import Stack
 SECONDS = 60
 # Bytes a second on average, below which a download is ended: each of its pieces may come in time.
 LEAST_SPEED = 1000
+# Statuses of an index that is overloaded or being restarted.
+TOO_MANY, SERVER_ERRORS = 429, 500
 WEB = ("http", "https")
 BLOCK = 1 << 20
 LARGEST_PAGE = 50_000_000
@@ -107,11 +109,13 @@ def _blocks(url: str) -> Iterator[bytes]:
             if size < int(answer.headers["Content-Length"] or 0):
                 raise OSError(f"it broke off after {size} bytes")
     except (URLError, OSError, HTTPException, ValueError) as error:
+        kind = UserError if isinstance(error, ValueError) else NoAnswerError
         if isinstance(error, HTTPError):
             # It holds the connection.
             error.close()
+            kind = NoAnswerError if error.code == TOO_MANY or error.code >= SERVER_ERRORS else UserError
         why = str(getattr(error, "reason", error)) or f"it takes more than {SECONDS} s to begin with an answer"
-        raise NoAnswerError(f"{without_credentials(url)} cannot be read: {one_line(why)}") from None
+        raise kind(f"{without_credentials(url)} cannot be read: {one_line(why)}") from None
 
 
 def _is_of(file: str, name: str, version: str) -> bool:

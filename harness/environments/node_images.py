@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,21 @@ from pydantic import Field
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.json_files import File
 from harness.base.shared_locks import folder_of_locks, open_shared_lock
-from harness.base.storage import held
+from harness.base.storage import held, wait_for_lock
 from harness.environments.environment import Environment, image_environment
 from harness.environments.images import SHORT, Image, find
-from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
+from harness.host.engine import Engine, Notify, follow_transfer, transfer_errors
 from harness.matrix.stacks import Stack
 
 # An engine tells of a transfer many times a second; one that tells nothing for so long does not go on.
 SILENT_SECONDS = 300.0
+# Of an archive some tell nothing while they unpack it; bytes a second, on a slow disk.
+UNPACKED_SPEED = 20e6
+# For another job that takes the image: it has its own limits.
+LOCKED_SECONDS = 7200.0
 OTHER_ID = "engines with containerd's image store have ids of their own; what `matrix save` writes has both"
 # Takes a folder of images and the ids of one; yields the archive of it that engines load.
 ReadFolder = Callable[[Path, Collection[str]], Iterable[bytes]]
@@ -98,14 +102,25 @@ def _find(engine: Engine, wanted: NodeImage) -> Image | None:
 
 
 def _transfer(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: Notify) -> None:
-    api = _NoPatience(base_url=engine.address, timeout=SILENT_SECONDS)
+    api = _NoPatience(base_url=engine.address, timeout=_silence(wanted))
     doing = f"{'loading' if wanted.archive else 'pulling'} {wanted.place}"
     notify(doing)
     try:
-        with engine_errors(doing), _events(api, wanted, saved) as events:
+        with transfer_errors(doing), _events(api, wanted, saved) as events:
             follow_transfer(events, doing, notify)
     except UserError as error:
-        raise UserError(f"{error}; {wanted.remedy}") from None
+        # An archive is not away for a while.
+        kind = UserError if wanted.archive and isinstance(error, NoAnswerError) else type(error)
+        raise kind(f"{error}; {wanted.remedy}") from None
+
+
+def _silence(wanted: NodeImage) -> float:
+    """Return for how many seconds an engine may tell nothing of an image."""
+    place = Path(wanted.archive or os.devnull)
+    with suppress(OSError):
+        files = place.rglob("*") if place.is_dir() else (place,)
+        return SILENT_SECONDS + sum(file.stat().st_size for file in files) / UNPACKED_SPEED
+    return SILENT_SECONDS
 
 
 class _NoPatience(docker.APIClient):  # type: ignore[misc]
@@ -131,7 +146,8 @@ def _events(api: Any, wanted: NodeImage, saved: ReadFolder) -> Iterator[Iterable
         # What the engine answers is an error of requests, too.
         raise
     except (RequestException, HTTPError):
-        raise UserError(f"the engine is gone, or gave no sign of {wanted.place} for {SILENT_SECONDS:.0f} s") from None
+        seconds = api.timeout
+        raise UserError(f"the engine is gone, or gave no sign of {wanted.place} for {seconds:.0f} s") from None
     except OSError as error:
         raise UserError(f"{wanted.place}: cannot be read: {error.strerror or error}") from None
 
@@ -144,7 +160,8 @@ def _one_at_a_time(file: Path, notify: Notify) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             notify("waiting for another job of this node, which takes the image")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Every user of the host may lock it.
+            wait_for_lock(descriptor, file, LOCKED_SECONDS)
         with held(descriptor):
             yield
     finally:

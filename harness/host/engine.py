@@ -48,12 +48,14 @@ LAST_WITH_BUILDKIT = 22
 GONE = "the Docker engine does not answer any more"
 # What can go wrong on the way to an engine; a refusal of the engine's own is an APIError among them.
 ENGINE_ERRORS = (DockerException, RequestException, HTTPError)
-# What an engine says of a registry or index that it cannot reach, or that broke off.
+# What an engine says of a registry that it cannot reach, or that broke off.
 NO_ANSWER = re.compile(
     r"connection (refused|reset)|broken pipe|\bEOF\b|time-?out|timed out|unreachable|no such host|no route to host"
     r"|server misbehaving|closed network connection|unexpected (HTTP )?status[^:]*: (5\d\d|429)|toomanyrequests",
     re.IGNORECASE,
 )
+# What it says where something of this host does not answer it.
+OF_THIS_HOST = re.compile(r"\bdial unix\b|\.sock\b", re.IGNORECASE)
 CONTAINERD_STORE = "io.containerd.snapshotter.v1"
 CONTAINERD_FOLDER = Path("/var/lib/containerd")
 
@@ -184,9 +186,24 @@ def engine_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except DockerException as error:
-        raise _refusal(doing, explain(error)) from None
+        raise UserError(f"{doing}: {explain(error)}") from None
     except (RequestException, HTTPError):
         raise NoEngineError(f"{doing}: {GONE}; start it and give the same command again") from None
+
+
+@contextmanager
+def transfer_errors(doing: str) -> Iterator[None]:
+    """Turn errors into one line as `engine_errors` does, while an engine talks to a registry.
+
+    Raises:
+        NoAnswerError: when the engine says that the registry does not answer.
+        UserError: saying what was being done.
+    """
+    with engine_errors(doing):
+        try:
+            yield
+        except DockerException as error:
+            raise _refusal(doing, explain(error)) from None
 
 
 def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Notify) -> str | None:
@@ -225,7 +242,8 @@ def _podman(facts: Mapping[str, Any]) -> str | None:
 
 
 def _refusal(doing: str, said: str) -> UserError:
-    return (NoAnswerError if NO_ANSWER.search(said) else UserError)(f"{doing}: {said}")
+    is_away = NO_ANSWER.search(said) and not OF_THIS_HOST.search(said)
+    return (NoAnswerError if is_away else UserError)(f"{doing}: {said}")
 
 
 def _context_address() -> str:

@@ -11,7 +11,7 @@ from harness.environments import pins
 from harness.environments.build import ensure_cell_image
 from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
 from harness.environments.images import CELLS, Image, cell_tag, find, find_cell_image, inputs_of
-from harness.host.engine import Engine, Notify, engine_errors
+from harness.host.engine import Engine, Notify, transfer_errors
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.load import nearest
@@ -223,7 +223,7 @@ def _resolve_base(engine: Engine | None, stack: Stack, notify: Notify) -> str | 
         notify("no Docker engine answers: the digest of the base image is not recorded")
         return None
     try:
-        with engine_errors(f"asking for the digest of {stack.base}"):
+        with transfer_errors(f"asking for the digest of {stack.base}"):
             return str(engine.client.images.get_registry_data(stack.base).id)
     except UserError as error:
         notify(f"{error}; the digest of the base image is not recorded")

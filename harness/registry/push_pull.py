@@ -16,7 +16,7 @@ from harness.environments.images import (
     inputs_of,
     tag_name,
 )
-from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
+from harness.host.engine import Engine, Notify, engine_errors, follow_transfer, transfer_errors
 from harness.matrix.cells import Cell
 from harness.registry.kept_layers import LAYERS
 from harness.registry.patience import patiently
@@ -70,7 +70,7 @@ def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:
     sent: set[str] = set()
 
     def attempt() -> str | None:
-        with engine_errors(doing):
+        with transfer_errors(doing):
             events = engine.patient.api.push(repository, tag, stream=True, decode=True)
             return follow_transfer(_noting_layers(events, sent), doing, notify)
 
@@ -156,7 +156,7 @@ def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: 
 def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None:
     with relay.serving() as here:
         try:
-            with engine_errors(doing):
+            with transfer_errors(doing):
                 # Nobody's credentials are for the relay.
                 events = engine.patient.api.pull(here, digest, stream=True, decode=True, auth_config={})
                 for event in events:
@@ -172,7 +172,7 @@ def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None
 
 
 def _pull(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> None:
-    with engine_errors(doing):
+    with transfer_errors(doing):
         events = engine.patient.api.pull(repository, reference, stream=True, decode=True)
         follow_transfer(events, doing, notify)
 

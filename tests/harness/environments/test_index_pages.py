@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.environments import index_pages
 from harness.environments.index_pages import LARGEST_PAGE, download, files_of
 from harness.matrix.stacks import Stack
@@ -62,6 +62,19 @@ def test_what_is_no_answer_is_told_in_a_line(serve: Serve, answer: bytes) -> Non
     with pytest.raises(UserError, match="cannot be read") as told:
         list(files_of(serve(answer), "pkg", "1.0"))
     assert str(told.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(b"404 Not Found", UserError), (b"403 No", UserError), (b"429 Later", NoAnswerError), (b"502 Bad", NoAnswerError)],
+)
+def test_an_index_that_is_away_is_told_from_one_that_refuses(
+    serve: Serve, status: bytes, kind: type[UserError], tmp_path: Path
+) -> None:
+    stack = serve(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % status)
+    with pytest.raises(UserError, match="cannot be read") as told:
+        download(str(stack.mirror), tmp_path / "file")
+    assert type(told.value) is kind
 
 
 def test_an_answer_that_breaks_off_is_no_whole_file(serve: Serve, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.base.errors import UserError
+from harness.base.errors import InUseError, NoAnswerError, UserError
 from harness.environments import node_images
-from harness.environments.node_images import NodeImage, _transfer
+from harness.environments.node_images import SILENT_SECONDS, NodeImage, _one_at_a_time, _silence, _transfer
 
 WANTED = NodeImage(
     id=f"sha256:{'a' * 64}", labels={}, reference=f"127.0.0.1:1/vpoc@sha256:{'b' * 64}", remedy="`matrix push` it"
@@ -33,6 +33,10 @@ def _respond(connection: socket.socket, status: str, body: dict[str, str]) -> No
 
 def _refuse(connection: socket.socket) -> None:
     _respond(connection, "404 Not Found", {"message": "manifest unknown"})
+
+
+def _be_cut_off(connection: socket.socket) -> None:
+    _respond(connection, "500 No", {"message": "dial tcp 127.0.0.1:1: connect: connection refused"})
 
 
 def _fall_silent(connection: socket.socket) -> None:
@@ -74,6 +78,32 @@ def test_a_pull_of_which_nothing_is_heard_is_given_up(engine: Any, monkeypatch: 
     monkeypatch.setattr(node_images, "SILENT_SECONDS", 0.2)
     with pytest.raises(UserError, match=r"gave no sign of .*; `matrix push` it"):
         _transfer(engine, WANTED, no_folder, lambda _: None)
+
+
+def test_an_archive_may_take_as_long_as_it_is_large(tmp_path: Path) -> None:
+    archive = tmp_path / "image.tar"
+    with archive.open("wb") as stream:
+        stream.truncate(10**10)
+    saved = WANTED.model_copy(update={"archive": str(archive), "reference": None})
+    assert (_silence(WANTED), _silence(saved)) == (SILENT_SECONDS, SILENT_SECONDS + 500)
+    assert _silence(saved.model_copy(update={"archive": str(tmp_path / "none")})) == SILENT_SECONDS
+
+
+@pytest.mark.parametrize("engine", [_be_cut_off], indirect=True)
+def test_a_registry_that_is_away_is_still_told_by_its_kind(engine: Any) -> None:
+    with pytest.raises(NoAnswerError, match=r"connection refused; `matrix push` it"):
+        _transfer(engine, WANTED, no_folder, lambda _: None)
+
+
+def test_a_lock_that_is_never_freed_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_images, "LOCKED_SECONDS", 0.0)
+    file = tmp_path / "lock"
+    told: list[str] = []
+    with _one_at_a_time(file, told.append):
+        assert told == []
+        with pytest.raises(InUseError, match=rf"`fuser {file}`"), _one_at_a_time(file, told.append):
+            pytest.fail("two at a time")
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("engine", [_refuse], indirect=True)

@@ -13,7 +13,7 @@ from urllib3.exceptions import ProtocolError
 
 from harness.base.errors import NoAnswerError, NoEngineError, UserError
 from harness.host import engine
-from harness.host.engine import Builder, engine_errors, find_engine, follow_transfer
+from harness.host.engine import Builder, engine_errors, find_engine, follow_transfer, transfer_errors
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -110,6 +110,7 @@ def test_a_transfer_tells_its_errors_and_its_progress() -> None:
         ("net/http: TLS handshake timeout", NoAnswerError),
         ("unexpected EOF", NoAnswerError),
         ("denied: requested access to the resource is denied", UserError),
+        ("dial unix /run/containerd/containerd.sock: connect: connection refused", UserError),
         ("manifest for x/vpoc:rocm5.7-torch2.2.2-plain not found", UserError),
     ],
 )
@@ -117,6 +118,15 @@ def test_a_registry_that_is_away_is_told_from_one_that_refuses(said: str, kind: 
     with pytest.raises(UserError) as caught:
         follow_transfer([{"error": said}], "doing", lambda _: None)
     assert type(caught.value) is kind
+    with pytest.raises(UserError) as caught, transfer_errors("doing"):
+        raise APIError(said)
+    assert type(caught.value) is kind
+
+
+def test_what_an_engine_says_of_its_own_is_not_said_of_a_registry() -> None:
+    with pytest.raises(UserError) as caught, engine_errors("starting a container"):
+        raise APIError("OCI runtime create failed: timeout")
+    assert type(caught.value) is UserError
 
 
 def test_builds_go_to_the_engine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
