@@ -18,7 +18,7 @@ def share_below(folder: Path) -> None:
     Raises:
         OSError: when a part of it cannot be looked at or changed.
     """
-    for _, folders, files, here in os.fwalk(folder):
+    for _, folders, files, here in os.fwalk(folder, onerror=_refuse):
         for name in (*folders, *files):
             found = os.stat(name, dir_fd=here, follow_symlinks=False)
             if found.st_uid != os.geteuid():
@@ -27,3 +27,8 @@ def share_below(folder: Path) -> None:
                 change_mode(here, name, stat.S_IMODE(found.st_mode) | OF_FOLDERS)
             elif stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
                 change_mode(here, name, stat.S_IMODE(found.st_mode) | OF_FILES)
+
+
+def _refuse(error: OSError) -> None:
+    """Raise what the walk passes over without being asked."""
+    raise error
