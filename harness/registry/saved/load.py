@@ -102,7 +102,7 @@ def _check_name(folder: Path, image: SavedImage) -> None:
     """Refuse an image under the name of another: what it is, its own labels say."""
     told = [image.labels.get(f"{PREFIX}.{part}", "") for part in ("cell", "targets")]
     own = "-".join(filter(None, told))
-    if image.name != own or not told[0]:
+    if image.name != own:
         raise UserError(f"{folder}: the image named {image.name} is of {own or 'no cell'}; {SAVE_AGAIN}")
 
 

@@ -62,12 +62,9 @@ def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Noti
     saved: list[Saved] = []
     with _room(), locked(folder / ".lock", notify), _scratch(notify) as scratch:
         ordered = sorted(images.values(), key=lambda of: of[0].stack.name)
-        # Of what cannot be read it is not known what else it named.
-        _, all_known = place.sound_images(notify)
         for _, of_stack in groupby(ordered, key=lambda of: of[0].stack.name):
             saved += _save_stack(engine, place, list(of_stack), key, scratch, notify)
-        if all_known:
-            place.remove_unnamed()
+        place.remove_unnamed()
     return saved
 
 
@@ -80,7 +77,7 @@ def _save_stack(
     notify: Notify,
 ) -> list[Saved]:
     """Save images that have most of their layers in common, and say in the folder's index that they are there."""
-    before, _ = place.sound_images(lambda _: None)
+    before = place.images() if place.has_index else []
     made = _read(engine, place, [image for _, image in wanted], before, scratch, notify)
     saved, now = [], {image.name: image for image in before}
     # Images of one stack mostly have the same layers, and it takes long to read them.
@@ -103,21 +100,21 @@ def _read(
     notify: Notify,
 ) -> dict[str, tuple[Manifest, bytes]]:
     """Read images from the engine into the folder; return manifest and configuration of each."""
-    there = {digest: layer for image in before for digest, layer in zip(image.unpacked, image.layers, strict=True)}
-    known: dict[str, Descriptor] = {}
+    known = {
+        digest: layer
+        for image in before
+        for digest, layer in zip(image.unpacked, image.layers, strict=True)
+        if place.holds(layer)
+    }
 
     def keep(file: Path, blob: Descriptor) -> Descriptor:
         """Store a layer as the engine packed it, or packed here, where the folder does not have it."""
         if blob["mediaType"] != LAYER:
             place.put_file(file, blob)
             return blob
-        digest = str(blob["digest"])
-        if digest not in known:
-            # The folder may be anybody's, and what is made of it here is signed.
-            layer = there.get(digest)
-            sound = layer is not None and place.unpacks_to(layer, digest, notify)
-            known[digest] = layer if layer and sound else packed(file, scratch, place.put_file)
-        return known[digest]
+        if blob["digest"] not in known:
+            known[str(blob["digest"])] = packed(file, scratch, place.put_file)
+        return known[str(blob["digest"])]
 
     given = read_from_engine(engine, [image.id for image in images], scratch, keep, notify)
     made = {}
