@@ -144,6 +144,20 @@ def test_a_changed_byte_is_refused_in_one_line_and_the_engine_gets_nothing(
     assert len(load_cells(private, folder, (), matrix, quiet)) == len(CELLS)
 
 
+def test_a_save_writes_again_whatever_is_damaged_and_keeps_the_other_image(
+    engine: Engine, matrix: Matrix, folder: Path
+) -> None:
+    before = ImageFolder(folder).images()
+    for file in [file for file in folder.rglob("*") if file.is_file() and file.stat().st_size]:
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        told: list[str] = []
+        for cell in CELLS:
+            save_cells(engine, [matrix.cells[cell]], folder, quiet, told.append)
+        assert ImageFolder(folder).images() == before, file
+        assert len(told) <= 1
+
+
 def test_a_full_stick_is_one_line_and_keeps_what_was_there(
     engine: Engine, matrix: Matrix, small: Images, tmp_path: Path
 ) -> None:

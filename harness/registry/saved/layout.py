@@ -5,11 +5,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from pydantic import ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_bounds import load_json
@@ -22,6 +25,8 @@ from harness.base.storage import (
     remove_unfinished,
     write_durably,
 )
+from harness.base.text import one_line
+from harness.environments.images import PREFIX
 from harness.host.engine import Notify
 from harness.registry.oci import (
     DIGEST,
@@ -33,10 +38,13 @@ from harness.registry.oci import (
     descriptor_in,
     digest_of,
 )
+from harness.registry.saved.shapes import OfConfiguration, OfManifest, Shape
+from harness.registry.saved.unpacking import Unpacking
 
 LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
 NAME = "org.opencontainers.image.ref.name"
 SAVE_AGAIN = "`matrix save` writes it again"
+LARGEST_TEXT = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,12 @@ class SavedImage:
         return tuple(map(str, (told.get("diff_ids") or ()) if isinstance(told, dict) else ()))
 
     @property
+    def own_name(self) -> str:
+        """Return the name of its cell by its own labels; empty where it is of none."""
+        cell, targets = (self.labels.get(f"{PREFIX}.{part}", "") for part in ("cell", "targets"))
+        return "-".join(filter(None, (cell, targets))) if cell else ""
+
+    @property
     def layers(self) -> tuple[Descriptor, ...]:
         """Return the descriptors of its layers."""
         return blobs_of(self.manifest)[1:]
@@ -81,6 +95,8 @@ class ImageFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # Blobs by their digests, with those of what they unpack to.
+        self._unpacked: dict[str, str] = {}
 
     @property
     def has_index(self) -> bool:
@@ -120,15 +136,54 @@ class ImageFolder:
             if "artifactType" in manifest.parsed:
                 artifacts.setdefault(str(descriptor_in(manifest, "subject").get("digest")), []).append(manifest)
             else:
-                name = str((described.get("annotations") or {}).get(NAME))
-                images[manifest.digest] = SavedImage(name, manifest, self.content(blobs_of(manifest)[0]))
-        found = [
-            SavedImage(one.name, one.manifest, one.config, tuple(artifacts.get(digest, ())))
-            for digest, one in images.items()
-        ]
+                annotations = described.get("annotations")
+                name = str(annotations.get(NAME)) if isinstance(annotations, dict) else ""
+                images[manifest.digest] = self._image(name, manifest)
+        found = _with_artifacts(images, artifacts)
         if index != _index(found):
             raise changed
         return sorted(found, key=lambda image: image.name)
+
+    def repair(self, say: Notify) -> None:
+        """Have the index name what is whole, where anything is damaged.
+
+        `say` gets a line for each image that is lost, as far as the index still names it, and for lost statements.
+
+        Raises:
+            UserError: when it cannot be written.
+        """
+        with suppress(UserError):
+            self.images()
+            return
+        images = self._whole_images(say)
+        if images or self.has_index:
+            self.write_index(images)
+
+    def _whole_images(self, say: Notify) -> list[SavedImage]:
+        """Return the images that can be told from the blobs alone."""
+        index = b""
+        with suppress(OSError):
+            index = read_regular(self.folder / "index.json")
+        images: dict[str, SavedImage] = {}
+        artifacts: dict[str, list[Manifest]] = {}
+        for manifest in sorted(self._manifests(), key=lambda one: one.digest.encode() in index):
+            if "artifactType" in manifest.parsed:
+                artifacts.setdefault(str(descriptor_in(manifest, "subject").get("digest")), []).append(manifest)
+                continue
+            with suppress(UserError):
+                image = self._image("", manifest)
+                if image.own_name and all(self._has_room_of(layer) for layer in image.layers):
+                    # Of one that was replaced the index does not speak.
+                    images[image.own_name] = SavedImage(image.own_name, manifest, image.config)
+        found = _with_artifacts({image.manifest.digest: image for image in images.values()}, artifacts)
+        named, statements = _told(index)
+        for name in named:
+            if name not in images:
+                say(f"{self.folder}: the image of {one_line(name)} is damaged; {SAVE_AGAIN}")
+        lost = statements - sum(map(len, artifacts.values()))
+        if lost > 0:
+            say(f"{self.folder}: {lost} signed statements are damaged and left out")
+        return found
 
     def write_index(self, images: Iterable[SavedImage]) -> None:
         """Say which images are here; until then those that were before are.
@@ -139,7 +194,7 @@ class ImageFolder:
         write_durably(self.folder / "oci-layout", LAYOUT)
         write_durably(self.folder / "index.json", _index(images))
 
-    def content(self, blob: Descriptor, most: int = 4 << 20) -> bytes:
+    def content(self, blob: Descriptor, most: int = LARGEST_TEXT) -> bytes:
         """Return a small blob.
 
         Raises:
@@ -152,8 +207,10 @@ class ImageFolder:
             raise self._changed(file)
         return content
 
-    def check(self, blob: Descriptor, notify: Notify = lambda _: None) -> None:
-        """Compare a blob of any size with its digest.
+    def check(
+        self, blob: Descriptor, notify: Notify = lambda _: None, each: Callable[[bytes], None] = lambda _: None
+    ) -> None:
+        """Compare a blob of any size with its digest; `each` gets the pieces.
 
         Raises:
             UserError: when it is not there or was changed.
@@ -163,16 +220,32 @@ class ImageFolder:
             while piece := stream.read(PIECE_BYTES):
                 digest.update(piece)
                 size += len(piece)
+                each(piece)
                 notify(f"checking {self.folder}: {size / 1e6:.0f} MB")
         if (f"sha256:{digest.hexdigest()}", size) != (blob["digest"], blob.get("size")):
             raise self._changed(file)
 
-    def holds(self, blob: Descriptor) -> bool:
+    def holds(self, blob: Descriptor, notify: Notify = lambda _: None) -> bool:
         """Return whether a blob is there, as it should be."""
         with suppress(UserError):
-            self.check(blob)
+            self.check(blob, notify)
             return True
         return False
+
+    def holds_packed(self, blob: Descriptor, plain: Descriptor, notify: Notify) -> bool:
+        """Return whether a blob is there, as it should be, and is the layer `plain`, packed by gzip.
+
+        What somebody wrote beside a layer in this folder is no proof of that. A blob is read once.
+        """
+        name = str(blob["digest"])
+        if name not in self._unpacked:
+            unpacking = Unpacking(int(plain["size"]))
+            try:
+                self.check(blob, notify, unpacking.take)
+                self._unpacked[name] = unpacking.digest()
+            except (UserError, zlib.error):
+                return False
+        return self._unpacked[name] == str(plain["digest"])
 
     def open(self, blob: Descriptor) -> BinaryIO:
         """Open a blob to read it.
@@ -195,13 +268,13 @@ class ImageFolder:
             write_durably(self.file(str(blob["digest"])), content)
         return blob
 
-    def put_file(self, file: Path, blob: Descriptor) -> None:
+    def put_file(self, file: Path, blob: Descriptor, notify: Notify = lambda _: None) -> None:
         """Store a file as a blob, whole or not at all. One that is there already is not written again.
 
         Raises:
             UserError: when it cannot be written.
         """
-        if not self.holds(blob):
+        if not self.holds(blob, notify):
             copy_durably(file, self.file(str(blob["digest"])))
 
     def remove_unnamed(self) -> None:
@@ -237,10 +310,46 @@ class ImageFolder:
     def _manifest(self, digest: str) -> Manifest:
         file = self.file(digest)
         with self._reading(file):
-            content = read_regular(file, 4 << 20)
+            content = read_regular(file, LARGEST_TEXT)
         if digest_of(content) != digest:
             raise self._changed(file)
-        return manifest_of(content)
+        manifest = manifest_of(content)
+        self._check_shape(OfManifest, manifest)
+        return manifest
+
+    def _image(self, name: str, manifest: Manifest) -> SavedImage:
+        """Return an image whose configuration is read."""
+        image = SavedImage(name, manifest, self.content(blobs_of(manifest)[0]))
+        self._check_shape(OfConfiguration, Manifest(image.config, ""))
+        if len(image.layers) != len(image.unpacked):
+            raise self._changed(self.file(manifest.digest))
+        return image
+
+    def _manifests(self) -> list[Manifest]:
+        """Return all that can be read of manifests among the blobs, the oldest first."""
+        files: list[tuple[float, str]] = []
+        with suppress(OSError):
+            for file in (self.folder / "blobs" / "sha256").iterdir():
+                status = file.lstat()
+                if status.st_size <= LARGEST_TEXT:
+                    files.append((status.st_mtime, f"sha256:{file.name}"))
+        found = []
+        for _, digest in sorted(files):
+            with suppress(UserError):
+                found.append(self._manifest(digest))
+        return found
+
+    def _has_room_of(self, blob: Descriptor) -> bool:
+        """Return whether there is a file of a blob's size; it is read where it is needed."""
+        with suppress(OSError):
+            return self.file(str(blob["digest"])).lstat().st_size == int(blob["size"])
+        return False
+
+    def _check_shape(self, shape: type[Shape], document: Manifest) -> None:
+        try:
+            shape.model_validate(document.parsed)
+        except ValidationError:
+            raise self._changed(self.file(document.digest)) from None
 
     @contextmanager
     def _reading(self, file: Path) -> Iterator[None]:
@@ -260,6 +369,22 @@ def manifest_of(content: bytes) -> Manifest:
     with suppress(ValueError):
         told = load_json(content)
     return Manifest(content, str(told.get("mediaType", IMAGE_MANIFEST)) if isinstance(told, dict) else IMAGE_MANIFEST)
+
+
+def _with_artifacts(images: Mapping[str, SavedImage], artifacts: Mapping[str, list[Manifest]]) -> list[SavedImage]:
+    return [
+        SavedImage(one.name, one.manifest, one.config, tuple(artifacts.get(digest, ())))
+        for digest, one in images.items()
+    ]
+
+
+def _told(index: bytes) -> tuple[list[str], int]:
+    """Return the names of images in an index that may be damaged, and how many artifacts it lists."""
+    entries = Manifest(index, IMAGE_INDEX).parsed.get("manifests")
+    listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    annotations = [entry.get("annotations") for entry in listed]
+    names = [one.get(NAME) for one in annotations if isinstance(one, dict)]
+    return [name for name in names if isinstance(name, str)], sum("artifactType" in entry for entry in listed)
 
 
 def _index(images: Iterable[SavedImage]) -> bytes:

@@ -100,10 +100,8 @@ def _chosen(place: ImageFolder, names: Sequence[str]) -> list[SavedImage]:
 
 def _check_name(folder: Path, image: SavedImage) -> None:
     """Refuse an image under the name of another: what it is, its own labels say."""
-    told = [image.labels.get(f"{PREFIX}.{part}", "") for part in ("cell", "targets")]
-    own = "-".join(filter(None, told))
-    if image.name != own:
-        raise UserError(f"{folder}: the image named {image.name} is of {own or 'no cell'}; {SAVE_AGAIN}")
+    if image.name != image.own_name:
+        raise UserError(f"{folder}: the image named {image.name} is of {image.own_name or 'no cell'}; {SAVE_AGAIN}")
 
 
 def _here(engine: Engine, image: SavedImage) -> Image | None:

@@ -47,10 +47,13 @@ class Saved:
         return {**named, "layers": self.layers, "statements": self.statements}
 
 
-def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Notify) -> list[Saved]:
+def save_cells(
+    engine: Engine, cells: Sequence[Cell], folder: Path, notify: Notify, warn: Notify = lambda _: None
+) -> list[Saved]:
     """Save the images of cells as this checkout would build them; what the folder has already is not written again.
 
-    Stack by stack: what was finished before an interruption stays, and the same command goes on.
+    Stack by stack: what was finished before an interruption stays, and the same command goes on. Of other images what
+    is damaged is left out, with a line to `warn`.
 
     Raises:
         UserError: when one is not built, is not what its lock names, or there is no room.
@@ -62,6 +65,7 @@ def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Noti
     saved: list[Saved] = []
     with _room(), locked(folder / ".lock", notify), _scratch(notify) as scratch:
         ordered = sorted(images.values(), key=lambda of: of[0].stack.name)
+        place.repair(warn)
         for _, of_stack in groupby(ordered, key=lambda of: of[0].stack.name):
             saved += _save_stack(engine, place, list(of_stack), key, scratch, notify)
         place.remove_unnamed()
@@ -100,21 +104,20 @@ def _read(
     notify: Notify,
 ) -> dict[str, tuple[Manifest, bytes]]:
     """Read images from the engine into the folder; return manifest and configuration of each."""
-    known = {
-        digest: layer
-        for image in before
-        for digest, layer in zip(image.unpacked, image.layers, strict=True)
-        if place.holds(layer)
-    }
+    known: dict[str, dict[str, Descriptor]] = {}
+    for one in before:
+        for unpacked, layer in zip(one.unpacked, one.layers, strict=True):
+            known.setdefault(unpacked, {})[str(layer["digest"])] = layer
 
     def keep(file: Path, blob: Descriptor) -> Descriptor:
         """Store a layer as the engine packed it, or packed here, where the folder does not have it."""
         if blob["mediaType"] != LAYER:
-            place.put_file(file, blob)
+            place.put_file(file, blob, notify)
             return blob
-        if blob["digest"] not in known:
-            known[str(blob["digest"])] = packed(file, scratch, place.put_file)
-        return known[str(blob["digest"])]
+        there = known.get(str(blob["digest"]), {}).values()
+        if found := next((layer for layer in there if place.holds_packed(layer, blob, notify)), None):
+            return found
+        return packed(file, scratch, place.put_file)
 
     given = read_from_engine(engine, [image.id for image in images], scratch, keep, notify)
     made = {}
