@@ -7,6 +7,7 @@ from harness.campaign.bench import Bench
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_state import changed_settings, settings_of, state_from_json
 from harness.evidence.index import Index, Row
+from harness.evidence.progress import last_phase
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.matrix.cells import Matrix
 from harness.search.stage_runs import SeenRun, SeenRuns
@@ -18,7 +19,7 @@ class StageEvidence:
     def __init__(self, bench: Bench, matrix: Matrix) -> None:
         self._bench = bench
         self._matrix = matrix
-        self._phases: dict[str, str | None] = {}
+        self._told: dict[str, tuple[str | None, tuple[str, ...]]] = {}
         self._hashes: dict[tuple[str, str], str] = {}
         self._known: set[tuple[str, str]] = set()
 
@@ -46,13 +47,19 @@ class StageEvidence:
     def _seen(self, row: Row, counts: Counts) -> SeenRun:
         count = counts[row.run_id]
         gpus = tuple(sorted(json.loads(row.gpus)))
-        return SeenRun(row, count, gpus, self._phase(row) if count.counts_as == "failed" else None)
+        phase, remedies = self._of_failure(row) if count.counts_as == "failed" else (None, ())
+        return SeenRun(row, count, gpus, phase, remedies)
 
-    def _phase(self, row: Row) -> str | None:
-        if row.run_id not in self._phases:
+    def _of_failure(self, row: Row) -> tuple[str | None, tuple[str, ...]]:
+        """Return the last phase of a run that failed, and the presets that its diagnosis recommends."""
+        if row.run_id not in self._told:
             record = self._bench.results.record(row.run_id)
-            self._phases[row.run_id] = record.last_phase if record else None
-        return self._phases[row.run_id]
+            explanation = record.explanation if record else None
+            # Of a run during which the host went down only its progress tells.
+            phase = record.last_phase if record else None
+            phase = phase or last_phase(self._bench.results.folder_of(row.run_id).work)
+            self._told[row.run_id] = phase, explanation.presets if explanation else ()
+        return self._told[row.run_id]
 
     def _now(self, rows: Iterable[Row]) -> dict[tuple[str, str], str]:
         """The environment hash of each cell: of what was made here, else of what would be made, else the newest."""

@@ -13,9 +13,8 @@ from harness.diagnosis.scan import Found, OfRun, anybodys, scan
 from harness.diagnosis.sieve import worth_reading
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import Exit
-from harness.evidence.app_files import Phase
 from harness.evidence.outcome.decide import SHELL_SIGNALS, Outcome
-from harness.evidence.progress import last_lines
+from harness.evidence.progress import last_lines, last_phase
 from harness.evidence.run_files import EvidenceLine, Explanation
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
@@ -58,7 +57,7 @@ def explain_run(
     of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
     log = _scan_file(folder, RunFolder.LOG, rocm, torch)
     kernel = _scan_file(folder, RunFolder.KERNEL_LOG, rocm, torch, of_run)
-    stack = stuck_at(folder, _last_phase(folder)) if outcome.name == "hung" else None
+    stack = stuck_at(folder, last_phase(folder.work)) if outcome.name == "hung" else None
     facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=own_program)
     explanation = diagnose(log, kernel, facts, _usable(presets, folder))
     without = sorted({gpu.gfx for gpu in host.gpus} - supported_targets())
@@ -156,12 +155,6 @@ def _pids_of_others(folder: RunFolder) -> frozenset[int]:
         return frozenset()
     killed = _KILLED_IN.findall(_text(folder, RunFolder.KERNEL_LOG))
     return frozenset(int(pid) for group, pid in killed if container not in group)
-
-
-def _last_phase(folder: RunFolder) -> Phase | None:
-    """Return the phase of the rank that has been silent for longest."""
-    last = last_lines(folder.work).values()
-    return min(last, key=lambda line: line.monotonic).phase if last else None
 
 
 def _memory_limit(folder: RunFolder) -> Iterator[Line]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, OpenFile
-from harness.evidence.app_files import Progress
+from harness.evidence.app_files import Phase, Progress
 from harness.evidence.work_folder import LARGEST, MOST_RANKS, WorkFolder
 
 # Many lines: one has some 300 bytes.
@@ -35,6 +35,11 @@ def last_lines(work: WorkFolder) -> dict[int, Progress]:
     """Return the last whole line of each rank that wrote one."""
     found = ((rank, _last_of(work, name)) for rank, name in work.progress().items())
     return {rank: line for rank, line in found if line}
+
+
+def last_phase(work: WorkFolder) -> Phase | None:
+    """Return the phase of the rank that has been silent for longest; None where none wrote a line."""
+    return min(last, key=lambda line: line.monotonic).phase if (last := last_lines(work).values()) else None
 
 
 def whole_lines(file: OpenFile) -> Iterator[bytes]:

@@ -33,13 +33,6 @@ class Otherwise(Strict):
         """The options of the workload that it changes."""
         return {name: value for name in CHANGEABLE if (value := getattr(self, name)) is not None}
 
-    @property
-    def in_words(self) -> str:
-        """The change in words, such as `preset no-p2p` or `vpoc_path chunked`."""
-        named = {"preset": self.preset, "strategy": self.strategy, **self.options}
-        said = ((name, value if isinstance(value, str) else ", ".join(value)) for name, value in named.items() if value)
-        return ", ".join(f"{name} {value}" for name, value in said)
-
 
 class CampaignStage(Strict):
     """A part of a campaign. A stage without a workload is the doctor's.
@@ -60,12 +53,14 @@ class CampaignStage(Strict):
     otherwise_later: int | None = Field(
         None,
         ge=0,
-        description="how many of `otherwise` on stacks after the first; the rest once every stack had its turn",
+        description="how many of `otherwise` on stacks after the first there; the rest once every stack had its turn",
     )
     beside: tuple[Strategy, ...] = Field(
-        (), description="strategies tried at the end, which count for themselves alone"
+        (), description="strategies tried at the end, or where none comes through; they count for themselves alone"
     )
-    tries: int | None = Field(None, ge=1, description="how many cells of a stack are tried at most")
+    tries: int | None = Field(
+        None, ge=1, description="how many cells of a stack are tried before every stack had its turn"
+    )
     until: Literal["candidate", "good"] | None = Field(None, description="the tier that its runs are to show")
     minutes: float = Field(3.0, gt=0, description="of a run, assumed until runs here tell")
 

@@ -6,7 +6,8 @@ from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.search.conclusion import Conclusion, nothing_fits
 from harness.search.schedule import EndReason
-from harness.search.stage_search import Contender, StageEnd, StageEndReason
+from harness.search.stage_contenders import Contender
+from harness.search.stage_search import StageEnd, StageEndReason
 
 # Longer lists of stacks are cut.
 _LISTED = 3

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
+from enum import IntEnum
+from itertools import islice
 
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stages import CampaignStage, Otherwise, exploring
 from harness.search.schedule import OF_THE_STACK
 from harness.search.stage_runs import (
-    FEATURE_PHASES,
     NOT_BEGUN_AT_MOST,
     SeenRun,
     SeenRuns,
@@ -21,6 +21,21 @@ from harness.search.stage_runs import (
 NOT_BEGUN_KIND = "not begun"
 # So many failures, and more than passes, are no accident.
 REFUTED_BY = 2
+
+
+class Depth(IntEnum):
+    """How much of a stack is tried; each holds what those before it do.
+
+    `TURN`: the first `tries` cells of each stage, and of `otherwise` what is for later stacks. `ALL_GPUS`: all of
+    `otherwise` of stages on all GPUs, and the strategies beside. `REMEDIES`: further presets that the diagnosis of a
+    failure recommends. `PRESETS`: all others. `CHANGES`: all of `otherwise`.
+    """
+
+    TURN = 0
+    ALL_GPUS = 1
+    REMEDIES = 2
+    PRESETS = 3
+    CHANGES = 4
 
 
 class _Needed(Exception):  # noqa: N818
@@ -62,45 +77,64 @@ class Explorer:
         """The stages that explore, as far as this host has the GPUs for them."""
         return [stage for stage in exploring(self.matrix.stages) if stage.devices != "all" or self.host.can_use_all]
 
-    def explore(self, stack: str, cells: Sequence[Cell], limit: int | None) -> Explored:
+    def explore(
+        self, stack: str, cells: Sequence[Cell], depth: Depth = Depth.TURN, new_to: frozenset[str] = frozenset()
+    ) -> Explored:
         """Return how far a stack came: its cells in turn, each through all stages, until one came through them all.
 
-        `limit`: how many of `otherwise` of several GPUs are tried; None for all.
+        `new_to`: the stages that no stack came to before this one; all of their `otherwise` is tried.
         """
         explored = Explored(stack)
+        asked = _Asked(self._in_turn(stack, cells, depth), depth, new_to)
         try:
-            next(self._through(len(self.stages) - 1, cells, limit, explored), None)
+            if next(self._through(len(self.stages) - 1, asked, explored), None) is None and depth >= Depth.ALL_GPUS:
+                self._beside(explored)
         except _Needed as needed:
             explored.next = needed.run
         except _OfStack as failure:
             explored.of_stack = str(failure)
         return explored
 
-    def _through(self, number: int, cells: Sequence[Cell], limit: int | None, explored: Explored) -> Iterator[Setting]:
+    def _in_turn(self, stack: str, cells: Sequence[Cell], depth: Depth) -> Sequence[Cell]:
+        """Return the cells that may be tried, in turn: before further ones those that ran, and those that may help."""
+        if depth < Depth.REMEDIES:
+            return cells
+        ran = {run.row.cell for run in self.seen.runs}
+        failures = (run for run in self.seen.runs if run.row.stack == stack and run.count.counts and not run.passed)
+        remedies = {preset for run in failures for preset in run.remedies}
+        ordered = sorted(cells, key=lambda cell: (cell.id not in ran, cell.preset.name not in remedies))
+        if depth > Depth.REMEDIES:
+            return ordered
+        return [cell for cell in ordered if cell.id in ran or cell.preset.name in remedies]
+
+    def _through(self, number: int, asked: "_Asked", explored: Explored) -> Iterator[Setting]:
         """Yield what comes through a stage: through those before it, one after the other, and no more than is asked."""
         if number < 0:
-            yield from map(Setting, cells)
+            yield from map(Setting, asked.cells)
             return
         stage = self.stages[number]
-        entrants = self._through(number - 1, cells, limit, explored)
-        for first, entrant in zip(chain([True], repeat(False)), islice(entrants, stage.tries)):  # noqa: B905
+        entrants = self._through(number - 1, asked, explored)
+        for place, entrant in enumerate(islice(entrants, asked.tries(stage))):
             here = replace(entrant, strategy=stage.strategy) if stage.devices == "all" else entrant
-            if found := self._attempts(stage, here, limit, explored, on_any=first):
+            if found := self._attempts(stage, here, asked.changes(stage, place), explored, on_any=place == 0):
                 explored.survivors.setdefault(stage.name, []).append(found)
                 yield found
 
     def _attempts(
-        self, stage: CampaignStage, entrant: Setting, limit: int | None, explored: Explored, *, on_any: bool
+        self, stage: CampaignStage, entrant: Setting, changes: Sequence[Otherwise], explored: Explored, *, on_any: bool
     ) -> Setting | None:
-        """Return the first of an entrant and its changes that comes through."""
-        otherwise = stage.otherwise[: limit if stage.otherwise_later is not None else None]
-        changes: list[Otherwise | None] = [None, *otherwise]
-        failed_in: str | None = None
+        """Return the first of an entrant and its changes that comes through.
+
+        Changes of training are made to what got past the features; those of features are over with that.
+        """
+        past: Setting | None = None
+        failed_in_features = False
         tried = explored.tried.setdefault(stage.name, [])
-        for change in changes:
-            if change and change.after and change.after != failed_in:
+        for change in (None, *changes):
+            if change and change.after and (past is None if change.after == "training" else not failed_in_features):
                 continue
-            setting = entrant.with_(change, self.matrix) if change else entrant
+            base = past if past and change and change.after == "training" else entrant
+            setting = base.with_(change, self.matrix) if change else entrant
             if setting is None or setting in tried:
                 continue
             runs = self._runs(stage, setting, on_any=on_any)
@@ -108,18 +142,29 @@ class Explorer:
                 continue
             tried.append(setting)
             failed = [run for run in runs if not run.passed]
-            if not failed or (stage.devices == "one" and len(failed) < len(runs)):
+            partly = len(failed) < len(runs)
+            if not failed or (stage.devices == "one" and partly):
                 if not self._is_refuted(stage, setting, len(runs[0].gpus)):
                     return setting
-                failed_in = "training"
+                past = past or setting
                 continue
-            if len(failed) < len(runs):
-                # What one GPU does and another does not is not for a change of options.
+            in_features = any(run.failed_in == "features" for run in failed)
+            if partly and not in_features:
+                # What one GPU does and another does not is not for a change of training.
                 return None
-            failed_in = "features" if failed[0].last_phase in FEATURE_PHASES else "training"
-            if failed[0].row.diagnosis in OF_THE_STACK:
+            if not partly and failed[0].row.diagnosis in OF_THE_STACK:
                 raise _OfStack(failed[0].row.diagnosis)
+            if all(run.failed_in == "training" for run in failed):
+                past = past or setting
+            failed_in_features = past is None and (failed_in_features or in_features)
         return None
+
+    def _beside(self, explored: Explored) -> None:
+        """Ask for what is tried beside a stage on all GPUs, once each, with what came to it first."""
+        for stage in self.stages:
+            for strategy in stage.beside:
+                for setting in explored.tried.get(stage.name, [])[:1]:
+                    self._runs(stage, replace(setting, strategy=strategy), on_any=False)
 
     def _is_refuted(self, stage: CampaignStage, setting: Setting, devices: int) -> bool:
         """Return whether it failed again and again when it was run for hours, though it came through once."""
@@ -156,3 +201,27 @@ class Explorer:
         if lacking:
             raise _Needed(replace(lacking[0], beside=tuple(lacking[1:])))
         return decisive
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The cells that are explored, in turn, and how deep."""
+
+    cells: Sequence[Cell]
+    depth: Depth
+    new_to: frozenset[str]
+
+    def tries(self, stage: CampaignStage) -> int | None:
+        """Return how many cells may come to a stage; None for all."""
+        return stage.tries if self.depth < Depth.REMEDIES else None
+
+    def changes(self, stage: CampaignStage, place: int) -> Sequence[Otherwise]:
+        """Return the changes of a stack's cell in a stage; `place`: how many came there before it.
+
+        Where those in turn found no way to use all GPUs, those after them are tried as they are.
+        """
+        on_all = stage.devices == "all"
+        if on_all and stage.tries is not None and place >= stage.tries:
+            return ()
+        whole = self.depth >= (Depth.ALL_GPUS if on_all else Depth.CHANGES) or stage.name in self.new_to
+        return stage.otherwise if whole or stage.otherwise_later is None else stage.otherwise[: stage.otherwise_later]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import REFUSED, RunCount
@@ -15,7 +15,8 @@ from harness.matrix.strategies import Strategy
 from harness.matrix.workload_options import family_of, train_options
 from harness.matrix.workloads import Workload
 
-FEATURE_PHASES = frozenset({"import", "init", "data", "features"})
+# What a change of training can have no effect on.
+BEFORE_FEATURES = frozenset({None, "import", "init", "data"})
 # So many attempts at a run in a row that were not begun are enough.
 NOT_BEGUN_AT_MOST = 3
 
@@ -27,14 +28,18 @@ class Setting:
     cell: Cell
     strategy: Strategy = "single"
     options: tuple[tuple[str, Any], ...] = ()
-    changed: str = ""
+
+    @property
+    def changed(self) -> str:
+        """The strategy, and the options that differ, in words; empty where it is as the stage has it on one GPU."""
+        options = (f"{name} {', '.join(v) if isinstance(v, tuple) else v}" for name, v in self.options)
+        return ", ".join([*([self.strategy] if self.strategy != "single" else []), *options])
 
     def with_(self, other: Otherwise, matrix: Matrix) -> "Setting | None":
         """Return it with a change; None where that is an excluded cell."""
         cell = matrix.cell(self.cell.stack.name, other.preset) if other.preset else self.cell
         options = tuple(sorted({**dict(self.options), **other.options}.items()))
-        changed = f"{other.strategy or self.strategy}, {other.in_words}"
-        return None if cell.excluded else Setting(cell, other.strategy or self.strategy, options, changed)
+        return None if cell.excluded else Setting(cell, other.strategy or self.strategy, options)
 
     def workload(self, base: Workload) -> Workload:
         """Return a workload of the matrix file as it is run in this setting; a program has no options to change."""
@@ -68,12 +73,13 @@ class StageRun:
 
 @dataclass(frozen=True)
 class SeenRun:
-    """A run of the records, its count, and the phase in which it ended."""
+    """A run of the records, its count, the phase in which it ended, and presets that may help where it failed."""
 
     row: Row
     count: RunCount
     gpus: tuple[int, ...]
     last_phase: str | None = None
+    remedies: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -84,6 +90,13 @@ class SeenRun:
     def was_refused(self) -> bool:
         """Return whether the app refused its command, as it will again."""
         return self.count.kind == REFUSED
+
+    @property
+    def failed_in(self) -> Literal["features", "training"] | None:
+        """Return which of the two it failed in; None where it passed, or failed before both."""
+        if self.passed or self.last_phase in BEFORE_FEATURES:
+            return None
+        return "features" if self.last_phase == "features" else "training"
 
     @property
     def decides(self) -> bool:

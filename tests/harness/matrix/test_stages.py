@@ -32,16 +32,15 @@ def test_the_own_matrix_goes_from_the_doctor_to_the_users_criteria(matrix: Matri
 
 
 def test_where_collectives_fail_each_way_around_them_is_tried_in_order(matrix: Matrix) -> None:
-    changes = [one.in_words for one in matrix.stages["two-gpus"].otherwise]
-    assert changes == [
-        "preset no-p2p",
-        "preset no-peer-sdma",
-        "preset fine-grain-pcie",
-        "preset no-sdma",
-        "strategy averaging",
-        "strategy model-parallel",
-    ]
+    changes = [one.preset or one.strategy for one in matrix.stages["two-gpus"].otherwise]
+    assert changes == ["no-p2p", "no-peer-sdma", "fine-grain-pcie", "no-sdma", "averaging", "model-parallel"]
     assert matrix.stages["two-gpus"].beside == ("dp",)
+
+
+def test_a_failed_vpoc_phase_is_tried_again_in_other_ways_from_smoke_on(matrix: Matrix) -> None:
+    for stage in (matrix.stages["smoke"], matrix.stages["one-gpu"]):
+        ways = [one.vpoc_path for one in stage.otherwise if one.after == "features"]
+        assert ways == ["chunked", "preallocated", "cpu"]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from harness.evidence.verdicts.missing import Shortfall
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.matrix.cells import Matrix
 from harness.search.stage_conclusion import conclude_stages
+from harness.search.stage_contenders import Contender
 from harness.search.stage_exploration import Explored
 from harness.search.stage_runs import Setting
-from harness.search.stage_search import Contender, StageEnd
+from harness.search.stage_search import StageEnd
 
 STACK = "rocm6.3-torch2.9.1"
 
