@@ -17,8 +17,9 @@ HOUR, MINUTE = 3600.0, 60.0
 BESIDE_TRAINING = 80.0
 TRAINING = {"quick": 15.0, "standard": 75.0, "endurance": 75 * MINUTE, "immediate": 90.0, "full": 900.0}
 USUAL_TRAINING = 900.0
-# A rank that does not get through its first step, and one that stalls later, on a GPU about which little is known yet.
-FIRST_STEP_LIMIT, STEP_LIMIT = 300.0, 180.0
+# A rank that does not get through the VPOC phase, or its first step, and one that stalls later, on a GPU about which
+# little is known yet.
+FEATURES_LIMIT, FIRST_STEP_LIMIT, STEP_LIMIT = 900.0, 300.0, 180.0
 CRASH_SHARE = 0.4
 RESET_SECONDS = 120.0
 
@@ -52,17 +53,20 @@ class Clock:
     def _one(self, run: StageRun, run_id: str, beside: Sequence[str]) -> bool:
         behaviour, started = self.world.acts(run), self.now
         hours = TRAINING.get(run.workload.name, USUAL_TRAINING) / HOUR
-        begins = self.chance.random() < behaviour.starts
+        through = behaviour.features == 1 or self.chance.random() < behaviour.features
+        begins = self.chance.random() < behaviour.starts and through
         fails_after = behaviour.sound_hours + self.chance.expovariate(1 / behaviour.mtbf)
         lasted = min(fails_after, hours) if begins else 0.0
         passed = begins and fails_after >= hours
         crashed = self.chance.random() < CRASH_SHARE
-        found = 0.0 if passed or crashed else STEP_LIMIT if begins else FIRST_STEP_LIMIT
+        limit = STEP_LIMIT if begins else FIRST_STEP_LIMIT if through else FEATURES_LIMIT
+        found = 0.0 if passed or crashed else limit
         self.now += BESIDE_TRAINING + lasted * HOUR + found
         poisoned = self.chance.random() < behaviour.poisons
         if poisoned or not (passed or crashed):
             self.now += RESET_SECONDS
         self._record(run, run_id, started, lasted, begins=begins, passed=passed, crashed=crashed)
+        self.phases[run_id] = "teardown" if passed else "step" if begins else "first-step" if through else "features"
         self.rows[-1] = replace(self.rows[-1], beside=json.dumps(beside))
         if poisoned:
             self.steps.append(BAD.model_copy(update={"run_id": run_id, "gpu": run.gpus[0], "at": self.now}))
@@ -94,7 +98,6 @@ class Clock:
         self, run: StageRun, run_id: str, started: float, lasted: float, *, begins: bool, passed: bool, crashed: bool
     ) -> None:
         outcome = "completed" if passed else "failed" if crashed else "hung"
-        self.phases[run_id] = "teardown" if passed else "step" if begins else "first-step"
         self.rows.append(
             replace(
                 ROW,

@@ -15,15 +15,20 @@ GPUS = (0, 1)
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How runs go: the share that starts, hours between failures, hours that are sound, share that spoils its GPU."""
+    """How runs go: the share that starts, hours between failures, hours that are sound, share that spoils its GPU.
+
+    `features`: the share that gets through the VPOC phase, before any training.
+    """
 
     starts: float = 0.995
     mtbf: float = 100.0
     sound_hours: float = 0.0
     poisons: float = 0.0
+    features: float = 1.0
 
 
 SOUND, BROKEN = Behaviour(), Behaviour(starts=0.01, mtbf=0.02)
+NO_FEATURES = Behaviour(features=0.01)
 Acts = Callable[[StageRun], Behaviour]
 
 
@@ -152,6 +157,47 @@ def two_good_one_flaky(chance: random.Random) -> World:
     return World(acts, named(lambda setting: setting.cell.stack.name in good))
 
 
+def _only_preset(name: str) -> World:
+    """Every cell passes the smoke stage, and only those of one preset train on more than that."""
+    return World(
+        lambda run: SOUND if run.workload.smoke_test or run.cell.preset.name == name else BROKEN,
+        named(lambda setting: setting.cell.preset.name == name),
+    )
+
+
+def only_no_sdma(_: random.Random) -> World:
+    """Only no-sdma trains, though all pass the smoke stage."""
+    return _only_preset("no-sdma")
+
+
+def only_notes_stable(_: random.Random) -> World:
+    """Only notes-stable trains, though all pass the smoke stage."""
+    return _only_preset("notes-stable")
+
+
+def naive_hangs(_: random.Random) -> World:
+    """The VPOC phase hangs everywhere as the user had it; computed in chunks it does not."""
+    return World(
+        lambda run: SOUND if run.workload.vpoc_path != "naive" else NO_FEATURES,
+        named(lambda setting: dict(setting.options).get("vpoc_path") == "chunked"),
+    )
+
+
+def chunked_and_math(_: random.Random) -> World:
+    """The VPOC phase needs `chunked`, and attention then needs `sdpa math`."""
+
+    def acts(run: StageRun) -> Behaviour:
+        if run.workload.vpoc_path == "naive":
+            return NO_FEATURES
+        return SOUND if run.workload.sdpa == "math" or "attention" not in run.workload.model else BROKEN
+
+    def is_right(setting: Setting) -> bool:
+        options = dict(setting.options)
+        return options.get("vpoc_path") == "chunked" and options.get("sdpa") == "math"
+
+    return World(acts, named(is_right))
+
+
 WORLDS: Mapping[str, Callable[[random.Random], World]] = {
     "one stack works on two GPUs": one_stack,
     "only no-p2p helps": only_no_p2p,
@@ -163,4 +209,8 @@ WORLDS: Mapping[str, Callable[[random.Random], World]] = {
     "the host fails everything": failing_host,
     "everything on one GPU, nothing on two": nothing_on_two,
     "two stacks are good, one is flaky": two_good_one_flaky,
+    "only no-sdma trains": only_no_sdma,
+    "only notes-stable trains": only_notes_stable,
+    "the VPOC phase hangs unless chunked": naive_hangs,
+    "VPOC needs chunked, attention sdpa math": chunked_and_math,
 }
