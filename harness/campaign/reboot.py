@@ -97,6 +97,15 @@ def reboot_and_resume(
         raise
 
 
+def reboots_left(results: Results, machine: str) -> int:
+    """Return how many reboots of this machine are still allowed now.
+
+    Raises:
+        UserError: when the count of those before is damaged.
+    """
+    return MOST_REBOOTS - len(_recent(_times(_count_of(results, machine))))
+
+
 def unit(name: str, command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str:
     """Return the text of the unit, which disables itself before it starts the command."""
     lines = [f"Environment={_quoted(f'{key}={value}')}" for key, value in sorted(variables.items())]
@@ -113,20 +122,32 @@ def _quoted(word: str) -> str:
 
 def _count(results: Results, machine: str) -> None:
     """Count one more reboot of this machine, before it happens."""
-    file = results.folder / FOLDER / f"{machine}-reboots.json"
-    try:
-        times = [float(at) for at in json.loads(read_regular(file))["reboots"]]
-    except FileNotFoundError:
-        times = []
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{file}: is damaged; reboot by hand and remove it") from None
-    recent = [at for at in times if time.time() - at < NIGHT_SECONDS]
-    if len(recent) >= MOST_REBOOTS:
+    file = _count_of(results, machine)
+    times = _times(file)
+    if len(_recent(times)) >= MOST_REBOOTS:
         raise UserError(
             f"{OPTION}: this host was rebooted {MOST_REBOOTS} times in {NIGHT_SECONDS // 3600} hours and a GPU is "
             f"unhealthy again; look at it, then remove {file}"
         )
     write_json(file, {"schema": 2, "reboots": [*times, time.time()]})
+
+
+def _count_of(results: Results, machine: str) -> Path:
+    return results.folder / FOLDER / f"{machine}-reboots.json"
+
+
+def _times(file: Path) -> list[float]:
+    """Return when a machine was rebooted, in seconds since 1970."""
+    try:
+        return [float(at) for at in json.loads(read_regular(file))["reboots"]]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{file}: is damaged; reboot by hand and remove it") from None
+
+
+def _recent(times: Sequence[float]) -> list[float]:
+    return [at for at in times if time.time() - at < NIGHT_SECONDS]
 
 
 def _must(*command: str) -> None:

@@ -1,6 +1,6 @@
 """Run a prepared campaign, or continue it, and say how it stands."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -47,8 +47,12 @@ class CampaignResult:
     hint: str | None = None
 
 
-def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult:
+def run_campaign(
+    prepared: PreparedCampaign, display: Display, may_reboot: Callable[[], bool] = lambda: False
+) -> CampaignResult:
     """Run a plan, continuing an unfinished campaign of the same plan; returns how it stands, also after Ctrl-C.
+
+    `may_reboot`: whether a campaign in stages is to end when a GPU is lost, since the host is rebooted then.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, or the engine is gone.
@@ -63,7 +67,7 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
             display.problem(f"continuing campaign {campaign.id}: {done}{of_all} runs are done")
         try:
             if prepared.stages:
-                conclusion = run_stages(prepared.stages, prepared, campaign, runner)
+                conclusion = run_stages(prepared.stages, prepared, campaign, runner, may_reboot)
             elif plan.goal:
                 conclusion = _pursue(plan.goal, prepared, campaign, runner)
             else:

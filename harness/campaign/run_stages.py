@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,15 +24,28 @@ from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
+from harness.matrix.workloads import Workload
 from harness.search.conclusion import Conclusion
 from harness.search.spread import stage_runs_at_once
 from harness.search.stage_conclusion import conclude_stages
 from harness.search.stage_runs import StageRun
 from harness.search.stage_search import StageEnd, StageSearch
 
+# After so long unhealthy GPUs are probed again: a person, or the driver, may have reset them.
+RECHECK_SECONDS = 1800.0
 
-def run_stages(search: StageSearch, prepared: PreparedCampaign, campaign: Campaign, runner: Runner) -> Conclusion:
+
+def run_stages(
+    search: StageSearch,
+    prepared: PreparedCampaign,
+    campaign: Campaign,
+    runner: Runner,
+    may_reboot: Callable[[], bool] = lambda: False,
+) -> Conclusion:
     """Run what the stages ask for until the answer is there, there is none, or the time is over.
+
+    Unhealthy GPUs are probed again from time to time, and before the end. Where `may_reboot` says that the host can be
+    rebooted for them, the campaign ends as soon as one is lost.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, the engine is gone, or
@@ -44,10 +57,8 @@ def run_stages(search: StageSearch, prepared: PreparedCampaign, campaign: Campai
     budget = prepared.plan.goal.budget if prepared.plan.goal else None
     spent = seconds_spent(campaign.finished_runs())
     until = None if budget is None else time.monotonic() + budget - spent
-    stages = _Stages(search, prepared, campaign, runner)
-    recheck_unhealthy(
-        campaign.next_repeats(list(prepared.plan.runs)), prepared.plan.workload, runner.bench, runner.display
-    )
+    stages = _Stages(search, prepared, campaign, runner, may_reboot)
+    stages.recheck(campaign.next_repeats(list(prepared.plan.runs)), prepared.plan.workload)
     with closing(stages.background):
         while True:
             left = None if until is None else until - time.monotonic()
@@ -72,6 +83,7 @@ class _Stages:
     prepared: PreparedCampaign
     campaign: Campaign
     runner: Runner
+    may_reboot: Callable[[], bool] = lambda: False
     left_out: set[str] = field(default_factory=set)
     made: int = 0
     stacks_made: set[str] = field(default_factory=set)
@@ -85,14 +97,42 @@ class _Stages:
         self.stacks_made |= self.prepared.capabilities.made
         self.background = Background(bench, display)
         self._stage = ""
+        self._last: tuple[StageRun, PendingRun] | None = None
+        self._rechecked = time.monotonic()
 
     def next(self, left: float | None) -> StageRun | StageEnd:
         """Return the next run on the GPUs that are healthy, of the stacks that can be made."""
         search, seen = self._search(), self.evidence.read()
+        is_lost = len(search.host.healthy) < len(search.host.gpus)
+        if is_lost and self.may_reboot():
+            return search.end_early(seen)
         decided = search.next(seen, left)
+        due = time.monotonic() - self._rechecked >= RECHECK_SECONDS
+        if is_lost and (due or (isinstance(decided, StageEnd) and decided.why == "gpu-lost")) and self._recovered():
+            search = self._search()
+            decided = search.next(seen, left)
         if isinstance(decided, StageRun) and (following := search.to_prepare(decided, seen)):
             self._prepare(search.cells[following][0])
         return decided
+
+    def recheck(self, runs: Sequence[PendingRun], workload: Workload) -> None:
+        """Probe unhealthy GPUs again, each in what one of these runs would use."""
+        recheck_unhealthy(runs, workload, self.runner.bench, self.runner.display)
+        self._rechecked = time.monotonic()
+
+    def _recovered(self) -> bool:
+        """Return whether a GPU that was unhealthy passes a probe in what ran last."""
+        if self._last is None:
+            return False
+        bench, (wanted, pending) = self.runner.bench, self._last
+        before = set(unhealthy_gpus(bench.results, bench.host)) & set(self.search.host.gpus)
+        on_each = [replace(pending, planned=replace(pending.planned, gpus=(gpu,))) for gpu in sorted(before)]
+        self.recheck(on_each, wanted.workload)
+        passed = before - set(unhealthy_gpus(bench.results, bench.host))
+        for gpu in sorted(passed):
+            self.runner.display.problem(f"GPU {gpu} takes runs again: it passes its probe")
+        self.healthy.forget(passed)
+        return bool(passed)
 
     def seconds_of_next(self) -> float | None:
         """Return what the next run takes, had it all the time; None where there is none."""
@@ -123,9 +163,9 @@ class _Stages:
                 self._leave_out(error.stack, error.left_out)
             # With its environment more may be known of it: it is decided again.
             return
-        if wanted.why != self._stage:
-            self._stage = wanted.why
-            display.problem(f"{cell.id}: {wanted.why}")
+        if (said := f"{cell.id}: {wanted.why}") != self._stage:
+            self._stage = said
+            display.problem(said)
         runner = replace(self.runner, workload=wanted.workload)
         together = [wanted, *wanted.beside]
         if bench.dispatcher:
@@ -137,6 +177,7 @@ class _Stages:
             attempt = self._attempt(one, {other.run_id for other in pending})
             pending.append(PendingRun(*attempt, self.made + len(pending) + 1))
         self.made += len(pending)
+        self._last = wanted, pending[0]
         made = run_together(runner, pending, left) if len(pending) > 1 else [runner.run(pending, left)]
         for done, record in made:
             if record.diagnosis == NOT_BEGUN:

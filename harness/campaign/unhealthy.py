@@ -1,6 +1,6 @@
 """Unhealthy GPUs take no runs: they are probed again when a command begins, and what needs them is left out."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from harness.base.errors import UnhealthyHostError
@@ -55,6 +55,10 @@ class HealthyGpus:
         self._bench = bench
         self._display = display
         self._reported: set[int] = set()
+
+    def forget(self, gpus: Collection[int]) -> None:
+        """Report these again, should they become unhealthy again."""
+        self._reported -= set(gpus)
 
     def runs(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
         """Return those that need no unhealthy GPU."""

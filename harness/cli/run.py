@@ -20,7 +20,7 @@ from harness.campaign.forecast import forecast, forecast_lines
 from harness.campaign.plan import BEST
 from harness.campaign.prepare import PreparedCampaign, prepare_campaign, prepare_stages
 from harness.campaign.reach import reach_of
-from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
+from harness.campaign.reboot import check_reboot, reboot_and_resume, reboots_left, this_command
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
 from harness.campaign.run_one import run_one
@@ -202,7 +202,9 @@ def run(
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
             close_leftovers(prepared.bench, display)
-            ended = run_campaign(prepared, display)
+            ended = run_campaign(
+                prepared, display, lambda: reboot_when_unhealthy and reboots_left(settings.results, machine) > 0
+            )
         remember_answer(settings.results, machine, _answer(ended, prepared.bench, settings, machine))
         written = report_on(settings)
         if as_json:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command, unit
+from harness.campaign.reboot import MOST_REBOOTS, check_reboot, reboot_and_resume, reboots_left, this_command, unit
 from harness.evidence.records import Results
 
 Program = Callable[[str, str], Path]
@@ -137,6 +137,20 @@ def test_what_systemd_refuses_leaves_no_unit_behind(
         reboot(Results(tmp_path / "results"))
     assert list(config.iterdir()) == []
     assert "--user disable matrix-resume-" in calls.read_text().splitlines()[-1]
+
+
+@pytest.mark.usefixtures("systemd", "config")
+def test_what_is_left_of_the_reboots_is_told_before_one_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path / "results")
+    assert reboots_left(results, "m") == MOST_REBOOTS
+    reboot(results)
+    assert reboots_left(results, "m") == MOST_REBOOTS - 1
+    assert reboots_left(results, "another") == MOST_REBOOTS
+    later = time.time() + 12.1 * 3600
+    monkeypatch.setattr("time.time", lambda: later)
+    assert reboots_left(results, "m") == MOST_REBOOTS
 
 
 def test_what_means_something_to_systemd_is_escaped(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign import run_stages as module
 from harness.campaign.campaign import begin_or_continue
-from harness.campaign.plan import PlannedRun, make_plan
+from harness.campaign.plan import PendingRun, PlannedRun, make_plan
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.run_stages import placement_of
 from harness.campaign.runner import Runner
 from harness.campaign.together import seconds_spent
 from harness.environments.capabilities import Capabilities
 from harness.evidence.index import Row
-from harness.evidence.run_files import Record
+from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Preset
@@ -63,7 +63,8 @@ class Recording(Pretending):
     refuses: Callable[[FakeRun], bool] = staticmethod(lambda _: False)
     missing: tuple[str, ...] = ()
     stop_after: int | None = None
-    fails_in: str = "first-step"
+    fails_in: str | Callable[[FakeRun], str] | None = "first-step"
+    remedies: tuple[str, ...] = ()
     fails_after_hours: float = 0.0
     workloads: list[tuple[str, str, str, tuple[int, ...]]]
 
@@ -103,7 +104,8 @@ class Recording(Pretending):
         ).model_copy(
             update={
                 "finished": started + 0.01,
-                "last_phase": "teardown" if passed else self.fails_in,
+                "last_phase": "teardown" if passed else self._failed_in(run),
+                "explanation": None if passed else explanation(self.remedies),
                 "exposure_seconds": 3600 * HOURS.get(workload.name, 0.02) if passed else 3600 * self.fails_after_hours,
                 "first_step": True if passed or self.fails_after_hours else None,
             }
@@ -111,6 +113,13 @@ class Recording(Pretending):
         self.results.begin(record.intent)
         self.results.finish(record)
         return record
+
+    def _failed_in(self, run: FakeRun) -> str | None:
+        return self.fails_in(run) if callable(self.fails_in) else self.fails_in
+
+
+def explanation(presets: tuple[str, ...]) -> Explanation:
+    return Explanation(rule="r", class_="hang", cause="c", remedy="r", link=None, presets=presets, lines=())
 
 
 @pytest.fixture
@@ -241,13 +250,122 @@ def test_a_stack_without_room_is_left_out(bench: Recording, matrix: Matrix, monk
 
 
 def test_a_failed_vpoc_phase_is_tried_in_other_ways(bench: Recording, matrix: Matrix) -> None:
-    bench.passes = lambda run: run.workload.name == "quick" or run.workload.vpoc_path == "preallocated"
+    bench.passes = lambda run: run.workload.vpoc_path == "preallocated"
     bench.fails_in = "features"
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     runs = [folder.name for folder in bench.results.runs.iterdir()]
-    assert any("one-gpu-chunked-gpu0" in name for name in runs)
+    # On the other GPU, too: it may be the first one that fails.
+    assert any("smoke-chunked-gpu1" in name for name in runs)
+    assert not any("one-gpu-chunked-gpu0" in name for name in runs)
     assert any("two-gpus-ddp-preallocated-gpu0-1" in name for name in runs)
     assert "with vpoc_path preallocated is good" in found.sentence
+
+
+def test_what_got_past_the_features_is_kept_when_training_is_changed(bench: Recording, matrix: Matrix) -> None:
+    def fails_in(run: FakeRun) -> str:
+        return "features" if run.workload.vpoc_path == "naive" else "first-step"
+
+    bench.passes = lambda run: (
+        fails_in(run) != "features"
+        and (run.workload.smoke_test or run.workload.sdpa == "math" or "attention" not in run.workload.model)
+    )
+    bench.fails_in = fails_in
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{FIRST}-plain on 2 GPUs (ddp) with sdpa math, vpoc_path chunked is good" in found.sentence
+
+
+def test_after_a_failed_training_attention_is_changed_and_then_the_model(bench: Recording, matrix: Matrix) -> None:
+    asked = []
+
+    def passes(run: FakeRun) -> bool:
+        if run.workload.name == "standard" and run.planned.gpus == (0,):
+            asked.append((run.workload.sdpa, run.workload.model))
+        return run.workload.smoke_test or "attention" not in run.workload.model
+
+    bench.passes = passes
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    models = ("mlp", "attention")
+    assert asked == [("auto", models), ("math", models), ("auto", ("mlp", "attention-small"))]
+    assert "with model mlp, attention-small is good" in found.sentence
+
+
+def test_where_the_host_went_down_progress_tells_the_phase(bench: Recording, matrix: Matrix) -> None:
+    memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
+    line = {"schema": 2, "wall": 1.0, "monotonic": 1.0, "rank": 0, "pid": 9, "phase": "features", "done": 0, "total": 9}
+    line |= {"max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
+    run_cell = bench.run_cell
+
+    def run_cell_and_leave_progress(run: Any, *others: Any) -> Any:
+        record = run_cell(run, *others)
+        work = bench.results.runs / run.run_id / "work"
+        work.mkdir(exist_ok=True)
+        (work / "progress-0.jsonl").write_text(json.dumps(line) + "\n")
+        return record
+
+    bench.run_cell = run_cell_and_leave_progress  # type: ignore[method-assign]
+    bench.passes, bench.fails_in = lambda run: run.workload.vpoc_path == "chunked", None
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert "with vpoc_path chunked is good" in found.sentence
+
+
+@pytest.mark.parametrize("fails_in", ["import", "first-step"])
+def test_what_did_not_fail_in_the_features_is_not_tried_with_others(
+    fails_in: str, bench: Recording, matrix: Matrix
+) -> None:
+    bench.passes, bench.fails_in = lambda _: False, fails_in
+    carried_out(bench, prepared(bench, matrix))
+    assert not any("chunked" in run.name or "math" in run.name for run in bench.results.runs.iterdir())
+
+
+def test_a_vpoc_phase_that_fails_on_one_gpu_only_is_tried_in_other_ways(bench: Recording, matrix: Matrix) -> None:
+    bench.passes = lambda run: 1 not in run.planned.gpus or run.workload.vpoc_path != "naive"
+    bench.fails_in = "features"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{FIRST}-plain on 2 GPUs (ddp) with vpoc_path chunked is good" in found.sentence
+
+
+def presets_in_turn(bench: Recording) -> list[tuple[str, str]]:
+    """Stack and preset of each cell that ran, by its first run."""
+    cells = dict.fromkeys(cell for cell, *_ in bench.workloads)
+    return [(stack, cell.removeprefix(f"{stack}-")) for cell in cells for stack in (FIRST, SECOND) if stack in cell]
+
+
+def test_once_every_stack_had_its_turn_the_other_presets_are_tried(bench: Recording, matrix: Matrix) -> None:
+    bench.passes = lambda run: run.workload.smoke_test or "notes-aggressive" in run.planned.cell.id
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{FIRST}-notes-aggressive on 2 GPUs" in found.sentence
+    in_turn = presets_in_turn(bench)
+    assert in_turn.index((SECOND, "plain")) < in_turn.index((FIRST, "no-sdma"))
+    assert [preset for stack, preset in in_turn if stack == FIRST][-2:] == ["notes-stable", "notes-aggressive"]
+
+
+def test_presets_that_a_diagnosis_recommends_are_tried_first(bench: Recording, matrix: Matrix) -> None:
+    bench.passes = lambda run: run.workload.smoke_test or "notes-aggressive" in run.planned.cell.id
+    bench.remedies = ("notes-aggressive", "one-queue")
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{FIRST}-notes-aggressive on 2 GPUs" in found.sentence
+    assert "notes-stable" not in dict(presets_in_turn(bench)).values()
+
+
+def test_what_works_only_in_another_way_on_a_later_stack_is_run_for_hours(bench: Recording, matrix: Matrix) -> None:
+    def passes(run: FakeRun) -> bool:
+        averaging = run.workload.strategy == "averaging" and SECOND in run.planned.cell.id
+        return len(run.planned.gpus) == 1 or averaging
+
+    bench.passes = passes
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{SECOND}-plain on 2 GPUs (averaging) is good" in found.sentence
+
+
+def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Recording, matrix: Matrix) -> None:
+    bench.passes = lambda run: len(run.planned.gpus) == 1 or run.workload.strategy == "dp"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert {cell for cell, _, strategy, _ in bench.workloads if strategy == "dp"} == {
+        f"{FIRST}-plain",
+        f"{SECOND}-plain",
+    }
+    # It counts for itself alone.
+    assert found.sentence.startswith("No cell is shown to be good on 2 GPUs, and nothing is left to try")
 
 
 def test_what_the_app_refuses_is_asked_for_once_and_the_next_is_tried(bench: Recording, matrix: Matrix) -> None:
@@ -305,6 +423,53 @@ def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
     assert "GPU 1 is unhealthy" in found.sentence
     monkeypatch.setattr(module, "unhealthy_gpus", lambda *_: set())
     again, _, continued = carried_out(bench, prepared(bench, matrix))
+    assert continued
+    assert again.reached
+
+
+def lost_from(monkeypatch: pytest.MonkeyPatch, bench: Recording, runs: int, healthy_again: int = 10**6) -> None:
+    """Have GPU 1 unhealthy after so many runs, until it is probed so often."""
+    probes: list[object] = []
+    start = len(bench.workloads)
+
+    def unhealthy(*_: object) -> dict[int, str]:
+        return {1: "its probe failed"} if len(bench.workloads) - start >= runs and len(probes) < healthy_again else {}
+
+    def recheck(pending: list[PendingRun], *_: object) -> None:
+        probes.extend(one for one in pending if one.planned.gpus == (1,) and unhealthy())
+
+    monkeypatch.setattr(module, "unhealthy_gpus", unhealthy)
+    monkeypatch.setattr("harness.campaign.unhealthy.unhealthy_gpus", unhealthy)
+    monkeypatch.setattr(module, "recheck_unhealthy", recheck)
+
+
+@pytest.mark.parametrize(("every", "probes"), [(0.0, 5), (1e9, 1)])
+def test_a_gpu_that_recovers_takes_runs_again(
+    every: float, probes: int, bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECHECK_SECONDS", every)
+    lost_from(monkeypatch, bench, runs=3, healthy_again=probes)
+    found, display, _ = carried_out(bench, prepared(bench, matrix))
+    assert "GPU 1 takes no more runs: its probe failed" in display.problems
+    assert "GPU 1 takes runs again: it passes its probe" in display.problems
+    assert found.reached
+    assert f"{FIRST}-plain on 2 GPUs (ddp) is good" in found.sentence
+
+
+def test_where_the_host_may_be_rebooted_a_campaign_of_two_gpus_ends_when_one_is_lost(
+    bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = prepared(bench, matrix)
+    assert campaign.stages is not None
+    lost_from(monkeypatch, bench, runs=3)
+    with begin_or_continue(campaign.plan, bench) as (begun, _):
+        runner = Runner(bench, campaign.plan.workload, cast("Any", Listening()), begun.id)
+        found = module.run_stages(campaign.stages, campaign, begun, runner, lambda: True)
+    assert len(bench.workloads) == 3
+    assert (found.why, found.continues) == ("exhausted", True)
+    assert "GPU 1 is unhealthy" in found.sentence
+    lost_from(monkeypatch, bench, runs=10**6)
+    again, _, continued = carried_out(bench, campaign)
     assert continued
     assert again.reached
 
