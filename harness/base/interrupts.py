@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -20,15 +20,18 @@ class _State:
     waiting: str | None = None
     raised = False
     skippable = False
+    outlives: Callable[[], bool] = staticmethod(lambda: False)
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(outlives: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Turn the first signal into KeyboardInterrupt with the signal's name; tell of later ones that it is under way.
 
-    A signal that the caller has set to be ignored, as `nohup` does with HUP, stays ignored.
+    A signal that the caller has set to be ignored, as `nohup` does with HUP, stays ignored; so is HUP where `outlives`
+    says that it only tells of a terminal that was closed.
     """
     _State.shields, _State.waiting, _State.raised, _State.skippable = 0, None, False, False
+    _State.outlives = staticmethod(outlives)
     before = {n: signal.signal(n, _handle) for n in SIGNALS if signal.getsignal(n) != signal.SIG_IGN}
     try:
         yield
@@ -90,6 +93,8 @@ def skippable(text: str) -> Iterator[None]:
 
 def _handle(number: int, _frame: FrameType | None) -> None:
     name = signal.Signals(number).name
+    if number == signal.SIGHUP and _State.outlives():
+        return
     if _State.raised and _State.skippable:
         raise KeyboardInterrupt(name)
     if _State.raised:

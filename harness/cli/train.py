@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from harness.base.closed_terminal import outliving
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
 from harness.campaign.plan import BEST
 from harness.campaign.runner import CONTINUES
 from harness.campaign.under_way import noted_under_way
 from harness.cli.completion import complete_cells, complete_workloads
-from harness.cli.in_background import start_in_background
+from harness.cli.in_background import start_in_background, terminal_to_outlive
 from harness.cli.program_options import WithProgram, own_program, program_options, taken
 from harness.cli.shared import (
     INTERRUPTED,
@@ -163,9 +164,11 @@ def train_command(
         confirm(prepared.plan.download_gb, yes=yes)
         again = settings.invocation.command(*typed_words())
         if not in_background:
+            terminal = terminal_to_outlive(settings, what="training")
             try:
                 with (
-                    interruptible(),
+                    outliving(terminal),
+                    interruptible(terminal.is_closed),
                     noted_under_way(settings.results, host.machine, again, file.file.stem) as others,
                     CampaignDisplay(err) as display,
                 ):

@@ -66,13 +66,18 @@ class LiveScene:
 
     def __init__(self, console: Console, scene: Scene) -> None:
         self.scene = scene
-        self.shown = console.is_terminal and not console.is_dumb_terminal
+        self._console = console
         self._live = Live(
             get_renderable=lambda: LiveView(self.scene, time.time()),
             console=console,
             refresh_per_second=REFRESHES_PER_SECOND,
             transient=True,
         )
+
+    @property
+    def shown(self) -> bool:
+        """Return whether it is visible: a terminal can be closed meanwhile."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
 
     def __enter__(self) -> Self:
         if self.shown:

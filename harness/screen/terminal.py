@@ -12,6 +12,10 @@ from harness.base.text import printable
 class SafeConsole(Console):
     """A console on which text is only text. Control codes of rich itself, such as a spinner's, are none."""
 
+    def turn_plain(self) -> None:
+        """Print from now on as into a file: its terminal is gone."""
+        self.is_interactive, self._color_system = False, None
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments of something to print."""
         for segment in super().render(renderable, options):

@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,35 @@ def test_other_requests_to_end_are_the_same(
     assert left_running(tmp_path) == []
     record = json.loads((tmp_path / "runs" / "mine" / "record.json").read_text())
     assert number.name in record["detail"]
+
+
+def test_a_campaign_goes_on_when_its_terminal_is_closed(tmp_path: Path, quick_command: Command, wait: Wait) -> None:
+    master, slave = os.openpty()
+    begin = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    words = [sys.executable, "-c", begin, *quick_command(tmp_path, "run", "cpu-plain")]
+    process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    said = bytearray()
+
+    def read_until_it_trains() -> bool:
+        # Else what it says would have no room, and it would wait.
+        while select.select([master], [], [], 0)[0]:
+            said.extend(os.read(master, 1 << 16))
+        return training(tmp_path) if (tmp_path / "runs").is_dir() else False
+
+    wait(read_until_it_trains)
+    os.close(master)
+    assert process.wait(300) == 0
+    assert b"goes on when this terminal is closed" in said
+    (record,) = [json.loads(file.read_text()) for file in tmp_path.glob("runs/*/record.json")]
+    assert (record["outcome"], record["interrupted_by"]) == ("completed", None)
+    (log,) = tmp_path.glob("campaigns/*.log")
+    first, *others = log.read_text().splitlines()
+    assert re.fullmatch(r"the terminal was closed, and the campaign goes on; `kill -INT \d+` ends it", first)
+    assert any("completed in" in line for line in others)
+    assert any(line.startswith("Next: ") for line in others)
+    assert "\x1b[" not in log.read_text()
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_a_killed_harness_loses_nothing(tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left) -> None:
