@@ -11,10 +11,12 @@ from harness.base.errors import UserError
 from harness.campaign.prepare import PreparedCampaign, setup_seconds_of
 from harness.campaign.reboot import check_reboot
 from harness.environments.capabilities import StackRoom, stack_by_stack
+from harness.environments.executors.pids import pids_limit
 from harness.evidence.verdicts.missing import missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold
 from harness.host.amdgpu import device_folder
+from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import endurance, exploring
 from harness.search.conclusion import budget_in_words
@@ -35,7 +37,9 @@ class StageForecast:
     `tier_seconds`: what each tier takes of a cell that never fails, from the first download on; `reachable`: the
     highest that the budget reaches, None for none. `screens`: the connectors by GPU that have one. `side_by_side`:
     whether runs of one GPU each share the time. `screened`: GPUs that no run uses, since a screen is connected to them.
-    `least_seconds`: what the first run takes, with the setup of its stack.
+    `least_seconds`: what the first run takes, with the setup of its stack. `verifying`: the stack in which runs are
+    verified, made before the first; None where there is none. `pids`: the most processes and threads of any run; None
+    where nothing limits them.
     """
 
     stacks: tuple[StackRoom, ...]
@@ -52,6 +56,8 @@ class StageForecast:
     side_by_side: bool
     screened: tuple[int, ...] = ()
     least_seconds: float = 0.0
+    verifying: StackRoom | None = None
+    pids: int | None = None
 
 
 def forecast(prepared: PreparedCampaign) -> StageForecast:
@@ -60,7 +66,10 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
     if search is None:
         raise AssertionError("the campaign has no stages")
     budget = (prepared.plan.goal.budget if prepared.plan.goal else None) or float("inf")
-    stacks = stack_by_stack((prepared.matrix.stacks[name] for name in search.order), prepared.capabilities)
+    able = prepared.capabilities
+    first_of_all = [bench.verifying] if bench.verifying else []
+    rooms = stack_by_stack([*first_of_all, *(prepared.matrix.stacks[name] for name in search.order)], able)
+    stacks = rooms[len(first_of_all) :]
     first = _first_answer(search)
     takes = {tier: first + _seconds_to(tier, prepared.matrix) for tier in TIERS}
     gpus = [gpu for gpu in bench.host.gpus if gpu.index in bench.gpus]
@@ -79,6 +88,8 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         side_by_side=search.host.side_by_side,
         screened=search.host.screened,
         least_seconds=search.seconds_of_next(SeenRuns.of(())) or 0.0,
+        verifying=rooms[0] if first_of_all else None,
+        pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
     )
 
 
@@ -92,13 +103,17 @@ def forecast_lines(told: StageForecast) -> list[str]:
         f"Plan: stack by stack until one is good on {used}, at most {span(told.budget_seconds)}",
         f"  stacks, in this order: {names or 'none'}",
     ]
+    also = [told.verifying] if told.verifying and told.verifying.download_gb else []
     if first:
+        before = "".join(f"{one.download_gb:.1f} GB for {one.stack}, which runs are verified in, " for one in also)
         lines.append(
-            f"  download: {first.download_gb:.1f} GB for the first stack, "
-            f"{sum(one.download_gb for one in fitting):.1f} GB if all have their turn"
+            f"  download: {before}{first.download_gb:.1f} GB for the first stack, "
+            f"{sum(one.download_gb for one in [*also, *fitting]):.1f} GB if all have their turn"
         )
     free = "unknown" if told.free_gb is None else f"{told.free_gb:.0f} GB free"
-    lines.append(f"  disk: {sum(one.disk_gb for one in fitting):.0f} GB at most on {told.place}, {free}")
+    lines.append(f"  disk: {sum(one.disk_gb for one in [*also, *fitting]):.0f} GB at most on {told.place}, {free}")
+    pids = "" if told.pids is None else f", {told.pids:,} processes and threads"
+    lines.append(f"  each run: at most {MOST_BYTES / 1e9:.0f} GB and {MOST_ENTRIES:,} files in its folder{pids}")
     if left_out := [one for one in told.stacks if one.fits is False]:
         needed = ", ".join(f"{one.stack} ({one.disk_gb:.0f} GB)" for one in left_out)
         lines.append(f"  no room for: {needed}; free some, or they are left out")

@@ -109,7 +109,8 @@ def prepare_stages(
     if not may_use_screens(bench.host):
         screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
         bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
-    capabilities = capabilities_of(bench.host, bench.engine, chosen, bench.interpreter)
+    verifying = [cell for cell in matrix.cells.values() if cell.stack == bench.verifying]
+    capabilities = capabilities_of(bench.host, bench.engine, [*chosen, *verifying[:1]], bench.interpreter)
     capabilities = with_kfd(replace(capabilities, gpus=bench.gpus, unused=len(screened)), there=_has_kfd(bench))
     thresholds = matrix.verdicts
     goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)

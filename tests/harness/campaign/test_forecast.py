@@ -37,6 +37,32 @@ def test_it_says_what_the_first_answer_takes_and_what_all_would(told: StageForec
     assert told.stacks[0].download_gb < 8
 
 
+def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Matrix) -> None:
+    Tree(tmp_path / "root")
+    results = Results(tmp_path / "results")
+    options = BenchOptions(results, executor="process", root=tmp_path / "root", verifying=matrix.stacks["cpu"])
+    prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
+    assert prepared is not None
+    able = replace(prepared.capabilities, free_bytes=500 * 10**9, made=frozenset())
+    told = forecast(replace(prepared, capabilities=able))
+    (line,) = (line for line in forecast_lines(told) if line.startswith("  download: "))
+    assert line.startswith("  download: 0.3 GB for cpu, which runs are verified in, 6.0 GB for the first stack, ")
+    made = forecast(replace(prepared, capabilities=replace(able, made=frozenset({"cpu"}))))
+    (without,) = (line for line in forecast_lines(made) if line.startswith("  download: "))
+    assert without.startswith("  download: 6.0 GB for the first stack, ")
+    assert [float(one.split(" GB if")[0].split(", ")[-1]) for one in (line, without)] == [
+        pytest.approx(sum(one.download_gb for one in told.stacks) + 0.3, abs=0.06),
+        pytest.approx(sum(one.download_gb for one in told.stacks), abs=0.06),
+    ]
+
+
+def test_the_limits_of_each_run_are_told(told: StageForecast) -> None:
+    (line,) = (line for line in forecast_lines(told) if line.startswith("  each run: "))
+    assert line.endswith(" files in its folder")
+    (line,) = (line for line in forecast_lines(replace(told, pids=4096)) if line.startswith("  each run: "))
+    assert line.endswith(" files in its folder, 4,096 processes and threads")
+
+
 def test_stacks_without_room_are_named_and_those_that_fit_are_run(told: StageForecast) -> None:
     fitting = [one.stack for one in told.stacks if one.fits]
     assert fitting[:2] == ["rocm6.3-torch2.9.1", "rocm10.0.0-torch2.13.0"]
