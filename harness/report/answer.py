@@ -6,6 +6,7 @@ The terminal, the page, the Markdown and `--json` all print what `answer_of` ret
 from collections.abc import Collection, Mapping, Sequence
 from math import floor
 
+from harness.environments.images import cell_tag
 from harness.evidence.run_files import Explanation
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.recommend import (
@@ -52,7 +53,10 @@ def answer_of(
     """
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, named)
-    claim = concluded or _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
+    if concluded:
+        claim = concluded + _of_named(best, named, tags, matrix)
+    else:
+        claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
     if best is None and best_by_scope(here):
         claim = "On this kind of host only runs of JAX count, which tell whether it is PyTorch; nothing trains with it."
     return Answer(
@@ -61,6 +65,21 @@ def answer_of(
         failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
         next=step,
     )
+
+
+def _of_named(best: Verdict | None, named: NamedCell | None, tags: Tags, matrix: Matrix) -> str:
+    """Return, of the cell that a conclusion names, what it ran as and what a training in it can expect."""
+    if best is None or NamedCell(best.cell, parts_of(best.scope).strategy) != named:
+        return ""
+    clauses = [_ran_as(best, tags, matrix), _prospect(best, matrix.verdicts.confidence)]
+    return f" {'; '.join(clause for clause in clauses if clause)}."
+
+
+def _ran_as(best: Verdict, tags: Tags, matrix: Matrix) -> str:
+    if best.executor == "process":
+        return f"It ran as processes in the environment of stack `{best.stack}`"
+    tag = tags.get((best.cell, best.environment_hash, best.scope))
+    return f"It ran in image `{tag or cell_tag(matrix.cells[best.cell])}`"
 
 
 def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confidence: float, gpus: int) -> str:

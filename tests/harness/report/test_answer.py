@@ -8,23 +8,54 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from harness.base.paths import CHECKOUT
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
-from harness.evidence.verdicts.verdict import judge
+from harness.evidence.verdicts.missing import Shortfall
+from harness.evidence.verdicts.recommend import NamedCell
+from harness.evidence.verdicts.totals import Life, Totals
+from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.report.answer import answer_of
 from harness.report.failures import failures
+from harness.report.invocation import AS_MADE
 from harness.report.markdown import to_markdown
 from harness.report.model import Answer, Command, Report
+from harness.report.next_steps import what_next
 from harness.report.page import to_html
 from harness.screen.answer import print_answer
+from harness.search.stage_conclusion import conclude_stages
+from harness.search.stage_runs import Setting
+from harness.search.stage_search import Contender, StageEnd
 
 MakeRows = Callable[..., list[Row]]
 STACK = "rocm6.3-torch2.9.1"
 STEP = Command(command="matrix run", why="runs")
 TWO: dict[str, Any] = {"options": {"strategy": "ddp", "devices": 2}, "gpus": (0, 1)}
+NO_P2P = NamedCell(f"{STACK}-no-p2p", "ddp")
+
+
+def key_of_tag(verdict: Verdict) -> tuple[str, str, str]:
+    return verdict.cell, verdict.environment_hash, verdict.scope
+
+
+def a_contender(matrix: Matrix, cell: str, totals: Totals) -> Contender:
+    return Contender(
+        setting=Setting(matrix.cells[cell], "ddp"),
+        stage=matrix.stages["two-gpus"],
+        gpus=(0, 1),
+        lanes=((0, 1),),
+        rank=0,
+        totals=totals,
+        confidence=0.95,
+        is_good=True,
+        missing=Shortfall(0, 0.0, 0),
+        long_runs=0,
+        seconds_needed=0.0,
+        seconds_of_another=0.0,
+    )
 
 
 @pytest.fixture
@@ -189,6 +220,46 @@ def test_a_campaign_that_has_just_ended_is_told_in_its_own_words(
     said = answer_of(here, [], {}, {}, matrix, 2, STEP, "The time is over.", "of the criteria `full` is met")
     assert said.sentence == "The time is over. Of the criteria `full` is met."
     assert said.grids == answer(on_gpus("plain", 40)).grids
+
+
+class TestOfTheNamedCell:
+    """What a campaign concludes is followed by what its cell ran as, and what a training in it can expect."""
+
+    @pytest.fixture
+    def said(self, matrix: Matrix, on_gpus: MakeRows) -> Callable[..., str]:
+        def said(tags: Any = None, named: NamedCell | None = NO_P2P, **changes: Any) -> str:
+            here = judge(on_gpus("no-p2p", 24, **TWO, **changes), {}, matrix.verdicts)
+            found = {key_of_tag(here[0]): tag for tag in (tags or [])}
+            return answer_of(here, [], {}, found, matrix, 2, STEP, "It is good.", named=named).sentence
+
+        return said
+
+    def test_it_is_an_image_with_its_tag(self, said: Callable[..., str]) -> None:
+        told = said(executor="docker")
+        assert told.startswith(f"It is good. It ran in image `vpoc:{STACK}-no-p2p`; 10 h of training end ")
+        assert "`known-good`;" in said(["known-good"], executor="docker")
+
+    def test_or_a_process_in_the_environment_of_its_stack(self, said: Callable[..., str]) -> None:
+        assert "good. It ran as processes in the environment of stack `rocm6.3-torch2.9.1`; 10 h" in said()
+
+    def test_of_another_cell_nothing_is_said(self, said: Callable[..., str]) -> None:
+        assert said(named=NamedCell(f"{STACK}-plain", "ddp")) == said(named=None) == "It is good."
+
+    def test_the_page_for_users_shows_it_so(self, said: Callable[..., str], matrix: Matrix, on_gpus: MakeRows) -> None:
+        shown = (CHECKOUT / "docs/my-gpu-hangs.md").read_text(encoding="utf-8")
+        lives = (Life(3.0), Life(3.0), Life(1.1, failed=True))
+        totals = Totals(started=24, starts=24, failures=1, lives=lives, boots=1)
+        good = a_contender(matrix, f"{STACK}-no-p2p", totals)
+        concluded = conclude_stages(StageEnd("good", good, (good,), (), ()), 2).sentence
+        best = judge(on_gpus("no-p2p", 24, **TWO, executor="docker"), {}, matrix.verdicts)[0]
+        (step, *_) = what_next(replace(best, tier="good"), [], {}, {}, [best.cell], {}, matrix, AS_MADE, [best])
+        for told, begins in (
+            (concluded, "is good: "),
+            (said(executor="docker").removeprefix("It is good. "), "It ran in image"),
+            (f"Next: {step.command}", "Next: "),
+        ):
+            (line,) = [one.strip() for one in shown.splitlines() if begins in one and one.startswith("    ")]
+            assert re.match(".*".join(map(re.escape, line.split(" ..."))), told), (line, told)
 
 
 def test_a_grid_without_presets_is_printed(synthetic: Report) -> None:
