@@ -2,17 +2,18 @@
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
-# An inhibitor that is refused ends at once.
-REFUSED_SECONDS = 0.5
+END_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def stay_awake(why: str) -> Iterator[str | None]:
-    """Keep the host from suspending inside; yields why that cannot be done, or None.
+def stay_awake(why: str, say: Callable[[str], object]) -> Iterator[None]:
+    """Keep the host from suspending inside. `say` takes why that cannot be done, as soon as that is known.
 
-    The inhibitor ends when its standard input does, so that a harness that is killed leaves none.
+    Who is asked for the right to it may take a while to refuse it. The inhibitor ends when its standard input does, so
+    that a harness that is killed leaves none.
     """
     words = ["systemd-inhibit", "--what=sleep:idle", "--who=matrix", f"--why={why}", "--mode=block", "cat"]
     try:
@@ -25,11 +26,25 @@ def stay_awake(why: str) -> Iterator[str | None]:
             start_new_session=True,
         )
     except OSError:
-        yield "there is no systemd-inhibit"
+        say("there is no systemd-inhibit")
+        yield
         return
-    with inhibitor:
-        refused = None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            inhibitor.wait(REFUSED_SECONDS)
-            refused = "systemd-inhibit is refused"
-        yield refused
+    over = threading.Event()
+
+    def tell_of_its_end() -> None:
+        inhibitor.wait()
+        if not over.is_set():
+            say("systemd-inhibit is refused")
+
+    telling = threading.Thread(target=tell_of_its_end, daemon=True)
+    telling.start()
+    try:
+        yield
+    finally:
+        over.set()
+        assert inhibitor.stdin is not None
+        inhibitor.stdin.close()
+        telling.join(END_SECONDS)
+        # One that nobody has answered yet does not read its standard input.
+        inhibitor.kill()
+        telling.join()

@@ -1,3 +1,5 @@
+import os
+import queue
 import stat
 import time
 from pathlib import Path
@@ -15,22 +17,30 @@ def inhibitor(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_held_inside_and_let_go_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = tmp_path / "held"
+    held, said = tmp_path / "held", list[str]()
     inhibitor(tmp_path, f"touch {held}; cat; rm {held}", monkeypatch)
-    with stay_awake("a test") as why_not:
-        assert why_not is None
+    with stay_awake("a test", said.append):
         deadline = time.monotonic() + 60
         while not held.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         assert held.exists()
     assert not held.exists()
+    assert said == []
 
 
-def test_that_it_cannot_be_done_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inhibitor(tmp_path, "exit 1", monkeypatch)
-    monkeypatch.setattr("harness.host.awake.REFUSED_SECONDS", 60.0)
-    with stay_awake("a test") as why_not:
-        assert why_not == "systemd-inhibit is refused"
+def test_that_it_is_refused_is_said_however_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse, said = tmp_path / "refuse", queue.Queue[str]()
+    os.mkfifo(refuse)
+    inhibitor(tmp_path, f"read answer < {refuse}; exit 1", monkeypatch)
+    with stay_awake("a test", said.put):
+        assert said.empty()
+        refuse.write_text("no\n")
+        assert said.get(timeout=60) == "systemd-inhibit is refused"
+    assert said.empty()
+
+
+def test_that_there_is_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with stay_awake("a test") as why_not:
-        assert why_not == "there is no systemd-inhibit"
+    with stay_awake("a test", said.append):
+        assert said == ["there is no systemd-inhibit"]
