@@ -32,7 +32,7 @@ from harness.evidence.host_changes import host_of
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.displays import headless_first
-from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine
+from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine, wait_for_engine
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import training_gpus
 from harness.host.run_processes import run_mark
@@ -42,7 +42,7 @@ from harness.matrix.workloads import Workload
 from harness.registry.image_sources import images_in_source
 from harness.run.asked import Run
 from harness.run.run_cell import run_cell
-from harness.run.watch.watch import Observer, OnStall
+from harness.run.watch.watch import Observer, OnStall, Say
 from harness.run.workload_data import check_data, read_data, require_table, synthetic_file
 
 NO_SOURCE = (
@@ -191,12 +191,13 @@ class Bench:
             UserError: when the data cannot be trained on.
         """
         display.preparing(cell.stack)
+        self.await_engine(display.problem)
         if self.data and (verifying := self.verifier(display.step).environment):
             self.data_of(workload, verifying)
         try:
             if workload.program:
                 refuse_contradiction(workload.program, cell.stack)
-            environment = self.environment(cell, display.step)
+            environment = self._environment_made(cell, display)
             self._packages_of(cell, workload, environment, display.step)
         except UserError as error:
             if isinstance(error, NoBaseImageError) and "process" in cell.stack.executors:
@@ -230,14 +231,29 @@ class Bench:
             packages=self._packages_of(cell, workload, environment),
         )
 
-    def run_cell(self, run: Run, observe: Observer = lambda _: None, on_stall: OnStall = lambda _: None) -> Record:
-        """Run a cell once and leave its record.
+    def await_engine(self, say: Say) -> None:
+        """Return once the engine answers, if there is one; say so where it is waited for.
+
+        Raises:
+            NoEngineError: when it does not answer for two minutes.
+        """
+        if self.engine:
+            wait_for_engine(self.engine, say)
+
+    def run_cell(
+        self,
+        run: Run,
+        observe: Observer = lambda _: None,
+        on_stall: OnStall = lambda _: None,
+        say: Say = lambda _: None,
+    ) -> Record:
+        """Run a cell once and leave its record; `say` takes a line on what it waits for.
 
         Raises:
             UserError: when the results folder cannot be written.
             KeyboardInterrupt: after the run was recorded.
         """
-        return run_cell(run, self.results, self.executor, observe, self.root, on_stall)
+        return run_cell(run, self.results, self.executor, observe, self.root, on_stall, say)
 
     @contextmanager
     def gpus_for(self, runs: Sequence[tuple[PlannedRun, str]], notify: Notify) -> Iterator[int]:
@@ -255,6 +271,16 @@ class Bench:
 
     def _claim(self, planned: PlannedRun, run_id: str) -> GpuClaim:
         return GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
+
+    def _environment_made(self, cell: Cell, display: Display) -> Environment:
+        """Return what a cell runs in; where the engine went away while it was made, it is made once more."""
+        try:
+            return self.environment(cell, display.step)
+        except UserError:
+            if self.engine is None or self.engine.answers():
+                raise
+        self.await_engine(display.problem)
+        return self.environment(cell, display.step)
 
     def _look_at_source(self, cell: Cell, verifier: Verifier) -> None:
         """Look whether nodes of a scheduler can have the images that runs of a cell need."""

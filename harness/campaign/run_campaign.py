@@ -1,6 +1,7 @@
 """Run a prepared campaign, or continue it, and say how it stands."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,7 +15,7 @@ from harness.campaign.pursue import pursue_goal, with_candidates_counted
 from harness.campaign.run_plan import run_plan
 from harness.campaign.run_spread import run_spread
 from harness.campaign.run_stages import run_stages
-from harness.campaign.runner import Runner
+from harness.campaign.runner import EngineLosses, Runner
 from harness.campaign.tallies import Tallies
 from harness.campaign.unproven import host_cause
 from harness.evidence.by_node import worst_node
@@ -28,13 +29,17 @@ from harness.evidence.verdicts.words import UNCOMMITTED
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
 
+# So many runs in a row may be lost with the Docker engine: it was restarted, or is in trouble for a while.
+MOST_LOST_IN_A_ROW = 3
+
 
 @dataclass(frozen=True)
 class CampaignResult:
     """The state of a campaign. `total` is None where the number of runs was left open; then there is a conclusion.
 
     With a conclusion `succeeded` says whether the goal was reached, otherwise whether every run completed. `isolation`
-    is what controls showed of failures; `hint` says how to find that out, where it was not.
+    is what controls showed of failures; `hint` says how to find that out, where it was not. `error`: what ended it
+    before its end.
     """
 
     campaign: str
@@ -45,6 +50,7 @@ class CampaignResult:
     conclusion: Conclusion | None
     isolation: FaultIsolation | None = None
     hint: str | None = None
+    error: Exception | None = None
 
 
 def run_campaign(
@@ -52,15 +58,17 @@ def run_campaign(
 ) -> CampaignResult:
     """Run a plan, continuing an unfinished campaign of the same plan; returns how it stands, also after Ctrl-C.
 
+    So it does after an error once it has records, with the error: an evening's answer is not to be lost with it.
     `may_reboot`: whether a campaign in stages is to end when a GPU is lost, since the host is rebooted then.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, or the engine is gone.
     """
     bench, plan = prepared.bench, prepared.plan
-    conclusion, isolation, interrupted = None, None, False
+    conclusion, isolation, interrupted, error = None, None, False, None
     with begin_or_continue(plan, bench) as (campaign, continued):
-        runner = Runner(bench, plan.workload, display, campaign.id, 0 if plan.goal else len(plan.runs))
+        total = 0 if plan.goal else len(plan.runs)
+        runner = Runner(bench, plan.workload, display, campaign.id, total, EngineLosses(MOST_LOST_IN_A_ROW))
         if continued:
             of_all = "" if plan.goal else f" of {len(plan.runs)}"
             done = len(campaign.finished_runs())
@@ -78,6 +86,10 @@ def run_campaign(
                 isolation = _run_controls(prepared, campaign, display)
         except KeyboardInterrupt:
             interrupted = True
+        except Exception as caught:
+            if not _has_records(campaign):
+                raise
+            error = caught
         rows = campaign.finished_runs()
         conclusion = conclusion and with_caution(conclusion, rows)
         all_completed = len(rows) >= len(plan.runs) and all(row.outcome == "completed" for row in rows)
@@ -89,7 +101,8 @@ def run_campaign(
             succeeded=conclusion.reached if conclusion else all_completed and not plan.goal,
             conclusion=conclusion,
             isolation=isolation,
-            hint=None if isolation or interrupted else hint(rows, counts_of(bench.results), _answers(bench)),
+            hint=None if isolation or interrupted or error else hint(rows, counts_of(bench.results), _answers(bench)),
+            error=error,
         )
 
 
@@ -99,6 +112,13 @@ def with_caution(conclusion: Conclusion, rows: Iterable[Row]) -> Conclusion:
     if not any(row.uncommitted for row in rows if row.cell == named):
         return conclusion
     return replace(conclusion, sentence=f"{conclusion.sentence} But {UNCOMMITTED}: `matrix status` says seen at most.")
+
+
+def _has_records(campaign: Campaign) -> bool:
+    """Return whether a campaign made any runs, as far as that can be read."""
+    with suppress(UserError, OSError):
+        return any(row.campaign == campaign.id for row in Index(campaign.results).rows())
+    return False
 
 
 def verdicts_of_campaign(prepared: PreparedCampaign, campaign: str) -> list[Verdict]:

@@ -47,7 +47,7 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
             continue
         for done, record in made:
             left.remove(done)
-            if unproven.saw(done, record):
+            if unproven.saw(done, record) or record.outcome == "interrupted":
                 left += campaign.again(done)
             else:
                 seconds.append(record.finished - record.intent.started)

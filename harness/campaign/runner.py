@@ -5,7 +5,7 @@ its record is entered in the index.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
@@ -33,15 +33,43 @@ class InterruptedRunError(UserError):
         self.record = record
 
 
+@dataclass
+class EngineLosses:
+    """The runs in a row that were lost with their engine; after `most` of them a campaign ends."""
+
+    most: int = 0
+    in_a_row: int = 0
+
+    def saw(self, records: Sequence[Record], say: Callable[[str], object]) -> None:
+        """Take note of runs that one engine made at a time; say that the campaign goes on after lost ones.
+
+        Raises:
+            InterruptedRunError: when one was interrupted in another way, or too many in a row were lost.
+        """
+        interrupted = [record for record in records if record.outcome == "interrupted"]
+        if not interrupted:
+            self.in_a_row = 0
+            return
+        self.in_a_row += 1
+        others = [record for record in interrupted if record.interrupted_by != "engine"]
+        if others or self.in_a_row > self.most:
+            raise InterruptedRunError(next(iter(others or interrupted)))
+        say(f"{interrupted[0].detail}; this does not count, and the campaign goes on")
+
+
 @dataclass(frozen=True)
 class Runner:
-    """Runs one workload on a bench. `total` is the number of runs of the campaign, 0 where that is left open."""
+    """Runs one workload on a bench. `total` is the number of runs of the campaign, 0 where that is left open.
+
+    `losses` says after how many runs in a row that were lost with the engine it goes on no more: none by default.
+    """
 
     bench: Bench
     workload: Workload
     display: Display
     campaign: str | None = None
     total: int = 0
+    losses: EngineLosses = field(default_factory=EngineLosses)
 
     def run(
         self,
@@ -57,13 +85,16 @@ class Runner:
 
         Raises:
             StackUnavailableError: when what the chosen run's cell runs in cannot be made.
-            InterruptedRunError: when the run was interrupted, and not by the user.
-            UserError: when the data cannot be trained on, or the results folder cannot be written.
+            InterruptedRunError: when the run was interrupted, and not by the user; not of the first losses of a
+                campaign, which get another attempt.
+            UserError: when the engine does not come back, the data cannot be trained on, or the results folder cannot
+                be written.
             KeyboardInterrupt: after the run was recorded.
         """
         if self.bench.dispatcher:
             self.display.time_left(seconds_left)
             return self.run_elsewhere(candidates[:1], self.bench.dispatcher)[0]
+        self.bench.await_engine(self.display.problem)
         runs = [(pending.planned, pending.run_id) for pending in candidates]
         while True:
             with self.bench.gpus_for(runs, self.display.step) as chosen:
@@ -73,8 +104,7 @@ class Runner:
                     self.display.started(pending.planned, pending.position, self.total)
                     run = self.bench.run(pending.planned, pending.run_id, self.workload, self.campaign)
                     record = self._record(change(run), observe)
-                    if record.outcome == "interrupted":
-                        raise InterruptedRunError(record)
+                    self.losses.saw([record], self.display.problem)
                     return pending, record
             # Nobody is kept from a GPU while an environment is made.
             self.bench.make_ready(pending.cell, self.workload, self.display)
@@ -109,7 +139,7 @@ class Runner:
         results = self.bench.results
         with shielded():
             try:
-                return self.bench.run_cell(run, observe_and_show, self.display.still)
+                return self.bench.run_cell(run, observe_and_show, self.display.still, self.display.problem)
             finally:
                 if record := results.record(run.run_id):
                     try:

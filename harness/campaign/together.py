@@ -36,7 +36,9 @@ class SideRun:
     def carry_out(self, tell: Tell) -> None:
         """Make the run, and enter its record in the index."""
         runner = Runner(self.bench.open(), self.workload, cast("Display", _Telling(tell)), self.campaign, self.total)
-        runner.run([self.pending], change=lambda run: replace(run, beside=self.beside))
+        # Its record says so, and what follows is for the process that began it.
+        with suppress(InterruptedRunError):
+            runner.run([self.pending], change=lambda run: replace(run, beside=self.beside))
 
 
 def that_may_share(pending: Iterable[PendingRun], bench: Bench) -> list[PendingRun]:
@@ -60,12 +62,13 @@ def run_together(
     An interruption reaches all of them. An error of one leaves the others to their end.
 
     Raises:
-        InterruptedRunError: when a run was interrupted, and not by the user.
+        InterruptedRunError: when a run was interrupted, and not by the user, as `Runner.run`.
         UserError: when the results folder cannot be written, or the engine is gone.
         KeyboardInterrupt: after all runs were recorded.
     """
     if runner.bench.dispatcher:
         return runner.run_elsewhere(pending, runner.bench.dispatcher)
+    runner.bench.await_engine(runner.display.problem)
     ids = [one.run_id for one in pending]
     bench = PortableBench.of(runner.bench)
     jobs = [
@@ -79,7 +82,9 @@ def run_together(
         try:
             helpers += map(Helper.begin, jobs)
             _listen(helpers, lanes)
-            return [(one, _record(helper, runner, one)) for helper, one in zip(helpers, pending, strict=True)]
+            made = [(one, _record(helper, runner, one)) for helper, one in zip(helpers, pending, strict=True)]
+            runner.losses.saw([record for _, record in made], runner.display.problem)
+            return made
         finally:
             for helper in helpers:
                 helper.close()
@@ -110,7 +115,7 @@ def _record(helper: Helper, runner: Runner, pending: PendingRun) -> Record:
     """Return the record that a helper left.
 
     Raises:
-        InterruptedRunError, UserError: as it ended.
+        UserError: as it ended.
     """
     for message in helper.ended_with:
         if message.name == "error":
@@ -122,8 +127,6 @@ def _record(helper: Helper, runner: Runner, pending: PendingRun) -> Record:
             f"run {pending.run_id}: the process that watched it ended with status {helper.process.returncode} and left "
             f"no record: {helper.words or 'it said nothing'}; {CONTINUES}"
         )
-    if record.outcome == "interrupted":
-        raise InterruptedRunError(record)
     return record
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from harness.base.urls import without_credentials
 from harness.campaign.plan import Plan
 from harness.campaign.run_campaign import CampaignResult
+from harness.cli.shared import error_object
 from harness.environments.capabilities import Capabilities
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
@@ -58,5 +59,6 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
 def describe_campaign(result: CampaignResult, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return how a campaign stands as plain values."""
     isolation = result.isolation and result.isolation.model_dump(mode="json", by_alias=True)
-    plain = {**asdict(replace(result, isolation=None)), "isolation": isolation}
+    error = None if result.error is None else error_object(getattr(result.error, "code", "system"), str(result.error))
+    plain = {**asdict(replace(result, isolation=None, error=None)), "isolation": isolation, "error": error}
     return {**plain, "verdicts": [of_results.describe_verdict(one) for one in verdicts]}

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import click
 
+from harness.base.closed_terminal import outliving
 from harness.base.command_words import with_option
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
@@ -31,7 +32,7 @@ from harness.cli.clusters import dispatchers_of, of_cluster, run_request
 from harness.cli.completion import complete_cells, complete_selections
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
-from harness.cli.in_background import start_in_background
+from harness.cli.in_background import start_in_background, terminal_to_outlive
 from harness.cli.kinds import end_with_starter, run_each_kind
 from harness.cli.program_options import WithProgram, program_options, taken
 from harness.cli.records import report_on
@@ -191,30 +192,27 @@ def run(
         return
     again = settings.invocation.command(*typed_words())
     machine = machine_of(settings.root)
+    terminal = terminal_to_outlive(settings, what="campaign")
     with (
-        interruptible(),
-        stay_awake("a campaign of matrix runs") as awake,
+        outliving(terminal),
+        interruptible(terminal.is_closed),
+        stay_awake("a campaign of matrix runs", _warn_of_sleep),
         noted_under_way(settings.results, machine, again) as others,
     ):
         warn(others)
-        if awake:
-            warn([f"nothing keeps this host from going to sleep ({awake}); see to it that it does not"])
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(
                 prepared, display, lambda: reboot_when_unhealthy and reboots_left(settings.results, machine) > 0
             )
-        remember_answer(settings.results, machine, _answer(ended, prepared.bench, settings, machine))
-        written = report_on(settings)
-        if as_json:
-            verdicts = verdicts_of_campaign(prepared, ended.campaign)
-            print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
-        else:
-            said = ended.isolation.sentence if ended.isolation else ended.hint
-            print_lines([said] if said else [])
-            print_answer(out, written.answer)
-            echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
+        try:
+            _tell(ended, prepared, settings, machine, as_json=as_json)
+        except (UserError, OSError) as untold:
+            # What ended it, such as a full disk, may keep its answer from being written, too.
+            raise (ended.error or untold) from None
+    if ended.error:
+        raise ended.error
     if ended.interrupted:
         done = f"{ended.done} runs" if ended.total is None else f"{ended.done} of {ended.total} runs"
         err.print(f"Interrupted: {done} are done; {CONTINUES}.")
@@ -289,12 +287,32 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     os.execve(program, arguments, variables)  # noqa: S606
 
 
+def _tell(
+    ended: CampaignResult, prepared: PreparedCampaign, settings: Settings, machine: str, *, as_json: bool
+) -> None:
+    """Print what a campaign found, however it ended, and keep it."""
+    remember_answer(settings.results, machine, _answer(ended, prepared.bench, settings, machine))
+    written = report_on(settings)
+    if as_json:
+        verdicts = verdicts_of_campaign(prepared, ended.campaign)
+        print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
+        return
+    said = ended.isolation.sentence if ended.isolation else ended.hint
+    print_lines([said] if said else [])
+    print_answer(out, written.answer)
+    echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
+
+
 def _answer(ended: CampaignResult, bench: Bench, settings: Settings, machine: str) -> LastAnswer:
     """Return what is to be remembered of a campaign; one that concluded nothing leaves the cell named before it."""
     following = _unfinished(ended, bench, settings)
     if ended.conclusion is None:
         return LastAnswer(last_answer(settings.results, machine).named, None, following)
     return LastAnswer(ended.conclusion.named, ended.conclusion.sentence, following)
+
+
+def _warn_of_sleep(why: str) -> None:
+    warn([f"nothing keeps this host from going to sleep ({why}); see to it that it does not"])
 
 
 def _check_reboot(settings: Settings, cluster: str | None) -> None:
@@ -310,6 +328,8 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Next
     It is another one where the same would end as this one: without a base image, or a budget that holds a run.
     """
     words = typed_words()
+    if ended.error:
+        return NextCommand(command=settings.invocation.command(*words), why="continues this campaign")
     if bench.lacks_base and not ended.interrupted and not ended.succeeded:
         again = settings.invocation.command(*with_option(words, "--executor", "process"))
         return NextCommand(command=again, why=f"runs cells as processes: {bench.lacks_base}")

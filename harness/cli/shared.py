@@ -164,12 +164,16 @@ def begin_output() -> None:
 
 
 def print_error(code: str, text: str) -> None:
-    """Print an error as JSON: what is wrong, and after the last semicolon what to do. Nothing after other JSON."""
+    """Print an error as JSON. Nothing after other JSON."""
     if _Printed.json:
         return
+    echo(json.dumps({"schema": SCHEMA, "error": error_object(code, text)}, indent=2, allow_nan=False))
+
+
+def error_object(code: str, text: str) -> dict[str, str | None]:
+    """Return an error as plain values: what is wrong, and after the last semicolon what to do."""
     message, semicolon, remedy = text.rpartition("; ")
-    told = {"code": code, "message": message if semicolon else text, "remedy": remedy if semicolon else None}
-    echo(json.dumps({"schema": SCHEMA, "error": told}, indent=2, allow_nan=False))
+    return {"code": code, "message": message if semicolon else text, "remedy": remedy if semicolon else None}
 
 
 class _Printed:

@@ -57,8 +57,8 @@ class OwnEngine:
         # The name of an interface has at most 15 characters.
         self._bridge = f"vpoc{os.getpid()}"
 
-    def start(self) -> Engine:
-        """Start it, and wait until it answers.
+    def start(self, *options: str) -> Engine:
+        """Start it, with further options of `dockerd`, and wait until it answers.
 
         Raises:
             UserError: when it does not.
@@ -68,7 +68,16 @@ class OwnEngine:
         subprocess.run(["ip", "link", "add", "name", self._bridge, "type", "bridge"], check=False, capture_output=True)
         log = self._folder / "dockerd.log"
         with log.open("ab") as said:
-            command = ["dockerd", "--host", self.address, *folders, "--pidfile", f"{self._folder}/pid", *network]
+            command = [
+                "dockerd",
+                "--host",
+                self.address,
+                *folders,
+                "--pidfile",
+                f"{self._folder}/pid",
+                *network,
+                *options,
+            ]
             self._process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
         until = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -90,14 +99,18 @@ class OwnEngine:
         (self._folder / "pid").unlink(missing_ok=True)
         shutil.rmtree(self._folder / "exec", ignore_errors=True)
 
-    def remove(self) -> None:
-        """End it in order and take its bridge away."""
+    def stop(self) -> None:
+        """End it in order, as a package manager does that installs another version."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
                 self._process.wait(START_SECONDS)
             except subprocess.TimeoutExpired:
                 self.kill()
+
+    def remove(self) -> None:
+        """End it in order and take its bridge away."""
+        self.stop()
         subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
 
     def _answers(self) -> bool:

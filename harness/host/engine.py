@@ -5,8 +5,9 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,8 @@ from harness.base.errors import NoAnswerError, NoEngineError, UserError
 # Takes what is being done, for a person who waits.
 Notify = Callable[[str], None]
 CONNECT_SECONDS = 2
+# What an engine that is well takes a few milliseconds to answer.
+ANSWER_SECONDS = 10.0
 NOT_PERMITTED = (
     "the Docker engine at {address} is there, but this user may not use it: `sudo usermod -aG docker $USER`, "
     "then log in again; or run cells with --executor process"
@@ -46,6 +49,10 @@ NO_BUILDER = (
 # The docker command had BuildKit built in up to this major version; later ones need the buildx plugin.
 LAST_WITH_BUILDKIT = 22
 GONE = "the Docker engine does not answer any more"
+# A package manager restarts an engine in seconds; one that is overloaded may be silent for longer.
+WAIT_SECONDS = 120.0
+WAITING = f"the Docker engine does not answer; it is waited for, {WAIT_SECONDS:.0f} s at most"
+AGAIN_SECONDS = 1.0
 # What can go wrong on the way to an engine; a refusal of the engine's own is an APIError among them.
 ENGINE_ERRORS = (DockerException, RequestException, HTTPError)
 # What an engine says of a registry that it cannot reach, or that broke off.
@@ -81,6 +88,25 @@ class Engine:
     def patient(self) -> Any:
         """A client that waits as long as it takes, for transfers of gigabytes."""
         return docker.DockerClient(base_url=self.address, timeout=None)
+
+    @cached_property
+    def brief(self) -> Any:
+        """The API for short questions: a silent engine keeps who asks for some seconds."""
+        return self._brief()
+
+    def answers(self) -> bool:
+        """Return whether it answers on a new connection: one that is ending still does on those that it has."""
+        try:
+            if self.address.startswith("unix://"):
+                _try_socket(self.address.removeprefix("unix://"))
+            with closing(self._brief()) as api:
+                return bool(api.ping())
+        except (OSError, *ENGINE_ERRORS):
+            return False
+
+    def _brief(self) -> Any:
+        version = self.client.api.api_version
+        return docker.APIClient(base_url=self.address, version=version, timeout=ANSWER_SECONDS)
 
     @property
     def keeps_compressed(self) -> bool:
@@ -145,6 +171,24 @@ def find_engine() -> Engine | None:
     if engine and any("rootless" in option or "userns" in option for option in options):
         raise NoEngineError(OTHER_USER.format(address=engine.address))
     return engine
+
+
+def wait_for_engine(engine: Engine, say: Callable[[str], object]) -> None:
+    """Return once an engine answers, at once where it does; say so where it is waited for.
+
+    Raises:
+        NoEngineError: when it does not answer for two minutes.
+    """
+    began, told = time.monotonic(), False
+    while not engine.answers():
+        if time.monotonic() - began >= WAIT_SECONDS:
+            raise NoEngineError(f"{GONE}; start it and give the same command again")
+        if not told:
+            say(WAITING)
+            told = True
+        time.sleep(AGAIN_SECONDS)
+    if told:
+        say(f"the Docker engine answers again after {time.monotonic() - began:.0f} s")
 
 
 def reach_engine() -> Engine | None:

@@ -59,7 +59,9 @@ def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = L
         return Probed(None, f"the probe could not be started: {error}")
     until = time.monotonic() + limit
     try:
-        while (exit_ := handle.poll()) is None and time.monotonic() < until:
+        while (exit_ := handle.poll()) is None and (
+            handle.unanswered or time.monotonic() < until + handle.silent_seconds
+        ):
             time.sleep(POLL_SECONDS)
         # Also after it ended by itself: what it started may be left.
         gone = _end(handle, job.folder)

@@ -44,7 +44,7 @@ from harness.run.unreadable import Unreadable, cannot_be_read
 from harness.run.verify import keep, verify
 from harness.run.watch.gpu_sensors import SensorWatch
 from harness.run.watch.limits import LIMITS, Limits, known_stalls, limits_of
-from harness.run.watch.watch import Observer, OnStall, Watch
+from harness.run.watch.watch import Observer, OnStall, Say, Watch
 
 APP_WORDS = {"app-error", "refused", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""
@@ -83,8 +83,11 @@ def run_cell(
     observe: Observer = lambda _: None,
     root: Path = Path("/"),
     on_stall: OnStall = lambda _: None,
+    say: Say = lambda _: None,
 ) -> Record:
     """Run a cell once and leave a record of it. `root` holds the driver's files, and can be a fake tree.
+
+    `say` takes a line on what the run waits for.
 
     Once there is an intent, an interruption counts only between the steps that must not be torn.
 
@@ -110,6 +113,7 @@ def run_cell(
             ranks=spec.request.ranks,
             sensors=SensorWatch(spec.folder, spec.gpus, root),
             program=own.progress,
+            say=say,
         )
         checkup = Checkup(spec, results, executor, root)
         notes = Notes()

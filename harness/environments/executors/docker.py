@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import signal
 import struct
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError, NotFound
+from requests.exceptions import Timeout
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
@@ -18,8 +20,8 @@ from harness.base.storage import unused, write_json
 from harness.base.text import one_line
 from harness.environments.executors.bounded_log import SLACK_BYTES, BoundedLog
 from harness.environments.executors.container import LOG_FILE_BYTES, WORK, Container
-from harness.environments.executors.job import Exit, Handle, Job, JobLost
-from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
+from harness.environments.executors.job import EngineSilent, Exit, Handle, Job, JobLost
+from harness.host.engine import ENGINE_ERRORS, GONE, WAIT_SECONDS, Engine, explain
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.host.unmarked import track_container
 
@@ -30,6 +32,9 @@ NEVER_ROTATED_BYTES = LOG_FILE_BYTES // 100
 COMPARED_BYTES = 1 << 16
 ASK_SECONDS = 1.0
 BY_SIGNAL, LAST_SIGNAL = 128, 64
+# Of a crash. Anything else may be what a program makes of the TERM by which an engine that ends ends its containers.
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP})
+ENDED_BY_ENGINE = "the Docker engine was ended or restarted, and ended the container"
 # How the engine says that it has no right to raise a limit; then its own limit holds.
 CANNOT_LOCK_MEMORY = "error setting rlimit type 8"
 LONGEST_NAMES = 200
@@ -38,9 +43,13 @@ NOT_IN_IMAGE = "executable file not found"
 
 
 class ContainerHandle:
-    """A container of a run. Its output goes to `log`; once it has ended it is removed, and what it was is kept."""
+    """A container of a run. Its output goes to `log`; once it has ended it is removed, and what it was is kept.
+
+    An engine that does not answer is waited for: meanwhile the container may run on, and is found again by its id.
+    """
 
     def __init__(self, engine: Engine, container: str, log: Path) -> None:
+        self._engine = engine
         self._api = engine.client.api
         self._id = container
         self._exit: Exit | None = None
@@ -52,9 +61,11 @@ class ContainerHandle:
         self._bounded = BoundedLog(log, self._begins)
         self._output: Any = None
         self._copied_bytes = 0
-        self._copied = self._overdue = False
-        self._copying = threading.Thread(target=self._copy_output, daemon=True)
-        self._copying.start()
+        self._copied = self._overdue = self._missed = False
+        self._silent_since: float | None = None
+        self._silent_before = 0.0
+        self._engine_was_gone = False
+        self._copying = self._follow()
 
     @property
     def pid(self) -> int | None:
@@ -62,21 +73,41 @@ class ContainerHandle:
         pid = self.inspected["State"]["Pid"] if self.inspected else 0
         return int(pid) or None
 
+    @property
+    def unanswered(self) -> bool:
+        """Return whether the engine does not answer just now."""
+        return self._silent_since is not None
+
+    @property
+    def silent_seconds(self) -> float:
+        """Return for how many seconds, in all, the engine has not answered so far."""
+        since = self._silent_since
+        return self._silent_before + (time.monotonic() - since if since is not None else 0.0)
+
     def poll(self) -> Exit | None:
-        """How the process ended, or None while it runs.
+        """How the process ended, or None while it runs, or the engine has not answered for less than two minutes.
 
         Raises:
-            JobLost: when the engine does not answer, or somebody removed the container.
+            JobLost: when the engine does not answer for longer or ended the container by a restart, or somebody removed
+                it.
         """
         if self._exit is None:
             # While its output is being followed it runs, and asking the engine takes its time.
-            if self._copying.is_alive() and time.monotonic() - self._asked < ASK_SECONDS:
+            follows = self._copying.is_alive() or self.unanswered
+            if follows and time.monotonic() - self._asked < ASK_SECONDS:
                 return None
             self._asked = time.monotonic()
-            told = self._inspect()
+            told = self._ask()
+            if told is None:
+                return None
             state = told["State"]
             if state["Status"] not in ("exited", "dead"):
+                self._engine_was_gone = False
+                if self._silent_before and not self._copying.is_alive():
+                    self._follow_again()
                 return None
+            if self._ended_by_engine(_exit_of(state)):
+                raise JobLost(ENDED_BY_ENGINE)
             self._finish_log()
             self._exit = _exit_of(state)
             self._remove()
@@ -87,7 +118,9 @@ class ContainerHandle:
         if self._exit is not None:
             return True
         try:
-            self._api.stop(self._id, timeout=round(grace))
+            # Who presses Ctrl-C does not wait for an engine that is known to be silent.
+            api = self._engine.brief if self.unanswered else self._api
+            api.stop(self._id, timeout=round(grace))
             told = self._inspect()
         except NotFound:
             return True
@@ -104,22 +137,61 @@ class ContainerHandle:
         self._remove()
         return True
 
+    def _ask(self) -> Any:
+        """Return what the engine says of the container; None while it is waited for."""
+        try:
+            told = self._inspect()
+        except EngineSilent as silent:
+            now = time.monotonic()
+            if self._silent_since is None:
+                self._silent_since = now
+            # One that only takes too long to answer was not restarted.
+            self._engine_was_gone |= not isinstance(silent.__cause__, Timeout)
+            if now - self._silent_since >= WAIT_SECONDS:
+                raise
+            return None
+        self._silent_before, self._silent_since = self.silent_seconds, None
+        return told
+
     def _inspect(self) -> Any:
         try:
-            self.inspected = self._api.inspect_container(self._id)
+            self.inspected = self._engine.brief.inspect_container(self._id)
         except NotFound:
             raise JobLost("the container was removed from outside") from None
-        except ENGINE_ERRORS:
-            raise JobLost(GONE) from None
+        except ENGINE_ERRORS as error:
+            raise EngineSilent(GONE) from error
         return self.inspected
 
-    def _copy_output(self) -> None:
+    def _ended_by_engine(self, exit_: Exit) -> bool:
+        """Return whether the end or restart of the engine ended it: it did not end in its own way meanwhile."""
+        if exit_.ok or exit_.out_of_memory or -exit_.code in CRASHES:
+            return False
+        away = self._engine_was_gone or not self._engine.answers()
+        return away and not self._engine.facts.get("LiveRestoreEnabled")
+
+    def _follow(self, already: int = 0) -> threading.Thread:
+        """Begin to copy its output to the log, without so many bytes of it that are there already."""
+        copying = threading.Thread(target=self._copy_output, args=(already,), daemon=True)
+        copying.start()
+        return copying
+
+    def _follow_again(self) -> None:
+        """Follow the output of a container that outlived its engine's restart."""
+        self._copied = False
+        # Where the engine may have dropped the beginning, what was missed is copied at the end.
+        self._missed |= self._copied_bytes >= NEVER_ROTATED_BYTES
+        self._copying = self._follow(self._copied_bytes)
+
+    def _copy_output(self, already: int) -> None:
         trimmed = 0
         with contextlib.suppress(*ENGINE_ERRORS, OSError, ValueError, struct.error), self._log.open("ab", 0) as file:
-            self._output = self._api.logs(self._id, stream=True, follow=True)
-            for chunk in self._output:
+            only_new = {"tail": 0} if self._missed else {}
+            self._output = self._api.logs(self._id, stream=True, follow=True, **only_new)
+            for said in self._output:
                 if self._overdue:
                     return
+                chunk = said if self._missed else said[already:]
+                already = max(0, already - len(said))
                 file.write(chunk)
                 self._copied_bytes += len(chunk)
                 if self._copied_bytes - trimmed >= SLACK_BYTES:
@@ -134,7 +206,7 @@ class ContainerHandle:
         """
         self._copying.join(LOG_SECONDS)
         try:
-            if not (self._copied and self._ends_as_the_engine_says()):
+            if self._missed or not (self._copied and self._ends_as_the_engine_says()):
                 self._stop_copying()
                 self._copy_what_the_engine_keeps()
                 return
@@ -217,7 +289,7 @@ class DockerExecutor:
 
         Raises:
             OSError: when the program is not in the image, or the image declares volumes.
-            JobLost: when the engine does not answer, or refuses: that is no fault of the cell.
+            JobLost: when the engine refuses, `EngineSilent` when it does not answer: that is no fault of the cell.
         """
         if job.container is None:
             raise ValueError("a job without `container` cannot be run by an engine")
@@ -228,7 +300,7 @@ class DockerExecutor:
                 raise OSError(explain(error)) from None
             raise JobLost(f"the Docker engine refuses the container: {explain(error)}") from None
         except ENGINE_ERRORS:
-            raise JobLost(GONE) from None
+            raise EngineSilent(GONE) from None
 
     def find(self, job: Job) -> Handle | None:
         """Return the container that works in the folder of a job, whether it still runs or not."""

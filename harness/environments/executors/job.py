@@ -15,6 +15,10 @@ class JobLost(Exception):  # noqa: N818
     """Whatever ran the job is gone or does not answer: nobody can say how the job ended."""
 
 
+class EngineSilent(JobLost):
+    """The engine that was to start a job does not answer; it may do so again in a while."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One process of the run whose folder is `folder`. `variables` is its whole environment: nothing else leaks in.
@@ -72,8 +76,16 @@ class Handle(Protocol):
     def inspected(self) -> Mapping[str, Any] | None:
         """The engine's last answer about its container; None where there is none."""
 
+    @property
+    def unanswered(self) -> bool:
+        """Return whether what runs it does not answer just now and is waited for: it may still run, or not."""
+
+    @property
+    def silent_seconds(self) -> float:
+        """Return for how many seconds, in all, what runs it has not answered so far."""
+
     def poll(self) -> Exit | None:
-        """How the process ended, or None while it runs; raises `JobLost` when that cannot be known."""
+        """How the process ended, or None while it may run; raises `JobLost` when that cannot be known."""
 
     def stop(self, grace: float) -> bool:
         """TERM, wait `grace` seconds, KILL; False when something cannot be killed."""
@@ -83,7 +95,7 @@ class Executor(Protocol):
     """Starts jobs on this host."""
 
     def start(self, job: Job) -> Handle:
-        """Start a job; raises OSError when it cannot be started, `JobLost` when nothing answers."""
+        """Start a job; raises OSError when it cannot be started, `JobLost` when that is refused or nothing answers."""
 
     def find(self, job: Job) -> Handle | None:
         """Return what works in the folder of a job if it still runs, started by whomever; its command is not asked for.

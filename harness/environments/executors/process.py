@@ -25,6 +25,8 @@ class ProcessHandle:
     """A process we started."""
 
     inspected = None
+    unanswered = False
+    silent_seconds = 0.0
 
     def __init__(self, process: subprocess.Popen[bytes], job: Job, log: BoundedLog) -> None:
         self._process = process
@@ -64,6 +66,8 @@ class FoundHandle:
     """A process that an earlier harness started."""
 
     inspected = None
+    unanswered = False
+    silent_seconds = 0.0
 
     def __init__(self, identity: ProcessId, folder: Path) -> None:
         self._identity = identity

@@ -12,7 +12,7 @@ from typing import Self
 
 from harness.base.interrupts import GRACE_SECONDS, skippable
 from harness.base.time_limits import Look
-from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
+from harness.environments.executors.job import EngineSilent, Executor, Exit, Handle, Job, JobLost
 from harness.evidence.accounting import Accounting
 from harness.evidence.app_files import Progress, Wait
 from harness.evidence.exposure import ExposureWatch
@@ -26,6 +26,7 @@ from harness.evidence.step_position import Position, read_position
 from harness.evidence.work_folder import MOST_RANKS, WorkFolder
 from harness.host.cgroup import MemoryGroupWatch
 from harness.host.disk_use import DiskWatch
+from harness.host.engine import AGAIN_SECONDS, WAIT_SECONDS, WAITING
 from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import cannot_be_killed, end_processes_of_run, is_of_run, look_at_processes, survivors
 from harness.run.watch.collect import FailureScene, collect
@@ -52,6 +53,8 @@ WHILE_COMPUTING = 3.0
 STUCK_SECONDS = 30.0
 
 Observer = Callable[[Progress], None]
+# Takes a line on what is waited for.
+Say = Callable[[str], object]
 # Told about once a second of the rank that advanced last, while none advances.
 OnStall = Callable[[RankStall], None]
 
@@ -62,7 +65,8 @@ class Watch:
     After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU. `accounting` takes the progress; a
     run whose progress is a breach is ended. `work`: the folder that has the progress, by default the run's. `ranks`:
     how many it has; no progress of others is read. `sensors`: takes note of its GPUs while it runs. `program`: the
-    progress of a program of the user's own, which is not asked for its stacks: its signals may mean anything.
+    progress of a program of the user's own, which is not asked for its stacks: its signals may mean anything. `say`:
+    takes a line when a Docker engine that does not answer is waited for; nothing is taken for a hang then.
 
     `longest_stall`: the longest time without an advance, by phase, seconds. `seconds`: how long the processes ran that
     tell their progress. `exposure` is of those. `idle`: the rank that had advanced last when they were interrupted.
@@ -83,12 +87,15 @@ class Watch:
         ranks: int = MOST_RANKS,
         sensors: SensorWatch | None = None,
         program: ProgramProgress | None = None,
+        say: Say = lambda _: None,
     ) -> None:
         self._folder = folder
         self._root = root
         self._executor = executor
         self._observe = observe
         self._on_stall = on_stall
+        self._say = say
+        self._silent = 0.0
         self._told = -math.inf
         # As it was before the app began: whatever it makes of its folder, no other is read.
         self._work = work or folder.work
@@ -142,7 +149,7 @@ class Watch:
         # By what is free before it can take anything.
         _ = self._disk.limit
         try:
-            handle = self._executor.start(job)
+            handle = self._start(job)
         except JobLost as lost:
             self.stopped_by, self.stop_detail = "engine", str(lost)
             return None
@@ -188,10 +195,25 @@ class Watch:
             if watchdog:
                 self.seconds += time.monotonic() - began
 
+    def _start(self, job: Job) -> Handle:
+        """Start a process; an engine that does not answer is waited for."""
+        until, told = time.monotonic() + WAIT_SECONDS, False
+        while True:
+            try:
+                return self._executor.start(job)
+            except EngineSilent:
+                if time.monotonic() >= until:
+                    raise
+            if not told:
+                self._say(WAITING)
+                told = True
+            time.sleep(AGAIN_SECONDS)
+
     def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> float:
         """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
         confirmation = Confirmation(self._take_stacks)
         self._memory_group = None
+        self._silent = 0.0
         while handle.poll() is None:
             now = time.monotonic()
             self._read_progress(watchdog, now)
@@ -199,9 +221,17 @@ class Watch:
             if watchdog and self._accounting and self._accounting.breaches:
                 self._stop(handle, "breach", "; ".join(self._accounting.breaches))
                 return now
+            self._note_silence(handle, watchdog)
             if watchdog:
                 self._report_stall(watchdog, now)
-            if watchdog and (confirmed := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
+            if (
+                watchdog
+                # An engine that was restarted may have ended what seems to hang.
+                and not handle.unanswered
+                and (confirmed := self._confirm(watchdog, confirmation, now))
+                and handle.poll() is None
+                and not handle.unanswered
+            ):
                 hang, stalled = confirmed
                 words = _words(hang, stalled, watchdog.ranks)
                 notes = self._collect(handle, began, hang.samples)
@@ -211,7 +241,7 @@ class Watch:
                 # Before anything is collected: that takes a while, and it goes on writing.
                 self._stop(handle, "disk-limit", excess)
                 return now
-            if now - began > limit:
+            if now - began > limit + handle.silent_seconds:
                 if watchdog:
                     self._collect(handle, began, self._samples(2))
                 self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
@@ -222,6 +252,19 @@ class Watch:
             if watchdog and unseen > UNSEEN_SECONDS:
                 watchdog.forgive(unseen)
         return time.monotonic()
+
+    def _note_silence(self, handle: Handle, watchdog: Watchdog | None) -> None:
+        """Say that an engine which does not answer is waited for, and that it answers again."""
+        if handle.unanswered:
+            if not self._silent:
+                self._say(WAITING)
+            self._silent = handle.silent_seconds
+        elif self._silent:
+            self._say(f"the Docker engine answers again after {self._silent:.0f} s, and the container runs on")
+            if watchdog:
+                # What writes to an engine that is away waits for it.
+                watchdog.forgive(self._silent)
+            self._silent = 0.0
 
     def _note_survivors(self, exit_: Exit | None) -> None:
         if self.stopped_by is None:

@@ -49,7 +49,7 @@ def bench(tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> B
         (tmp_path / "root" / node).touch()
     results = Results(tmp_path / "results")
     two = host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
-    engine = cast("Engine", object())
+    engine = cast("Engine", SimpleNamespace(answers=lambda: True))
     return Bench(results, ProcessExecutor(), two, (0, 1), engine=engine, root=tmp_path / "root")
 
 
@@ -63,6 +63,25 @@ def test_a_base_that_cannot_be_had_is_noted_and_processes_are_named(
     with pytest.raises(StackUnavailableError, match="give --executor process"):
         bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], QuietDisplay())
     assert bench.lacks_base == "base image x cannot be pulled: no such host"
+
+
+def test_what_an_engine_that_went_away_kept_from_being_made_is_made_once_it_is_back(
+    bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = iter([True, True, False])
+    monkeypatch.setattr("harness.host.engine.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(bench, "engine", SimpleNamespace(answers=lambda: not next(away)))
+    made: list[str] = []
+
+    def cut_short(*_: object) -> Image:
+        made.append("image")
+        if len(made) == 1:
+            raise UserError("the build was cut short")
+        return Image("sha256:1", {"vpoc.matrix.base": "b", CONTRACT_LABEL: str(CONTRACT)}, (), 1)
+
+    monkeypatch.setattr(bench_module, "ensure_cell_image", cut_short)
+    made_of = bench._environment_made(matrix.cells["cpu-plain"], QuietDisplay())
+    assert (made_of.image, len(made)) == ("sha256:1", 2)
 
 
 def test_containers_on_nodes_without_a_source_of_images_are_refused(

@@ -286,6 +286,8 @@ class Unstoppable:
 
     pid = None
     inspected = None
+    unanswered = False
+    silent_seconds = 0.0
 
     def start(self, job: object) -> Any:
         raise AssertionError("nothing is started to end what was left")

@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.campaign.bench import Bench, StackUnavailableError
 from harness.campaign.display import QuietDisplay
 from harness.campaign.plan import PendingRun, PlannedRun
-from harness.campaign.runner import InterruptedRunError, Runner
+from harness.campaign.runner import EngineLosses, InterruptedRunError, Runner
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
@@ -33,6 +33,7 @@ class Events(Bench):
     outcome: str = "completed"
     make_record: Callable[..., Record]
     broken: bool = False
+    interrupted_by: str | None = None
 
     def environment(self, cell: Cell, notify: Any = None) -> Environment:
         if self.broken:
@@ -55,6 +56,7 @@ class Events(Bench):
     def run_cell(self, run: Run, *_: object) -> Record:
         self.events.append(f"run {run.run_id} of {run.cell.id} for {run.campaign}")
         record = self.make_record(run.run_id, self.outcome, cell=run.cell.id)
+        record = record.model_copy(update={"interrupted_by": self.interrupted_by})
         self.results.begin(record.intent)
         self.results.finish(record)
         return record
@@ -140,6 +142,35 @@ def test_a_run_that_the_engine_interrupted_ends_the_command_after_its_record(
         runner.run([pending])
     assert raised.value.record == bench.results.record("r1")
     assert cast("Finished", runner.display).records == [raised.value.record]
+
+
+def test_so_many_runs_in_a_row_may_be_lost_with_the_engine(bench: Events, runner: Runner, pending: PendingRun) -> None:
+    runner = replace(runner, losses=EngineLosses(most=2))
+
+    def outcomes(*ends: str) -> list[str]:
+        found: list[str] = []
+        for end in ends:
+            bench.outcome, bench.interrupted_by = end, "engine" if end == "interrupted" else None
+            _, record = runner.run([replace(pending, run_id=f"r{len(bench.events)}")])
+            found.append(record.outcome)
+        return found
+
+    lost = "interrupted"
+    assert outcomes(lost, lost, "failed", lost, lost) == [lost, lost, "failed", lost, lost]
+    problems = cast("Finished", runner.display).problems
+    assert len(problems) == 4
+    assert "this does not count, and the campaign goes on" in problems[0]
+    with pytest.raises(InterruptedRunError):
+        outcomes(lost)
+
+
+@pytest.mark.parametrize("by", ["scheduler", None])
+def test_what_else_interrupts_a_run_ends_the_campaign(
+    by: str | None, bench: Events, runner: Runner, pending: PendingRun
+) -> None:
+    bench.outcome, bench.interrupted_by = "interrupted", by
+    with pytest.raises(InterruptedRunError):
+        replace(runner, losses=EngineLosses(most=2)).run([pending])
 
 
 def test_a_change_has_the_last_word(bench: Events, runner: Runner, pending: PendingRun, matrix: Matrix) -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks.kill_tester import STAND_IN_BARS
-from harness.base.errors import UserError
+from harness.base.errors import NoEngineError, UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign.detach import Detached
 from harness.campaign.prepare import PreparedCampaign
@@ -181,6 +181,39 @@ def test_a_campaign_ends_with_one_sentence_and_one_command(
     told = json.loads(typed(root, "run", "--yes", "--json").stdout)
     assert told["conclusion"]["sentence"] == told["answer"]["sentence"] == "It is so."
     assert told["conclusion"]["continues"] is continues
+
+
+def test_a_campaign_that_ends_by_an_error_answers_all_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error comes last, and the same command is the next one; `matrix report` prints it again."""
+    error = NoEngineError("the Docker engine does not answer any more; the same command continues")
+    ended = CampaignResult("c", 3, None, False, False, None, error=error)
+    monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
+    done = typed(root, "run", "--yes", "--budget", "2h")
+    assert done.exception is error
+    lines = done.stdout.splitlines()
+    assert lines[0] == "No run on this kind of host counts yet."
+    (following,) = [line for line in lines if line.startswith("Next: ")]
+    assert following.endswith("run --executor process --yes --budget 2h")
+    report = json.loads((root.parent / "results" / "report.json").read_bytes())
+    assert report["answer"]["next"]["command"] == following.removeprefix("Next: ")
+    told = json.loads(typed(root, "run", "--yes", "--json").stdout)
+    assert told["answer"]["sentence"] == lines[0]
+    assert told["error"] == {
+        "code": "no-engine",
+        "message": "the Docker engine does not answer any more",
+        "remedy": "the same command continues",
+    }
+
+
+def test_where_even_the_answer_cannot_be_written_the_error_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise UserError("no space is left for the answer")
+
+    error = UserError("no space is left")
+    ended = CampaignResult("c", 3, None, False, False, None, error=error)
+    monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
+    monkeypatch.setattr(run, "remember_answer", full)
+    assert typed(root, "run", "--yes").exception is error
 
 
 def test_where_no_base_image_can_be_had_the_next_command_runs_processes(

@@ -173,6 +173,8 @@ class Lost:
 
     pid = None
     inspected = None
+    unanswered = False
+    silent_seconds = 0.0
 
     def __init__(self, *, asked: bool) -> None:
         self._asked = asked

@@ -10,12 +10,13 @@ from typing import Any, cast
 import pytest
 from docker.errors import APIError, NotFound
 from requests.exceptions import ConnectionError as Unreachable
+from requests.exceptions import ReadTimeout
 
 from harness.environments.executors import docker
 from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
 from harness.environments.executors.container import Container
 from harness.environments.executors.docker import LABEL, ContainerHandle, DockerExecutor
-from harness.environments.executors.job import Exit, Job
+from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
@@ -32,7 +33,9 @@ class Api:
     def __init__(self, state: dict[str, Any], stopping: Exception | None = None) -> None:
         self.state = state
         self.stopping = stopping
-        self.gone = False
+        self.gone = self.ending = False
+        self.silence: Exception = Unreachable()
+        self.asked = 0
         self.listed: list[dict[str, Any]] = []
         self.removed: list[str] = []
         self.volumes: dict[str, Any] | None = None
@@ -41,8 +44,9 @@ class Api:
         return iter([b"said"]) if stream else b"said"
 
     def inspect_container(self, _: str) -> dict[str, Any]:
+        self.asked += 1
         if self.gone:
-            raise Unreachable
+            raise self.silence
         return {"State": self.state}
 
     def stop(self, _: str, timeout: int) -> None:
@@ -63,7 +67,8 @@ class Api:
 
 
 def engine_of(api: Api) -> Engine:
-    return cast("Engine", SimpleNamespace(client=SimpleNamespace(api=api)))
+    client = SimpleNamespace(api=api)
+    return cast("Engine", SimpleNamespace(client=client, brief=api, facts={}, answers=lambda: not api.ending))
 
 
 @pytest.mark.parametrize(
@@ -85,6 +90,165 @@ def test_a_run_that_hung_stays_so_though_its_engine_goes_away_while_it_is_stoppe
     assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt"), 60, limits) is None
     assert watch.stopped_by == "watchdog"
     assert "progress" in watch.stop_detail
+
+
+class TestAnEngineThatIsAway:
+    """It is waited for; what became of the container meanwhile is seen when it answers again."""
+
+    @pytest.fixture(autouse=True)
+    def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(docker, "ASK_SECONDS", 0.0)
+
+    @pytest.fixture
+    def api(self) -> Api:
+        return Api(RUNNING)
+
+    def away(self, api: Api, log: Path, silence: Exception | None = None) -> ContainerHandle:
+        """Return a container whose engine has just gone, or is silent."""
+        handle = ContainerHandle(engine_of(api), "c", log)
+        assert (handle.poll(), handle.unanswered) == (None, False)
+        cast("Any", handle)._copying.join()
+        api.gone, api.silence = True, silence or Unreachable()
+        assert (handle.poll(), handle.unanswered) == (None, True)
+        return handle
+
+    def test_what_runs_on_is_followed_to_its_end_and_its_log_is_whole(
+        self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        handle = self.away(api, tmp_path / "log")
+        api.gone = False
+        said = [b"said", b" and", b" more"]
+        monkeypatch.setattr(api, "logs", lambda *_, **__: iter(said))
+        assert (handle.poll(), handle.unanswered) == (None, False)
+        assert handle.silent_seconds > 0
+        api.state = ENDED
+        assert handle.poll() == Exit(3)
+        assert (tmp_path / "log").read_bytes() == b"said and more"
+
+    def test_what_may_have_been_dropped_meanwhile_is_copied_at_the_end(
+        self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(docker, "NEVER_ROTATED_BYTES", 0)
+        monkeypatch.setattr(docker, "COMPARED_BYTES", 4)
+        handle = self.away(api, tmp_path / "log")
+        api.gone = False
+
+        def logs(*_: object, tail: int | None = None, **__: object) -> Iterator[bytes]:
+            return iter([b"new"] if tail == 0 else [b"said", b" and new"])
+
+        monkeypatch.setattr(api, "logs", logs)
+        assert handle.poll() is None
+        api.state = ENDED
+        assert handle.poll() == Exit(3)
+        assert (tmp_path / "log").read_bytes() == b"said and new"
+
+    @pytest.mark.parametrize("code", [143, 137, 3, 255])
+    def test_what_its_restart_ended_is_lost(self, code: int, api: Api, tmp_path: Path) -> None:
+        handle = self.away(api, tmp_path / "log")
+        api.gone, api.state = False, {**ENDED, "ExitCode": code}
+        with pytest.raises(JobLost, match="ended or restarted, and ended the container"):
+            handle.poll()
+        assert handle.stop(1)
+        assert api.removed == ["c"]
+
+    def test_what_one_that_is_ending_ended_is_lost(self, api: Api, tmp_path: Path) -> None:
+        """It still answers on the connections that it has."""
+        handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
+        api.ending, api.state = True, {**ENDED, "ExitCode": 143}
+        with pytest.raises(JobLost, match="ended or restarted, and ended the container"):
+            handle.poll()
+
+    @pytest.mark.parametrize(
+        ("state", "expected"),
+        [
+            ({"ExitCode": 0}, Exit(0)),
+            ({"ExitCode": 139}, Exit(-11)),
+            ({"ExitCode": 137, "OOMKilled": True}, Exit(-9, out_of_memory=True)),
+        ],
+    )
+    def test_what_ended_in_its_own_way_meanwhile_did_so(
+        self, state: dict[str, Any], expected: Exit, api: Api, tmp_path: Path
+    ) -> None:
+        handle = self.away(api, tmp_path / "log")
+        api.gone, api.state = False, {**ENDED, **state}
+        assert handle.poll() == expected
+
+    def test_an_engine_that_was_only_silent_ends_nothing(self, api: Api, tmp_path: Path) -> None:
+        handle = self.away(api, tmp_path / "log", ReadTimeout())
+        api.gone, api.state = False, {**ENDED, "ExitCode": 137}
+        assert handle.poll() == Exit(-9)
+
+    def test_one_that_keeps_containers_alive_ends_none(self, api: Api, tmp_path: Path) -> None:
+        handle = self.away(api, tmp_path / "log")
+        cast("Any", handle)._engine.facts["LiveRestoreEnabled"] = True
+        api.gone, api.state = False, ENDED
+        assert handle.poll() == Exit(3)
+
+    def test_what_ran_on_and_fails_later_has_failed(self, api: Api, tmp_path: Path) -> None:
+        handle = self.away(api, tmp_path / "log")
+        api.gone = False
+        assert handle.poll() is None
+        api.state = ENDED
+        assert handle.poll() == Exit(3)
+
+    def test_after_two_minutes_it_is_given_up(self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        handle = self.away(api, tmp_path / "log")
+        monkeypatch.setattr(docker, "WAIT_SECONDS", 0.0)
+        with pytest.raises(JobLost, match="does not answer any more"):
+            handle.poll()
+
+    def test_it_is_asked_once_a_second(self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        handle = self.away(api, tmp_path / "log")
+        monkeypatch.setattr(docker, "ASK_SECONDS", 3600.0)
+        before = api.asked
+        assert handle.poll() is None
+        assert api.asked == before
+
+    def test_the_watch_says_so_and_takes_nothing_for_a_hang(
+        self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        handle = self.away(api, tmp_path / "log")
+        said: list[str] = []
+
+        def say(text: str) -> None:
+            said.append(text)
+            api.gone = False
+
+        polls = iter([None, None, None, None])
+        poll = handle.poll
+
+        def later() -> Exit | None:
+            if next(polls, "over"):
+                api.state = {**ENDED, "ExitCode": 0}
+            return poll()
+
+        handle.poll = later  # type: ignore[method-assign]
+        executor = cast("Any", SimpleNamespace(start=lambda _: handle))
+        watch = Watch(RunFolder(tmp_path), executor, lambda _: None, None, say=say)
+        seen: list[bool] = []
+        monkeypatch.setattr(watch, "_confirm", lambda *_: seen.append(handle.unanswered))
+        limits = Limits.fixed(dict.fromkeys(LIMITS, 3600.0))
+        assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt"), 60, limits) == Exit(0)
+        assert said[0] == "the Docker engine does not answer; it is waited for, 120 s at most"
+        assert said[1].startswith("the Docker engine answers again after ")
+        assert seen
+        assert not any(seen)
+
+    def test_a_start_waits_for_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("harness.run.watch.watch.AGAIN_SECONDS", 0.0)
+        api = Api(ENDED)
+        answers = iter([EngineSilent("away"), EngineSilent("away"), None])
+
+        def start(_: Job) -> ContainerHandle:
+            if error := next(answers):
+                raise error
+            return ContainerHandle(engine_of(api), "c", tmp_path / "log")
+
+        said: list[str] = []
+        executor = cast("Any", SimpleNamespace(start=start))
+        watch = Watch(RunFolder(tmp_path), executor, lambda _: None, None, say=said.append)
+        assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt"), 60) == Exit(3)
+        assert said == ["the Docker engine does not answer; it is waited for, 120 s at most"]
 
 
 def test_an_image_with_a_place_that_can_be_written_to_and_stays_is_refused(tmp_path: Path) -> None:
