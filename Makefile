@@ -42,7 +42,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-images gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -164,6 +164,9 @@ bench-records: setup-dev ## measure what 10,000 records cost, into docs/evidence
 
 bench-commands: setup-dev ## measure what the commands cost that people wait for, into docs/evidence/commands.md (ARGS=1000: fewer records)
 	.venv/bin/python -m benchmarks.commands $(ARGS)
+
+bench-ctrl-c: setup-dev ## measure how soon Ctrl-C is answered and done, into docs/evidence/ctrl-c.md (ARGS=5: fewer times)
+	.venv/bin/python -m benchmarks.ctrl_c $(ARGS)
 
 bench-minimise: setup ## how often minimising names planted variables, on simulated histories, into docs/evidence/minimise-figures.md (ARGS=)
 	.venv/bin/python -m benchmarks.minimise $(ARGS)
