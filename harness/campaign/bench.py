@@ -240,6 +240,11 @@ class Bench:
         if self.engine:
             wait_for_engine(self.engine, say)
 
+    def remove_lost_containers(self) -> None:
+        """Remove what is left of containers whose runs were lost with the engine: it was not there to do so."""
+        if isinstance(self.executor, DockerExecutor):
+            self.executor.remove_leftovers(self.results.record)
+
     def run_cell(
         self,
         run: Run,

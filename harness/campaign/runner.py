@@ -94,7 +94,7 @@ class Runner:
         if self.bench.dispatcher:
             self.display.time_left(seconds_left)
             return self.run_elsewhere(candidates[:1], self.bench.dispatcher)[0]
-        self.bench.await_engine(self.display.problem)
+        self.await_engine()
         runs = [(pending.planned, pending.run_id) for pending in candidates]
         while True:
             with self.bench.gpus_for(runs, self.display.step) as chosen:
@@ -108,6 +108,16 @@ class Runner:
                     return pending, record
             # Nobody is kept from a GPU while an environment is made.
             self.bench.make_ready(pending.cell, self.workload, self.display)
+
+    def await_engine(self) -> None:
+        """Return once the engine answers; it is rid then of what it left of runs that were lost with it.
+
+        Raises:
+            NoEngineError: when it does not answer for two minutes.
+        """
+        self.bench.await_engine(self.display.problem)
+        if self.losses.in_a_row:
+            self.bench.remove_lost_containers()
 
     def run_elsewhere(self, pending: Sequence[PendingRun], dispatcher: Dispatcher) -> list[tuple[PendingRun, Record]]:
         """Make runs at once on other hosts; returns each with its record, as it comes.

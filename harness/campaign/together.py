@@ -68,7 +68,7 @@ def run_together(
     """
     if runner.bench.dispatcher:
         return runner.run_elsewhere(pending, runner.bench.dispatcher)
-    runner.bench.await_engine(runner.display.problem)
+    runner.await_engine()
     ids = [one.run_id for one in pending]
     bench = PortableBench.of(runner.bench)
     jobs = [

@@ -53,6 +53,9 @@ class Events(Bench):
         yield 0
         self.events.append("released")
 
+    def remove_lost_containers(self) -> None:
+        self.events.append("lost containers")
+
     def run_cell(self, run: Run, *_: object) -> Record:
         self.events.append(f"run {run.run_id} of {run.cell.id} for {run.campaign}")
         record = self.make_record(run.run_id, self.outcome, cell=run.cell.id)
@@ -159,6 +162,7 @@ def test_so_many_runs_in_a_row_may_be_lost_with_the_engine(bench: Events, runner
     assert outcomes(lost, lost, "failed", lost, lost) == [lost, lost, "failed", lost, lost]
     problems = cast("Finished", runner.display).problems
     assert len(problems) == 4
+    assert bench.events.count("lost containers") == 3
     assert "this does not count, and the campaign goes on" in problems[0]
     with pytest.raises(InterruptedRunError):
         outcomes(lost)
