@@ -166,8 +166,21 @@ class ContainerHandle:
         """Return whether the end or restart of the engine ended it: it did not end in its own way meanwhile."""
         if exit_.ok or exit_.out_of_memory or -exit_.code in CRASHES:
             return False
-        away = self._engine_was_gone or not self._engine.answers()
+        away = self._engine_was_gone or not self._engine.answers() or not self._engine_saw_it_end()
         return away and not self._engine.facts.get("LiveRestoreEnabled")
+
+    def _engine_saw_it_end(self) -> bool:
+        """Return whether the engine that answers now saw it end: one that was started since knows no such event.
+
+        An engine can be restarted between two questions, without one that is not answered.
+        """
+        wanted = {"container": self._id, "event": "die"}
+        try:
+            # It answers at the end of that second.
+            until = int(time.time()) + 1
+            return bool(list(self._engine.brief.events(since=0, until=until, filters=wanted, decode=True)))
+        except ENGINE_ERRORS:
+            return False
 
     def _follow(self, already: int = 0) -> threading.Thread:
         """Begin to copy its output to the log, without so many bytes of it that are there already."""

@@ -33,7 +33,7 @@ class Api:
     def __init__(self, state: dict[str, Any], stopping: Exception | None = None) -> None:
         self.state = state
         self.stopping = stopping
-        self.gone = self.ending = False
+        self.gone = self.ending = self.started_again = False
         self.silence: Exception = Unreachable()
         self.asked = 0
         self.listed: list[dict[str, Any]] = []
@@ -53,6 +53,10 @@ class Api:
         if self.stopping:
             self.gone = isinstance(self.stopping, Unreachable)
             raise self.stopping
+
+    def events(self, *, filters: dict[str, str], **_: object) -> Iterator[dict[str, str]]:
+        assert filters == {"container": "c", "event": "die"}
+        return iter([] if self.started_again else [{"status": "die"}])
 
     def containers(self, **_: object) -> list[dict[str, Any]]:
         return self.listed
@@ -150,6 +154,13 @@ class TestAnEngineThatIsAway:
             handle.poll()
         assert handle.stop(1)
         assert api.removed == ["c"]
+
+    def test_what_was_ended_by_a_restart_that_nobody_noticed_is_lost(self, api: Api, tmp_path: Path) -> None:
+        handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
+        assert handle.poll() is None
+        api.started_again, api.state = True, {**ENDED, "ExitCode": 143}
+        with pytest.raises(JobLost, match="ended or restarted, and ended the container"):
+            handle.poll()
 
     def test_what_one_that_is_ending_ended_is_lost(self, api: Api, tmp_path: Path) -> None:
         """It still answers on the connections that it has."""
