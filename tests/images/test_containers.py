@@ -233,7 +233,7 @@ def test_an_exit_status_is_not_taken_for_a_signal(run_code: RunCode) -> None:
 def test_output_that_could_not_be_followed_is_fetched_at_the_end(
     run_code: RunCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ContainerHandle, "_copy_output", lambda _: None)
+    monkeypatch.setattr(ContainerHandle, "_copy_output", lambda *_: None)
     assert run_code("print('first')")[1] == "first\n"
     # A second phase goes on in the same log.
     assert run_code("print('second')")[1] == "first\nsecond\n"
