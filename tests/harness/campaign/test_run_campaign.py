@@ -1,12 +1,94 @@
-from collections.abc import Callable
+"""How a campaign ends that meets an error, or loses runs with the Docker engine. Nothing is really run."""
 
-from harness.campaign.run_campaign import with_caution
-from harness.evidence.index import Row
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign.plan import Plan, PlannedRun
+from harness.campaign.prepare import PreparedCampaign
+from harness.campaign.run_campaign import MOST_LOST_IN_A_ROW, CampaignResult, run_campaign, with_caution
+from harness.campaign.runner import InterruptedRunError
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.index import Index, Row
+from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.recommend import NamedCell
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix
 from harness.search.conclusion import Conclusion
+from tests.harness.scripted_bench import Scripted, Silent
 
+CELLS = ("rocm6.3-torch2.9.1-plain", "rocm6.2-torch2.5.1-plain")
 FOUND = Conclusion("reached", True, "cpu-plain is known-good.", False, {}, NamedCell("cpu-plain", "single"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Record]) -> Scripted:
+    bench = Scripted(Results(tmp_path / "results"), ProcessExecutor(), dual_host, (0, 1))
+
+    def made(run_id: str, outcome: str, *more: Any, **changes: Any) -> Record:
+        record = make_record(run_id, outcome, *more, device="cuda", **changes)
+        return record.model_copy(update={"interrupted_by": "engine" if outcome == "interrupted" else None})
+
+    bench.make_record, bench.made = cast("Any", partial(made)), []
+    return bench
+
+
+def run(bench: Scripted, matrix: Matrix, display: Silent | None = None) -> CampaignResult:
+    runs = tuple(PlannedRun(matrix.cells[cell], 1, (0,)) for cell in CELLS)
+    plan = Plan(matrix.workloads["quick"], runs, (), 0.0, 0.0, None, "", 0.0, None)
+    return run_campaign(PreparedCampaign(plan, cast("Any", None), bench, matrix), cast("Any", display or Silent()))
+
+
+@pytest.mark.parametrize("error", [UserError("the disk is full; free some"), ValueError("a mistake of ours")])
+def test_an_error_is_returned_with_what_was_done(error: Exception, bench: Scripted, matrix: Matrix) -> None:
+    def second_fails(_: Cell) -> str:
+        if bench.made:
+            raise error
+        return "completed"
+
+    bench.outcome_of = second_fails
+    ended = run(bench, matrix)
+    assert (ended.error, ended.done, ended.total, ended.succeeded, ended.interrupted) == (error, 1, 2, False, False)
+    bench.outcome_of = lambda _: "completed"
+    again = run(bench, matrix)
+    assert (again.campaign, again.done, again.error) == (ended.campaign, 2, None)
+
+
+def test_an_error_before_any_run_is_raised(bench: Scripted, matrix: Matrix) -> None:
+    def fails(_: Cell) -> str:
+        raise UserError("the data cannot be trained on")
+
+    bench.outcome_of = fails
+    with pytest.raises(UserError, match="cannot be trained on"):
+        run(bench, matrix)
+
+
+def test_what_is_lost_with_the_engine_is_run_again(bench: Scripted, matrix: Matrix) -> None:
+    ends = iter(["interrupted", "completed", "interrupted", "interrupted", "failed"])
+    bench.outcome_of = lambda _: next(ends)
+    display = Silent()
+    ended = run(bench, matrix, display)
+    assert (ended.error, ended.done) == (None, 2)
+    assert [row.outcome for row in Index(bench.results).rows()] == [
+        "interrupted",
+        "completed",
+        "interrupted",
+        "interrupted",
+        "failed",
+    ]
+    assert sum("does not count, and the campaign goes on" in line for line in display.lines) == 3
+
+
+def test_an_engine_that_keeps_losing_runs_ends_the_campaign(bench: Scripted, matrix: Matrix) -> None:
+    bench.outcome_of = lambda _: "interrupted"
+    ended = run(bench, matrix)
+    assert isinstance(ended.error, InterruptedRunError)
+    assert len(bench.made) == MOST_LOST_IN_A_ROW + 1
 
 
 def test_a_conclusion_on_an_image_of_uncommitted_changes_says_so(make_record: Callable[..., Record]) -> None:
