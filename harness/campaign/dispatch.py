@@ -19,8 +19,11 @@ from harness.matrix.cells import Cell, Preset
 from harness.matrix.stacks import ExecutorName, Stack
 from harness.matrix.workloads import Workload
 
-Closing = Literal["asked", "gone", "unkillable"]
-"""The node was asked for a record; it takes no jobs; or none any more, since a process of it could not be killed."""
+Closing = Literal["asked", "under-way", "left-none", "gone", "unkillable"]
+"""The node of a run was asked for its record now; was asked, and has not answered yet; or left none, and is not asked.
+
+It takes no jobs; or none any more, since a process of the run could not be killed.
+"""
 
 
 class RunRequest(Versioned):
@@ -38,6 +41,7 @@ class RunRequest(Versioned):
     interpreter: str | None = Field(None, description="of the stack `host`")
     verifying: Stack | None = Field(None, description="the stack that runs are verified in")
     images: NodeImages | None = Field(None, description="of a run in a container")
+    kind: str | None = Field(None, description="the host kind that it is planned for")
 
     @property
     def planned(self) -> PlannedRun:
@@ -49,13 +53,15 @@ class RunRequest(Versioned):
 class JobSeen:
     """The state of the job of a run, as a scheduler tells it.
 
-    `ended` is what ended one that is over, where that is known; `never`: why one that waits will never run.
+    `ended` is what ended one that is over, where that is known; `never`: why one that waits will never run; `why`: why
+    it waits, where that is not for others alone.
     """
 
     phase: JobPhase
     node: str | None = None
     ended: JobEnding | None = None
     never: str | None = None
+    why: str | None = None
 
 
 class Dispatcher(Protocol):
@@ -93,17 +99,27 @@ class Dispatcher(Protocol):
     def look(self) -> Mapping[str, JobSeen] | None:
         """Return this user's jobs by the ids of their runs; None when the scheduler does not answer."""
 
-    def close(self, intent: Intent, job: JobSeen | None) -> Closing:
-        """Have the node of a run that is over, and has no record, write one, where that is not under way already."""
+    def away(self) -> Mapping[str, str] | None:
+        """Return those of its nodes that take no jobs, each with why; None when the scheduler does not answer."""
+
+    def close(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
+        """Have the node of a run that is over, and has no record, write one, where that is not under way already.
+
+        Without `asks` nothing is begun.
+        """
 
     def cancel(self, run_ids: Collection[str]) -> None:
         """Cancel the jobs of runs."""
 
-    def avoid(self, node: str) -> bool:
-        """Submit no more jobs to a node; the last one stays, until three runs in a row were not begun there: False."""
+    def avoid(self, intent: Intent, waiting: Collection[str]) -> bool:
+        """Submit no more jobs to the node that did not begin a run; False where no node is left.
+
+        `waiting`: runs whose jobs wait, which are kept from it, too. The last one stays, until three runs in a row were
+        not begun there.
+        """
 
     def learn(self, intent: Intent) -> None:
         """Take note of the node that a run was made on: it may have been booted since it was asked."""
 
-    def last_words(self, run_id: str) -> str:
-        """Return the last line that the job of a run printed."""
+    def last_words(self, run_id: str, *, closing: bool = False) -> str:
+        """Return the last line that the job of a run printed; `closing`: that asked its node for a record."""

@@ -1,5 +1,6 @@
 """The interface of what shows runs to a person while they are made ready and run."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from harness.campaign.plan import PlannedRun
@@ -7,6 +8,17 @@ from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
 from harness.matrix.stacks import Stack
 from harness.run.watch.limits import RankStall
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The host that a run is on, where it is not this one; `done` runs of the campaign are done by then.
+
+    They end in any order, which a run's position does not say.
+    """
+
+    host: str | None
+    done: int
 
 
 class Display(Protocol):
@@ -18,7 +30,7 @@ class Display(Protocol):
     def step(self, text: str) -> None:
         """Something takes its time before a run can begin."""
 
-    def started(self, planned: PlannedRun, position: int, total: int) -> None:
+    def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """A run begins; `total` is 0 where nobody knows how many there will be."""
 
     def progress(self, line: Progress) -> None:
@@ -52,7 +64,7 @@ class QuietDisplay:
     def step(self, text: str) -> None:
         """Something takes its time before a run can begin."""
 
-    def started(self, planned: PlannedRun, position: int, total: int) -> None:
+    def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """A run begins; `total` is 0 where nobody knows how many there will be."""
 
     def progress(self, line: Progress) -> None:

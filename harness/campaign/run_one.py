@@ -11,7 +11,7 @@ from harness.campaign.plan import PendingRun, PlannedRun, placements, unfit
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, Runner
 from harness.environments.capabilities import capabilities_of, why_not
-from harness.environments.node_images import NodeImages, bring_image
+from harness.environments.node_images import bring_image
 from harness.environments.verifier import Verifier
 from harness.evidence.records import check_run_id, new_run_id
 from harness.evidence.run_files import Record, Scheduled
@@ -21,6 +21,11 @@ from harness.matrix.workloads import Workload
 from harness.registry.saved.load import saved_archive
 from harness.run.not_begun import record_not_begun
 from harness.run.workload_data import read_data, synthetic_place
+
+ANOTHER_KIND = (
+    "its node is of another host kind than it was when the run was planned, as after a boot with another kernel; "
+    "the next command has a campaign for that kind, too"
+)
 
 
 def run_one(options: BenchOptions, cell: Cell, workload: Workload, run_id: str | None, display: Display) -> Record:
@@ -56,9 +61,11 @@ def run_requested(options: BenchOptions, request: RunRequest, scheduled: Schedul
     close_leftovers(bench, display)
     if record := _record_of(bench, planned.cell, request.run_id):
         return record
+    if request.kind not in (None, bench.host.kind):
+        return _not_begun(bench, request, scheduled, ANOTHER_KIND)
     lacks = lacks or _take_images(bench, request, display.step)
-    if lacks and request.images:
-        return _not_begun(bench, request.images, request, scheduled, lacks)
+    if lacks:
+        return _not_begun(bench, request, scheduled, lacks)
     runner = Runner(bench, request.workload, display, request.campaign, total=1)
     pending = PendingRun(planned, request.run_id)
     try:
@@ -96,9 +103,10 @@ def _take_images(bench: Bench, request: RunRequest, notify: Notify) -> str | Non
     return None
 
 
-def _not_begun(bench: Bench, images: NodeImages, request: RunRequest, scheduled: Scheduled | None, why: str) -> Record:
+def _not_begun(bench: Bench, request: RunRequest, scheduled: Scheduled | None, why: str) -> Record:
     """Record that this host lacks what a run needs: the host that asked for it has looked at all else."""
-    bench.use_environment(request.planned.cell, images.cell.environment(request.stack))
+    if request.images:
+        bench.use_environment(request.planned.cell, request.images.cell.environment(request.stack))
     if request.workload.program is None:
         bench.use_data(request.workload, read_data(bench.data or synthetic_place(request.workload)))
     run = bench.run(request.planned, request.run_id, request.workload, request.campaign)

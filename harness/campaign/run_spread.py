@@ -25,8 +25,10 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
         UserError: when the data cannot be trained on, the results folder cannot be written, or jobs are refused.
         KeyboardInterrupt: after those that wait were cancelled; those that run go on, unless a person wants otherwise.
     """
-    follower = Follower(runner.bench, dispatcher, runner.display, runner.campaign, runner.total)
-    spread = _Spread(plan, campaign, runner, follower, campaign.pending(plan, following=True))
+    pending = campaign.pending(plan, following=True)
+    before = len(plan.runs) - len(pending)
+    follower = Follower(runner.bench, dispatcher, runner.display, runner.campaign, runner.total, before)
+    spread = _Spread(plan, campaign, runner, follower, pending)
     try:
         spread.fill()
         for done, record in follower.records():

@@ -1,6 +1,7 @@
 """The one module that speaks to Slurm: sbatch, squeue, scancel and sinfo, and of those what AMD's Spur takes, too.
 
-Nothing else of Slurm is used: jobs are found again by their names, so that no database of it is needed.
+Nothing else of Slurm is needed: jobs are found again by their names, without a database of it. What scontrol says of
+nodes and settings is used where it says something.
 """
 
 import os
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,8 @@ ANSWER_IN_JOB_SECONDS = 8.0
 # After so long it is looked whether a program says that it waits.
 PATIENCE_SECONDS = 0.5
 SEPARATOR = "|"
+# How programs of Slurm are to print a moment.
+SECONDS_SINCE_1970 = {"SLURM_TIME_FORMAT": "%s"}
 HOOKS = ("Prolog", "Epilog")
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 RUNNING = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
@@ -30,6 +34,24 @@ RUNNING = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED
 TAKING_JOBS = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv", "unk", "boot"})
 # A job that waits for one of these waits for ever.
 NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "AccountNotAllowed", "QOSNotAllowed"})
+# For one of these it waits as every job does while others are before it.
+ORDINARY = frozenset({"", "None", "Priority", "Resources"})
+# Variables that come before what a script says of itself; whose account pays, and the like, stays as the user has it.
+OVERRIDES = frozenset(
+    f"SBATCH_{name}"
+    for name in (
+        "ARRAY_INX",
+        "EXCLUSIVE",
+        "GRES",
+        "JOB_NAME",
+        "NO_REQUEUE",
+        "OUTPUT",
+        "PARTITION",
+        "REQUEUE",
+        "TIMELIMIT",
+        "WAIT",
+    )
+)
 # As sbatch says that slurmctld is not there, or takes no more jobs for now.
 SILENT = (
     "Unable to contact slurm controller",
@@ -118,7 +140,11 @@ def own_jobs() -> dict[str, SlurmJob]:
     Raises:
         SlurmSilentError: when Slurm does not answer.
     """
-    user = pwd.getpwuid(os.geteuid()).pw_name
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        # Without an entry in passwd, as in many containers; squeue takes the number, too.
+        user = str(os.geteuid())
     form = SEPARATOR.join(("%i", "%T", "%N", "%r", "%j"))
     said = _asked(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
     jobs: dict[str, SlurmJob] = {}
@@ -135,6 +161,16 @@ def cancel(jobs: Iterable[SlurmJob]) -> None:
     ids = [job.id for job in jobs]
     if ids:
         _asked(["scancel", "--quiet", *ids])
+
+
+def keep_from(jobs: Iterable[SlurmJob], nodes: Iterable[str]) -> None:
+    """Have jobs that wait go to other nodes than these, where Slurm does that: Spur may not.
+
+    Those that have begun stay where they are.
+    """
+    if ids := ",".join(job.id for job in jobs):
+        with suppress(SlurmSilentError, UserError):
+            _asked(["scontrol", "update", f"JobId={ids}", f"ExcNodeList={','.join(nodes)}"])
 
 
 def nodes_of(partition: str | None) -> list[SlurmNode]:
@@ -155,6 +191,19 @@ def nodes_of(partition: str | None) -> list[SlurmNode]:
     return [
         SlurmNode(name, state, count_gpus(gres), seconds_of(limit), why) for _, name, state, limit, gres, why in found
     ]
+
+
+def boot_times() -> dict[str, float]:
+    """Return when nodes were booted by the clock of slurmctld, in seconds since 1970, by their names.
+
+    None of them where it does not say, as Spur may not: then a run that comes to a node of another kind is not begun.
+    """
+    try:
+        words = ["scontrol", "--oneliner", "show", "nodes"]
+        said = _asked(words, ANSWER_IN_JOB_SECONDS, variables=SECONDS_SINCE_1970)
+    except (SlurmSilentError, UserError):
+        return {}
+    return {name: float(at) for name, at in re.findall(r"^NodeName=(\S+) .*?\bBootTime=(\d+)\b", said, re.MULTILINE)}
 
 
 def hooks_of_nodes() -> dict[str, tuple[str, ...]] | None:
@@ -220,8 +269,13 @@ def seconds_of(text: str) -> float | None:
         return None
 
 
-def _asked(words: Sequence[str], seconds: float = ANSWER_SECONDS, until: str | None = None) -> str:
-    """Return what a program of Slurm prints; it is ended when it says `until`.
+def _asked(
+    words: Sequence[str],
+    seconds: float = ANSWER_SECONDS,
+    until: str | None = None,
+    variables: dict[str, str] | None = None,
+) -> str:
+    """Return what a program of Slurm prints, with further variables set; it is ended when it says `until`.
 
     Raises:
         SlurmSilentError: when slurmctld does not answer, or takes no more jobs.
@@ -231,6 +285,7 @@ def _asked(words: Sequence[str], seconds: float = ANSWER_SECONDS, until: str | N
         # Ctrl-C is for who asks, not for a question that is under way.
         process = subprocess.Popen(
             words,
+            env={name: value for name, value in os.environ.items() if name not in OVERRIDES} | (variables or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from harness.base.errors import UserError
+from harness.campaign.display import Elsewhere
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
@@ -152,9 +153,9 @@ class CampaignDisplay:
         """Show the time that the campaign still takes; None if it cannot be estimated."""
         self._change(ends=None if seconds is None else time.time() + seconds)
 
-    def started(self, planned: PlannedRun, position: int, total: int) -> None:
+    def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """Show that a run begins; `total` is the number of runs, 0 if it is unknown."""
-        self._main.started(planned, position, total)
+        self._main.started(planned, position, total, elsewhere)
 
     def progress(self, line: Progress) -> None:
         """Show progress of the current run."""
@@ -190,9 +191,10 @@ class CampaignDisplay:
         """Print a line, with the time before it."""
         self._console.print(stamped(markup), soft_wrap=True)
 
-    def began(self, position: int, total: int) -> None:
+    def began(self, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """Count a run that begins."""
         done = self._view.scene.done if self._lanes_in_use() else position - 1
+        done = elsewhere.done if elsewhere else done
         self._change(done=done, total=total or None)
         if total and self._seconds and self._view.scene.ends is None:
             self._change(ends=expected_end(self._seconds, total - position + 1, time.time()))
@@ -251,14 +253,16 @@ class Lane:
         """Show the time that the campaign still takes; None if it cannot be estimated."""
         self._display.time_left(seconds)
 
-    def started(self, planned: PlannedRun, position: int, total: int) -> None:
+    def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """Show that a run begins; `total` is the number of runs, 0 if it is unknown."""
         again = f" (repeat {planned.repeat})" if planned.repeat > 1 else ""
         # The id of a cell does not tell runs on different GPUs apart.
         on = f" on GPU {', '.join(map(str, planned.gpus))}" if planned.placement else ""
+        if elsewhere and elsewhere.host:
+            on += f" of {elsewhere.host}" if on else f" on {elsewhere.host}"
         counted = f"{position}/{total}" if total else f"{position}"
         self._label = f"[{counted}] {planned.cell.id}{again}{on}"
-        self._display.began(position, total)
+        self._display.began(position, total, elsewhere)
         self._show(Current(self._label, time.time(), planned.cell.id))
 
     def progress(self, line: Progress) -> None:

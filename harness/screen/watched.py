@@ -85,11 +85,10 @@ class Watched:
         records = (
             _readable(self.results.record, name) for name in sorted(self._finished - known) if before is not None
         )
-        boot = boot_id()
         return Snapshot(
             campaigns,
             tuple(intent for intent in intents if intent and _goes_on(intent)),
-            tuple(record for record in records if record and record.intent.host.boot_id == boot),
+            tuple(record for record in records if record and self._is_of_here(record)),
             trains,
         )
 
@@ -125,6 +124,13 @@ class Watched:
         last = deque(reader.new(), maxlen=1)
         # It was written before it was read here.
         return [line.model_copy(update={"wall": reader.changed or line.wall}) for line in last]
+
+    def _is_of_here(self, record: Record) -> bool:
+        """Return whether a run was made by a process of this host, or on a node of the cluster that it is part of."""
+        intent = record.intent
+        if intent.scheduled:
+            return not self.results.imported(intent.run_id)
+        return intent.host.boot_id == boot_id()
 
     def _read_index(self) -> None:
         if self._finished != self._indexed:

@@ -18,10 +18,22 @@ from harness.host.facts import HostFacts
 from harness.host.file_systems import is_network
 from harness.host.fingerprint import is_simulated
 from harness.host.jobs import JobEnding
-from harness.host.slurm import NEVER, SlurmJob, SlurmSilentError, cancel, nodes_of, own_jobs, submit
+from harness.host.slurm import (
+    NEVER,
+    ORDINARY,
+    SlurmJob,
+    SlurmNode,
+    SlurmSilentError,
+    boot_times,
+    cancel,
+    keep_from,
+    nodes_of,
+    own_jobs,
+    submit,
+)
 from harness.matrix.clusters import Cluster
 from harness.slurm.job_script import JOBS_FOLDER, JobOptions, job_output, job_script
-from harness.slurm.nodes import any_of_kind, by_kind, known_nodes, note_node
+from harness.slurm.nodes import any_of_kind, by_kind, forget_booted, known_nodes, note_node
 
 # Besides the run itself: checking GPUs, reading data, verifying, and what follows a failure.
 AROUND_SECONDS = 1800.0
@@ -30,6 +42,8 @@ IMAGE_SECONDS = 7200.0
 SHORT_SECONDS = 300.0
 # Until a node has told what it is; a cluster that is busy may take its time.
 ASK_SECONDS = 600.0
+# By then a job runs on a node that is not busy.
+IDLE_SECONDS = 20.0
 LOOK_SECONDS = 2.0
 AT_ONCE = 2000
 # A network's file systems show files of others as late as a minute after.
@@ -121,29 +135,48 @@ class SlurmDispatcher:
             return None
         return {name: _seen(job) for name, job in self._jobs.items()}
 
-    def close(self, intent: Intent, job: JobSeen | None) -> Closing:
-        """Have the node of a run that is over, and has no record, write one, where that is not under way already."""
+    def away(self) -> Mapping[str, str] | None:
+        """Return those of its nodes that take no jobs, each with why; None when Slurm does not answer."""
+        try:
+            now = {one.name: one for one in nodes_of(self.cluster.partition)}
+        except SlurmSilentError:
+            return None
+        ours = sorted(set(self.nodes) - self._excluded)
+        return {
+            name: state_in_words(now[name]) if name in now else "not in the partition"
+            for name in ours
+            if name not in now or not now[name].takes_jobs
+        }
+
+    def close(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
+        """Have the node of a run that is over, and has no record, write one, where that is not under way already.
+
+        Without `asks` nothing is begun.
+        """
         name = f"{intent.run_id}{CLOSING}"
         node = job.node if job and job.node else intent.scheduled.node if intent.scheduled else None
         try:
             now = {one.name: one for one in nodes_of(self.cluster.partition)}
         except SlurmSilentError:
-            return "asked"
+            return "under-way"
         if node is None or node not in now or not now[node].takes_jobs:
             drained = now[node].reason if node in now else ""
             return "unkillable" if any(why in drained for why in UNKILLABLE) else "gone"
-        if name not in self._jobs or self._jobs[name].phase == "over":
-            ending = ["--ended", job.ended] if job and job.ended else []
-            options = JobOptions(
-                name,
-                self._output(name),
-                _within(self.seconds, SHORT_SECONDS),
-                self.cluster.partition,
-                node=node,
-                exclusive=False,
-            )
-            self._submitted(options, (*self.matrix, "slurm-node", "--close", intent.run_id, *ending))
-        return "asked"
+        if name in self._jobs and self._jobs[name].phase != "over":
+            return "under-way"
+        if not asks:
+            return "left-none"
+        ending = ["--ended", job.ended] if job and job.ended else []
+        options = JobOptions(
+            name,
+            self._output(name),
+            _within(self.seconds, SHORT_SECONDS),
+            self.cluster.partition,
+            node=node,
+            exclusive=False,
+        )
+        submitted = self._submitted(options, (*self.matrix, "slurm-node", "--close", intent.run_id, *ending))
+        return "asked" if submitted else "under-way"
 
     def cancel(self, run_ids: Collection[str]) -> None:
         """Cancel the jobs of runs; what Slurm does not take now goes on."""
@@ -153,8 +186,22 @@ class SlurmDispatcher:
         except (SlurmSilentError, UserError):
             return
 
-    def avoid(self, node: str) -> bool:
-        """Submit no more jobs to a node; the last one stays, until three runs in a row were not begun there: False."""
+    def avoid(self, intent: Intent, waiting: Collection[str]) -> bool:
+        """Submit no more jobs to the node that did not begin a run; False where no node is left.
+
+        `waiting`: runs whose jobs wait, which are kept from it, too: it ends each in no time, and would get all of
+        them. The last one stays, until three runs in a row were not begun there.
+        """
+        if intent.scheduled is None:
+            return True
+        self._note(intent)
+        before = len(self._excluded)
+        left = self._avoid(intent.scheduled.node)
+        if len(self._excluded) > before:
+            keep_from((self._jobs[name] for name in waiting if name in self._jobs), sorted(self._excluded))
+        return left
+
+    def _avoid(self, node: str) -> bool:
         if set(self.nodes) - self._excluded - {node}:
             self._excluded.add(node)
             return True
@@ -170,17 +217,22 @@ class SlurmDispatcher:
         if intent.scheduled is None:
             return
         self._in_vain = 0
+        self._note(intent)
+        if intent.host.kind != self.kind.kind:
+            self._avoid(intent.scheduled.node)
+
+    def _note(self, intent: Intent) -> None:
+        if intent.scheduled is None:
+            return
         node, host = intent.scheduled.node, intent.host
         before = self._told.get(node)
         if before is None or (before.kind, before.boot_id) != (host.kind, host.boot_id):
             self._told[node] = host
             note_node(self.results, node, host)
-        if host.kind != self.kind.kind:
-            self.avoid(node)
 
-    def last_words(self, run_id: str) -> str:
-        """Return the last line that the job of a run printed."""
-        return last_line(self._output(run_id))
+    def last_words(self, run_id: str, *, closing: bool = False) -> str:
+        """Return the last line that the job of a run printed; `closing`: that asked its node for a record."""
+        return last_line(self._output(f"{run_id}{CLOSING}" if closing else run_id))
 
     def _output(self, name: str) -> Path:
         return job_output(self.results, name)
@@ -192,7 +244,9 @@ class SlurmDispatcher:
 def open_dispatchers(
     results: Results, cluster: Cluster, root: Path, notify: Callable[[str], None]
 ) -> list[SlurmDispatcher]:
-    """Return what carries runs to each group of equal nodes, the largest first; nodes nobody asked before are asked.
+    """Return what carries runs to each group of equal nodes, the largest first.
+
+    Nodes nobody asked before are asked what they are, and those that were booted since.
 
     `root` holds the /sys and /dev of every node, and can be a fake tree.
 
@@ -204,7 +258,9 @@ def open_dispatchers(
     nodes = _answered(lambda: nodes_of(cluster.partition), notify)
     usable = [node for node in nodes if node.takes_jobs]
     if not usable:
-        raise UserError(f"no node of Slurm takes jobs: {', '.join(f'{one.name} {one.state}' for one in nodes)}")
+        told = ", ".join(f"{one.name} {state_in_words(one)}" for one in nodes)
+        raise UserError(f"no node of Slurm takes jobs: {told}; when one does, the same command continues")
+    forget_booted(results, boot_times())
     known = known_nodes(results)
     seconds = min((node.seconds for node in usable if node.seconds is not None), default=None)
     if unknown := [node.name for node in usable if node.name not in known]:
@@ -256,7 +312,8 @@ def _ask(
         left = [job for job in asking if job and job.phase != "over"]
         if not left:
             return told
-        if by_kind(told, told) and all(job.phase == "waits" for job in left):
+        waited = time.monotonic() + ASK_SECONDS - until
+        if by_kind(told, told) and waited >= IDLE_SECONDS and all(job.phase == "waits" for job in left):
             # Those that are busy are asked by the next command.
             _answered(partial(cancel, left), notify)
             return told
@@ -294,5 +351,12 @@ def _submit(results: Results, options: JobOptions, command: Sequence[str], reque
 
 
 def _seen(job: SlurmJob) -> JobSeen:
-    never = f"Slurm says {job.reason}" if job.phase == "waits" and job.reason in NEVER else None
-    return JobSeen(job.phase, job.node, ENDINGS.get(job.state), never)
+    waits = job.phase == "waits"
+    never = f"Slurm says {job.reason}" if waits and job.reason in NEVER else None
+    why = job.reason if waits and job.reason not in ORDINARY else None
+    return JobSeen(job.phase, job.node, ENDINGS.get(job.state), never, why)
+
+
+def state_in_words(node: SlurmNode) -> str:
+    """Return the state of a node, and why it takes no jobs where Slurm says so."""
+    return f"{node.state} ({node.reason})" if node.reason not in ("", "none") else node.state

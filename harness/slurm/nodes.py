@@ -1,13 +1,14 @@
 """The nodes of a cluster, as each of them described itself: `hosts/nodes/NODE.json` in the results folder."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from harness.base.json_files import Versioned
-from harness.base.storage import read_regular, write_durably
+from harness.base.storage import cannot_be_written, read_regular, write_durably
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 
@@ -31,13 +32,28 @@ def note_node(results: Results, node: str, host: HostFacts) -> None:
 
 def known_nodes(results: Results) -> dict[str, HostFacts]:
     """Return what is known of nodes, by their names; files that are damaged are passed over."""
-    known = {}
+    return {name: facts.host for name, facts in _told(results)}
+
+
+def forget_booted(results: Results, boots: Mapping[str, float]) -> None:
+    """Remove what nodes said of themselves before they were booted, at these moments: they may be of another kind now.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    for name, facts in _told(results):
+        if facts.at < boots.get(name, facts.at):
+            file = _folder(results) / f"{name}.json"
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                raise cannot_be_written(file, error) from None
+
+
+def _told(results: Results) -> Iterator[tuple[str, NodeFacts]]:
     for file in sorted(_folder(results).glob("*.json")):
-        try:
-            known[file.stem] = NodeFacts.parse(read_regular(file)).host
-        except (OSError, ValidationError):
-            continue
-    return known
+        with suppress(OSError, ValidationError):
+            yield file.stem, NodeFacts.parse(read_regular(file))
 
 
 def by_kind(nodes: Mapping[str, HostFacts], among: Iterable[str]) -> list[tuple[str, ...]]:

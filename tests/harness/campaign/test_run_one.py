@@ -8,8 +8,9 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign import run_one as run_one_module
 from harness.campaign.bench import BenchOptions
+from harness.campaign.dispatch import RunRequest
 from harness.campaign.display import QuietDisplay
-from harness.campaign.run_one import run_one
+from harness.campaign.run_one import ANOTHER_KIND, run_one, run_requested
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
@@ -36,6 +37,30 @@ def run(
         return run_one(BenchOptions(results), matrix.cells[cell], matrix.workloads["quick"], run_id, QuietDisplay())
 
     return run
+
+
+def test_a_run_that_comes_to_a_host_of_another_kind_is_not_begun(
+    tmp_path: Path, host: HostFacts, make_record: Callable[..., Record], matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, results = matrix.cells["cpu-plain"], Results(tmp_path / "results")
+    bench = Scripted(results, ProcessExecutor(), host, ())
+    bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: "completed", []
+    monkeypatch.setattr(run_one_module, "open_bench", lambda *_: bench)
+    record = make_record("r1", "host-fault", "not-begun")
+    monkeypatch.setattr(run_one_module, "_not_begun", lambda *values: record if values[-1] == ANOTHER_KIND else None)
+    request = RunRequest(
+        run_id="r1",
+        campaign=None,
+        repeat=1,
+        gpus=(),
+        stack=cell.stack,
+        preset=cell.preset,
+        workload=matrix.workloads["quick"],
+        executor="process",
+        kind="another",
+    )
+    assert run_requested(BenchOptions(results), request, None, QuietDisplay()) == record
+    assert bench.made == []
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "interrupted"])

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ from harness.base.errors import UserError
 from harness.host.slurm import (
     SlurmNode,
     SlurmSilentError,
+    boot_times,
     count_gpus,
     nodes_of,
     own_jobs,
@@ -71,6 +73,32 @@ def test_of_two_jobs_of_a_name_the_one_that_is_not_over_counts(programs: Path) -
     write(programs, "squeue", "\n".join(f"echo '{line}'" for line in lines))
     jobs = own_jobs()
     assert (jobs["r1"].id, jobs["r1"].phase, jobs["r|2"].phase) == ("7", "runs", "waits")
+
+
+def test_a_user_without_an_entry_in_passwd_is_asked_for_by_number(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 7)
+    write(programs, "squeue", "case \"$*\" in *--user=2147483641*) echo '7|RUNNING|n1|None|r1' ;; esac")
+    assert list(own_jobs()) == ["r1"]
+
+
+def test_variables_do_not_come_before_what_a_script_says(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SBATCH_PARTITION", "SBATCH_TIMELIMIT", "SBATCH_ACCOUNT"):
+        monkeypatch.setenv(name, "theirs")
+    write(programs, "sbatch", 'echo "$SBATCH_PARTITION$SBATCH_TIMELIMIT$SBATCH_ACCOUNT"')
+    assert submit(programs / "script") == "theirs"
+
+
+def test_when_nodes_were_booted_as_far_as_slurm_says(programs: Path) -> None:
+    lines = [
+        "NodeName=n1 Arch=x86_64 BootTime=1800000000 SlurmdStartTime=1800000100 Reason=none",
+        "NodeName=n2 CPUAlloc=0 State=DOWN BootTime=None SlurmdStartTime=None",
+    ]
+    write(programs, "scontrol", "\n".join(f"echo '{line}'" for line in lines))
+    assert boot_times() == {"n1": 1800000000.0}
+    write(programs, "scontrol", "echo 'no such command' >&2; exit 1")
+    assert boot_times() == {}
 
 
 def test_a_full_queue_is_not_waited_for(programs: Path) -> None:

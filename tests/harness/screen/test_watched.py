@@ -14,7 +14,7 @@ from harness.cli import watch
 from harness.cli.shared import Settings
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_files import Intent, Record, Scheduled
 from harness.host.facts import HostFacts
 from harness.host.processes import ProcessId, boot_id
 from harness.matrix.cells import Matrix
@@ -133,6 +133,19 @@ def test_what_finishes_between_two_looks_is_told_once(
     results.finish(make_record("elsewhere"))
     assert [record.intent.run_id for record in seen.look().finished] == ["quick"]
     assert seen.look() == Snapshot()
+
+
+def test_what_ends_on_other_nodes_is_told_but_not_what_was_imported(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord
+) -> None:
+    seen = Watched(results, matrix)
+    seen.look()
+    there = Scheduled(scheduler="slurm", job="7", node="n2")
+    for name in ("there", "imported"):
+        results.begin(make_intent(name, scheduled=there))
+        results.finish(make_record(name, scheduled=there))
+    results.folder_of("imported").imported.write_text("{}")
+    assert [record.intent.run_id for record in seen.look().finished] == ["there"]
 
 
 def test_a_run_that_is_being_checked_does_not_stand_still(

@@ -1,0 +1,94 @@
+"""What the dispatcher makes of the answers of Slurm's programs, which are scripts here."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign.dispatch import JobSeen
+from harness.evidence.records import Results
+from harness.evidence.run_files import Intent, Scheduled
+from harness.host.facts import HostFacts
+from harness.matrix.clusters import Cluster
+from harness.slurm.dispatcher import SlurmDispatcher, open_dispatchers
+
+Program = Callable[[str, str], Path]
+ON_N1 = Scheduled(scheduler="slurm", job="1", node="n1")
+
+
+@pytest.fixture
+def dispatcher(tmp_path: Path, host: HostFacts) -> SlurmDispatcher:
+    results = Results(tmp_path / "results")
+    return SlurmDispatcher(results, ("matrix",), Cluster(), host, ("n1", "n2"), None)
+
+
+def sinfo(program: Program, **nodes: str) -> None:
+    lines = (
+        f"gpus*|{name}|{said.partition(' ')[0]}|infinite||{said.partition(' ')[2]}" for name, said in nodes.items()
+    )
+    program("sinfo", "\n".join(f"echo '{line}'" for line in lines))
+
+
+def squeue(program: Program, *lines: str) -> None:
+    program("squeue", "\n".join(f"echo '{line}'" for line in lines) or "true")
+
+
+def test_a_node_is_asked_for_a_record_once_at_a_time_and_only_where_it_may_be(
+    dispatcher: SlurmDispatcher, program: Program, make_intent: Callable[..., Intent]
+) -> None:
+    intent, over = make_intent("r1", scheduled=ON_N1), JobSeen("over", "n1", "cancelled")
+    sinfo(program, n1="idle none", n2="idle none")
+    squeue(program)
+    program("sbatch", "echo 7")
+    assert dispatcher.close(intent, over, asks=False) == "left-none"
+    assert dispatcher.close(intent, over, asks=True) == "asked"
+    squeue(program, "7|PENDING||None|r1.close")
+    dispatcher.look()
+    assert dispatcher.close(intent, over, asks=True) == "under-way"
+    squeue(program, "7|FAILED|n1|NonZeroExitCode|r1.close")
+    dispatcher.look()
+    assert dispatcher.close(intent, over, asks=False) == "left-none"
+    sinfo(program, n1="down* Not responding", n2="idle none")
+    assert dispatcher.close(intent, over, asks=True) == "gone"
+
+
+def test_nodes_that_take_no_jobs_are_named_with_why_but_not_those_that_are_avoided(
+    dispatcher: SlurmDispatcher, program: Program, make_intent: Callable[..., Intent]
+) -> None:
+    sinfo(program, n1="drain Prolog error", n2="alloc none", n3="down none")
+    assert dispatcher.away() == {"n1": "drain (Prolog error)"}
+    sinfo(program, n2="idle none")
+    assert dispatcher.away() == {"n1": "not in the partition"}
+    assert dispatcher.avoid(make_intent("r1", scheduled=ON_N1), [])
+    assert dispatcher.away() == {}
+    program("sinfo", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert dispatcher.away() is None
+
+
+def test_jobs_that_wait_are_kept_from_a_node_that_begins_no_runs(
+    dispatcher: SlurmDispatcher, program: Program, make_intent: Callable[..., Intent], tmp_path: Path
+) -> None:
+    squeue(program, "7|PENDING||None|r2", "8|PENDING||None|r3", "9|PENDING||None|others")
+    dispatcher.look()
+    program("scontrol", f'echo "$*" >>{tmp_path}/asked; exit 1')
+    for _ in range(2):
+        assert dispatcher.avoid(make_intent("r1", scheduled=ON_N1), ["r2", "r3", "r4"])
+    assert (tmp_path / "asked").read_text() == "update JobId=7,8 ExcNodeList=n1\n"
+
+
+def test_why_a_job_waits_is_said_where_that_is_not_for_others_alone(
+    dispatcher: SlurmDispatcher, program: Program
+) -> None:
+    reasons = {"r1": "Priority", "r2": "ReqNodeNotAvail, UnavailableNodes:n1", "r3": "PartitionTimeLimit"}
+    squeue(program, *(f"{number}|PENDING||{why}|{name}" for number, (name, why) in enumerate(reasons.items())))
+    seen: Mapping[str, JobSeen] = dispatcher.look() or {}
+    assert (seen["r1"].why, seen["r2"].why) == (None, "ReqNodeNotAvail, UnavailableNodes:n1")
+    assert [name for name, one in seen.items() if one.never] == ["r3"]
+
+
+def test_where_no_node_takes_jobs_the_command_says_why(tmp_path: Path, program: Program) -> None:
+    sinfo(program, n1="drain Prolog error", n2="down* Not responding")
+    said = r"n1 drain \(Prolog error\), n2 down\* \(Not responding\); when one does, the same command continues"
+    with pytest.raises(UserError, match=said):
+        open_dispatchers(Results(tmp_path), Cluster(), Path("/"), print)
