@@ -168,6 +168,7 @@ def cluster(
     nodes: int = 4,
     gpus: int = 2,
     *,
+    gpu_type: str = "",
     kill_wait: int = 5,
     node_timeout: int = 10,
     most_jobs: int = 10000,
@@ -182,12 +183,16 @@ def cluster(
     for name in ("state", *(f"spool-{one}" for one in names)):
         (folder / name).mkdir(exist_ok=True)
     cores = os.cpu_count() or 1
+    type_ = f"{gpu_type}:" if gpu_type else ""
     lines = "\n".join(
         f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=1000"
-        f"{f' Gres=gpu:{gpus}' if gpus else ''} State=UNKNOWN"
+        f"{f' Gres=gpu:{type_}{gpus}' if gpus else ''} State=UNKNOWN"
         for name, port in zip(names, ports[1:], strict=True)
     )
-    devices = "\n".join(f"NodeName={name} Name=gpu File={folder}/gpu-{name}-[0-{gpus - 1}]" for name in names)
+    devices = "\n".join(
+        f"NodeName={name} Name=gpu {f'Type={gpu_type} ' if gpu_type else ''}File={folder}/gpu-{name}-[0-{gpus - 1}]"
+        for name in names
+    )
     for name in names:
         for number in range(gpus):
             (folder / f"gpu-{name}-{number}").touch()

@@ -1,11 +1,15 @@
 """Images of a stack of the tests' own, in which a stand-in does as the app would; labelled as if they were built."""
 
+import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from harness.base.contract import CONTRACT
+from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.environments.images import (
     CONTRACT_LABEL,
@@ -19,7 +23,7 @@ from harness.environments.images import (
     stack_tag,
 )
 from harness.environments.own_images import remember
-from harness.host.engine import Engine
+from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 
@@ -38,17 +42,31 @@ base: {base}
 stacks: {{cpu-stand-in: {{accelerator: cpu, torch: "2.13.0", executors: [docker]}}}}
 presets: {{plain: {{description: nothing set}}}}
 workloads:
-  trivial: {{description: d, epochs: 1, batch_size: 64, time_limit: 600, synthetic: {{sessions: 26}}, lookback: 20}}
+  trivial:
+    {{description: d, epochs: {epochs}, batch_size: 64, time_limit: 600, synthetic: {{sessions: 26}}, lookback: 20}}
 hosts: {{lab: {{images: "{images}"}}}}
 selections: {{default: {{description: d, stacks: all, presets: all, workload: trivial}}}}
 """
 CELL = "cpu-stand-in-plain"
 
 
-def write_matrix(folder: Path, images: str) -> Matrix:
+def engine_here(why_not: str | None = None) -> Engine:
+    """The engine of this host; where there is none, or why not, the test is skipped, or fails if it is required."""
+    try:
+        found, why = find_engine(), why_not or "no Docker engine answers"
+    except UserError as error:
+        found, why = None, why_not or str(error)
+    if found and not why_not:
+        return found
+    if os.environ.get("REQUIRE_DOCKER"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def write_matrix(folder: Path, images: str, epochs: int = 1) -> Matrix:
     """Write a matrix file whose cluster `lab` takes images from there."""
     file = folder / "matrix.yaml"
-    file.write_text(MATRIX.format(base=BASE, images=images))
+    file.write_text(MATRIX.format(base=BASE, images=images, epochs=epochs))
     return load_matrix(file)
 
 

@@ -8,9 +8,15 @@ from pathlib import Path
 
 from harness.rehearsal.stand_in_app import SLOW
 from tests.slurm.cluster import Cluster
-from tests.slurm.test_slurm import Campaign, know, left_of, wait
+from tests.slurm.test_slurm import Campaign, know, left_of, node_of, wait
 
 QUESTION = b"Cancel those, too?"
+
+
+def shown_runs(campaign: Campaign) -> list[tuple[str, str]]:
+    """What the label of each run that goes on says after the name of its cell, and its node."""
+    runs = campaign.running()
+    return [(f" (repeat {one.repeat})" if one.repeat > 1 else "", node_of(one)) for one in runs]
 
 
 def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cluster, place: Path) -> None:
@@ -19,7 +25,13 @@ def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cl
     know(campaign.results, slurm.nodes)
     keyboard, terminal = pty.openpty()
     process = subprocess.Popen(
-        campaign.command, cwd=place, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+        campaign.command,
+        cwd=place,
+        env={**os.environ, "TERM": "xterm"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
     )
     os.close(terminal)
     # What is shown is read, or it would wait for that.
@@ -32,6 +44,9 @@ def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cl
         return text in shown
 
     wait(lambda: not showed(b"never shown") and len(campaign.running()) == 4)
+    # Each with its node and its progress.
+    wait(lambda: all(showed(f"host-plain{again} on {node}".encode()) for again, node in shown_runs(campaign)))
+    wait(lambda: showed(b"step"))
     process.send_signal(2)
     wait(lambda: showed(QUESTION))
     assert slurm.ask("squeue", "--noheader", "--states=PENDING", "--partition=gpus") == ""

@@ -14,19 +14,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS
-from harness.base.errors import UserError
 from harness.base.shared_locks import open_shared_lock
 from harness.environments.executors.docker import LABEL
 from harness.environments.images import Image
 from harness.environments.node_images import lock_of_image
 from harness.evidence.records import Results
 from harness.faults.own_engine import own_engine, why_no_own_engine
-from harness.host.engine import Engine, find_engine
+from harness.host.engine import Engine
 from harness.registry.push_pull import push
 from harness.registry.saved import save as save_of_cells
 from tests.images.conftest import serve_registry
 from tests.slurm.cluster import Cluster, cluster
-from tests.slurm.stand_in_images import CELL, built, write_matrix
+from tests.slurm.stand_in_images import CELL, built, engine_here, write_matrix
 from tests.slurm.test_slurm import Campaign, know, wait
 
 TASK_PROLOG = "#!/bin/sh\necho export DOCKER_HOST={}\n"
@@ -50,25 +49,11 @@ class Nodes:
             self.engine.client.api.remove_image(image["Id"], force=True)
 
 
-def engine_here() -> tuple[Engine | None, str]:
-    """The engine of this host, where there can be one for the nodes, too; or None and why."""
-    if why := why_no_own_engine():
-        return None, why
-    try:
-        return find_engine(), "no Docker engine answers"
-    except UserError as error:
-        return None, str(error)
-
-
 @pytest.fixture(scope="module")
 def nodes(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     # Asked for only so that this is skipped where Slurm is missing.
     assert slurm.nodes
-    here, why = engine_here()
-    if here is None:
-        if os.environ.get("REQUIRE_DOCKER"):
-            pytest.fail(why)
-        pytest.skip(why)
+    here = engine_here(why_no_own_engine())
     folder = tmp_path_factory.mktemp("nodes")
     with own_engine() as own:
         engine = own.start()

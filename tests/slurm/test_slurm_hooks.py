@@ -1,6 +1,7 @@
 """The hooks as they are printed, run by a real slurmd: what they end, and what they drain a node for."""
 
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -12,14 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.paths import CHECKOUT
 from harness.doctor.ask import ask_slurm
+from harness.environments.executors.docker import LABEL
 from harness.evidence.health_log import append_steps
 from harness.evidence.host_changes import host_of
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
-from harness.rehearsal.stand_in_app import SLOW
+from harness.host.run_processes import run_mark
+from harness.rehearsal.stand_in_app import ENDLESS, SLOW
 from tests.slurm.cluster import Cluster, cluster
+from tests.slurm.stand_in_images import built, engine_here, write_matrix
+from tests.slurm.test_images import ContainerCampaign, save
 from tests.slurm.test_slurm import Campaign, check, job, know, left_of, node_of, trains, wait
 
 MATRIX = Path(sys.executable).parent / "matrix"
@@ -60,6 +66,8 @@ def note_unhealthy(results: Results) -> None:
 
 
 def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    if not os.access(pwd.getpwuid(os.getuid()).pw_dir, os.W_OK):
+        pytest.skip("hooks are run as root, or as another user who has a home")
     results = Results(place / "results")
     lines = installed(place)
     with cluster(tmp_path_factory.mktemp("hooked"), 2, more=lines) as hooked, pytest.MonkeyPatch.context() as patch:
@@ -69,7 +77,7 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
             ("Epilog", f"{place}/rocm-matrix-epilog"),
         ]
         (place / SLOW).write_text("100")
-        campaign = Campaign(place, 4, environment=hooked.environment)
+        campaign = Campaign(place, 2, environment=hooked.environment)
         know(results, hooked.nodes)
         campaign.start()
         wait(lambda: len(campaign.running()) == 2)
@@ -89,6 +97,49 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
         # The last job's epilog may still run.
         wait(lambda: states_of(hooked, "%t %E") == ["drain Prolog error", "idle none"])
         assert left_of(place) == []
+
+
+def test_the_epilog_removes_the_container_of_a_job_that_lost_its_harness(
+    slurm: Cluster, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # Asked for only so that this is skipped where Slurm is missing.
+    assert slurm.nodes
+    # That of every node, too.
+    engine = engine_here()
+    (tmp_path / "bars.csv").write_text(STAND_IN_BARS)
+    (tmp_path / "saved").mkdir()
+    lines = installed(tmp_path)
+    matrix = write_matrix(tmp_path, f"{tmp_path}/saved", epochs=ENDLESS)
+    campaign = ContainerCampaign(tmp_path, 1, ("--on", "lab"))
+
+    def containers() -> list[str]:
+        marks = {run_mark(folder) for folder in campaign.results.runs.glob("*")}
+        found = engine.client.api.containers(all=True, filters={"label": LABEL})
+        return [one["Id"] for one in found if one["Labels"][LABEL] in marks]
+
+    with (
+        built(engine, matrix, tmp_path / "context") as image,
+        cluster(tmp_path_factory.mktemp("containers"), 1, 0, more=lines) as hooked,
+    ):
+        save(image, tmp_path)
+        campaign.environment = hooked.environment
+        campaign.start()
+        try:
+            wait(lambda: campaign.running() and containers())
+            assert campaign.process
+            # Or it would have the node write the record, which removes it, too.
+            campaign.process.send_signal(signal.SIGSTOP)
+            (run,) = campaign.running()
+            os.kill(run.owner_pid, signal.SIGKILL)
+            wait(lambda: not containers(), 60)
+            assert not campaign.results.has_record(run.run_id)
+            wait(
+                lambda: hooked.ask("sinfo", "--noheader", "--Node", "--partition=gpus", "--format=%t %E") == "idle none"
+            )
+        finally:
+            campaign.kill()
+            for left in containers():
+                engine.client.api.remove_container(left, force=True)
 
 
 FREEZER = Path("/sys/fs/cgroup/freezer")

@@ -1,0 +1,94 @@
+"""Nodes of two host kinds with simulated GPUs, which slurmctld knows as gres: one of them has another kernel."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import NOT_BEGUN
+from harness.host.fingerprint import read_host
+from harness.host.simulated import dual_7900xt
+from harness.slurm.nodes import known_nodes, note_node
+from tests.slurm.cluster import Cluster, cluster
+from tests.slurm.test_slurm import Campaign, check, held, job, node_of, wait
+
+NODES = ("n1", "n2")
+TASK_PROLOG = "#!/bin/sh\necho export MATRIX_ROOT={}/$SLURMD_NODENAME\n"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what each node has in /sys, /proc and /dev."""
+    folder = tmp_path_factory.mktemp("hosts")
+    for name in NODES:
+        host = dual_7900xt(folder / name)
+        if name == "n2":
+            host.kernel("6.99.0")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gpus(slurm: Cluster, hosts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    # Asked for only so that this is skipped where Slurm is missing.
+    assert slurm.nodes
+    prolog = hosts / "task-prolog"
+    prolog.write_text(TASK_PROLOG.format(hosts))
+    prolog.chmod(0o755)
+    with cluster(tmp_path_factory.mktemp("gpus"), 2, gpu_type="amd", more=f"TaskProlog={prolog}") as running:
+        yield running
+
+
+def records_of(campaign: Campaign) -> dict[str, Record]:
+    return {record.intent.run_id: record for record in campaign.results.records()}
+
+
+def test_nodes_are_asked_again_after_a_boot_and_each_host_kind_has_a_campaign_of_its_own(
+    gpus: Cluster, hosts: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = Campaign(place, 1, environment=gpus.environment)
+    with monkeypatch.context() as before_the_boot:
+        before_the_boot.setattr(time, "time", lambda: 1.0)
+        for name in NODES:
+            note_node(campaign.results, name, read_host(hosts / "n1"))
+    with held(place):
+        campaign.start()
+        wait(campaign.running)
+        granted = gpus.ask("scontrol", "--details", "show", "job", job(campaign.running()[0]))
+    assert re.search(r"GRES=gpu:amd:2\(IDX:0-1\)", granted), granted
+    assert campaign.finish() == 0, (place / "said.txt").read_text()
+    records = records_of(campaign)
+    assert len(records) == 2 * campaign.runs
+    of_node = {name: [one.intent for one in records.values() if node_of(one.intent) == name] for name in NODES}
+    assert [len({one.campaign for one in intents}) for intents in of_node.values()] == [1, 1]
+    for name, intents in of_node.items():
+        assert {one.host.kind for one in intents} == {read_host(hosts / name).kind}
+        assert {(one.host.simulated, tuple(gpu.gfx for gpu in one.host.gpus)) for one in intents} == {
+            (True, ("gfx1100", "gfx1100"))
+        }
+    said = (place / "said.txt").read_text()
+    assert "asking 2 nodes what they are" in said
+    assert "n1: " in said
+    assert "n2: " in said
+
+
+@pytest.mark.long
+def test_a_node_that_came_back_as_another_kind_begins_none_of_the_runs(gpus: Cluster, hosts: Path, place: Path) -> None:
+    campaign = Campaign(place, 3, environment=gpus.environment)
+    for name in NODES:
+        note_node(campaign.results, name, read_host(hosts / "n1"))
+    with held(place):
+        campaign.start()
+        wait(lambda: any(one.diagnosis == NOT_BEGUN for one in records_of(campaign).values()))
+    assert campaign.finish() == 0, (place / "said.txt").read_text()
+    records = records_of(campaign)
+    # Those that were in the queue already may come to it, too.
+    refused = [one for one in records.values() if one.diagnosis == NOT_BEGUN]
+    assert {node_of(one.intent) for one in refused} == {"n2"}
+    assert all("of another host kind" in one.detail for one in refused)
+    assert {node_of(one.intent) for one in records.values() if one.diagnosis != NOT_BEGUN} == {"n1"}
+    check(campaign, records)
+    # The next command has a campaign for it.
+    assert known_nodes(campaign.results)["n2"].kind == read_host(hosts / "n2").kind
