@@ -12,7 +12,7 @@ import polars as pl
 from vpoc.files import open_atomic
 
 BLANK = b"0" * 64
-SEAL = re.compile(rb'"file_sha256": "([0-9a-f]{64})"')
+DIGEST = re.compile(rb'"file_sha256": "([0-9a-f]{64})"')
 """In the metadata; the digest is that of the file with zeros in its place."""
 TAIL = 1 << 16
 """The metadata lie within so many bytes of the end; behind them are only the columns' names and types."""
@@ -20,7 +20,7 @@ HASHED_AT_A_TIME = 1 << 20
 
 
 class DamagedError(Exception):
-    """Not a file that `write_sealed` wrote, or one that was changed since."""
+    """Not a file that `write_checksummed` wrote, or one that was changed since."""
 
 
 def write_checksummed(
@@ -92,10 +92,10 @@ def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, 
 
 
 def checksummed_facts(path: Path, key: str) -> dict[str, Any]:
-    """The facts that `write_sealed` was given for the file `path`, of which little is in memory at a time.
+    """The facts that `write_checksummed` was given for the file `path`, of which little is in memory at a time.
 
     Raises:
-        DamagedError: as `unseal`.
+        DamagedError: as `read_checksummed`.
     """
     with path.open("rb") as stream:
         size = stream.seek(0, io.SEEK_END)
@@ -123,4 +123,4 @@ def checksummed_facts(path: Path, key: str) -> dict[str, Any]:
 
 def _found(content: bytes) -> re.Match[bytes] | None:
     # The metadata stand at the end.
-    return SEAL.search(content, max(content.rfind(b'"file_sha256"'), 0))
+    return DIGEST.search(content, max(content.rfind(b'"file_sha256"'), 0))

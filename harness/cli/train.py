@@ -31,7 +31,7 @@ from harness.cli.shared import (
 )
 from harness.evidence.host_changes import host_of
 from harness.matrix.stacks import ExecutorName
-from harness.matrix.workload_options import REPEATED, TRAIN_OPTIONS
+from harness.matrix.workload_options import REPEATED
 from harness.matrix.workloads import Workload
 from harness.run.launch import NOT_CHECKED
 from harness.screen.display import CampaignDisplay
@@ -40,7 +40,7 @@ from harness.screen.terminal import echo
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.choose_cell import CellRequest
 from harness.training.expect import USUAL_HOURS
-from harness.training.options import YEARS, own_workload, training_options
+from harness.training.options import GIVEN, YEARS, own_workload, training_options
 from harness.training.own_program import PROGRAM_NAME, RESUMES, STARTS_OVER
 from harness.training.prepare import TrainingRequest, prepare_training
 from harness.training.state import open_state_file
@@ -204,7 +204,7 @@ def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, 
         UserError: when it cannot be trained.
     """
     if given["app"] or given["workload"]:
-        others = ("name", "resume", "inject_fault", *TRAIN_OPTIONS)
+        others = ("name", "resume", "inject_fault", *GIVEN)
         _check_of_program({name: given[name] for name in others if name in given})
     if own := _program(settings, given):
         return PROGRAM_NAME, own, None
@@ -213,7 +213,7 @@ def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, 
     name = given["name"] or given["data"].stem
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
-    return name, own_workload({one: given[one] for one in TRAIN_OPTIONS if one in given}), given["data"]
+    return name, own_workload({one: given[one] for one in GIVEN if one in given}), given["data"]
 
 
 def _program(settings: Settings, options: Mapping[str, Any]) -> Workload | None:

@@ -58,7 +58,7 @@ REFERENCE_OPTIONS = (
 
 
 # How the devices are used: the reference is always one process on the CPU with the plain loop.
-TRAIN_OPTIONS = (*REFERENCE_OPTIONS, "loop", "sdpa", "strategy", "backend")
+TRAIN_OPTIONS = (*REFERENCE_OPTIONS, "spare", "loop", "sdpa", "strategy", "backend")
 
 
 # Given once for each of their values, by these names; other lists are one argument.

@@ -59,6 +59,9 @@ class Workload(Strict):
     epochs: int = Field(ge=1)
     batch_size: int = Field(64, ge=1, description="samples of an optimizer step, over all devices")
     micro_batch_size: MicroBatch | None = None
+    spare: float | None = Field(
+        None, ge=0, le=0.9, description="share of a GPU's memory that a `micro_batch_size` of `auto` leaves free"
+    )
     learning_rate: float = Field(0.001, gt=0, le=1)
     weight_decay: float | None = Field(None, ge=0, le=1)
     clip_norm: float | None = Field(None, ge=0)

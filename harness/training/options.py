@@ -41,10 +41,11 @@ HELP: Mapping[str, str] = {
     "schedule": "The learning rate: constant, or down to 0 at the last step of all epochs.  [default: constant]",
     "keep": "The epoch with the lowest loss on the inner sessions, or the last.  [default: best]",
     "patience": f"End after so many epochs that were no better on them; 0: make all.  [default: {PATIENCE}]",
-    "use_mixed_precision": "Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU.",
+    "use_mixed_precision": "Autocast: float16 with a scaler on a GPU; bfloat16 on a CPU, faster where that has it.",
     "mixed_precision_dtype": "With --use-mixed-precision: this type in place of the usual one.",
     "activation_checkpointing": "Compute activations again in the backward pass: less memory, more time.",
     "chunk_rows": "Train on so many rows at a time, from a file on disk.",
+    "spare": "Share of a GPU's memory that --micro-batch-size auto leaves free.  [default: 0.1; with a screen 0.25]",
     "loop": "plain: a loader and a copy per step; resident: all samples on the device.  [default: plain]",
     "sdpa": "What computes attention.  [default: auto]",
     "loader_workers": "Processes that load batches for the plain loop.  [default: 2]",
@@ -55,8 +56,15 @@ HELP: Mapping[str, str] = {
 }
 
 
+ACCUMULATION = "accumulation_steps"
+GIVEN = (*TRAIN_OPTIONS, ACCUMULATION)
+"""Names of the options that `training_options` adds to a command."""
+
+
 def training_options(command: Any) -> Any:
     """Add them to a command; those that are not given are None, or empty."""
+    batches = "Add up so many batches of --batch-size before a step: --micro-batch-size in the notes' words."
+    command = click.option("--accumulation-steps", type=click.IntRange(1), help=batches)(command)
     for name in sorted(TRAIN_OPTIONS, key=list(HELP).index, reverse=True):
         flag = REPEATED.get(name, "--" + name.replace("_", "-"))
         annotation = Workload.model_fields[name].annotation
@@ -83,6 +91,8 @@ def own_workload(given: Mapping[str, Any]) -> Workload:
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
     if "hidden_layers" in chosen:
         chosen["hidden_layers"] = tuple(chosen["hidden_layers"].split(","))
+    if steps := chosen.pop(ACCUMULATION, None):
+        chosen |= _accumulating(steps, chosen)
     if str(chosen.get("micro_batch_size", "")).isdecimal():
         chosen["micro_batch_size"] = int(chosen["micro_batch_size"])
     usual = {"epochs": EPOCHS, "keep": "best", "patience": PATIENCE, "chunk_size": CHUNK_SIZE, "time_limit": YEARS}
@@ -95,6 +105,14 @@ def own_workload(given: Mapping[str, Any]) -> Workload:
             f"--{str(first['loc'][0]).replace('_', '-')} {chosen.get(str(first['loc'][0]))}: " if first["loc"] else ""
         )
         raise UserError(f"{place}{first['msg'].removeprefix('Value error, ')}; see `matrix train --help`") from None
+
+
+def _accumulating(steps: int, chosen: Mapping[str, Any]) -> dict[str, int]:
+    """Return the batch sizes that add up so many batches, as `vpoc train` does."""
+    size = str(chosen.get("batch_size", Workload.model_fields["batch_size"].default))
+    if "micro_batch_size" in chosen:
+        raise UserError("--accumulation-steps and --micro-batch-size say the same; give one of them")
+    return {"batch_size": steps * int(size), "micro_batch_size": int(size)} if size.isdecimal() else {}
 
 
 def _leaves(annotation: Any) -> list[Any]:

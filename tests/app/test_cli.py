@@ -290,13 +290,32 @@ def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
     assert (code, facts["sha256"], facts["parameters"]) == (0, result["model"]["sha256"], 481)
     assert vpoc(capsys, "check_model", model)[0] == 0
 
-    code, _, _ = vpoc(capsys, "predict", "--model", model, "--data", other_merged, "--output", tmp_path / "p.csv")
+    code, _, err = vpoc(capsys, "predict", "--model", model, "--data", other_merged, "--output", tmp_path / "p.csv")
+    assert "the data names no symbol, and the model was trained on data that names none: whether they belong" in err
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     beside = ["known_at", "in_training", "close", "vpoc", "vah", "val", "probability"]
     assert (code, list(rows[0]), len(rows)) == (0, ["trade_date", "ts", *beside], 6 * 39)
     assert rows[0]["known_at"] == rows[0]["ts"].replace("T14:30", "T14:40")
     assert all(0 < float(row["probability"]) < 1 for row in rows)
     assert rows[0]["ts"].endswith("T14:30:00Z")
+
+
+def test_predict_takes_a_file_of_bars_with_vix_as_it_is_and_says_whose_it_is_not(capsys, merged, tmp_path):
+    """The symbol of such a file is often not in it: NQ must not be scored as ES without a word."""
+    named, plain = tmp_path / "named.csv", tmp_path / "plain.csv"
+    header, *lines = merged.read_text().splitlines()
+    named.write_text("\n".join([f"{header},symbol", *(f"{line},ESH8" for line in lines)]) + "\n")
+    plain.write_text(merged.read_text().replace("ts,open", "timestamp,open"))
+    train = ["--data", named, *SMALL, "--epochs", 1, "--output", tmp_path, "--name", "m"]
+    assert vpoc(capsys, "train", *train)[0] == 0
+    predicted = []
+    for data in (named, merged, plain):
+        output = tmp_path / "p.csv"
+        code, _, err = vpoc(capsys, "predict", "--model", tmp_path / "m.pt", "--data", data, "--output", output)
+        said = "the data names no symbol, and the model was trained on ES: whether they belong together was not checked"
+        assert (code, said in err.splitlines()) == (0, data != named)
+        predicted.append(output.read_bytes())
+    assert len(set(predicted)) == 1
 
 
 def test_a_model_for_other_bars_is_refused(capsys, merged, tmp_path):
@@ -322,6 +341,8 @@ def test_a_model_for_other_bars_is_refused(capsys, merged, tmp_path):
         ["--epochs", 2**31],
         ["--hidden-layers", "9" * 5000],
         ["--hidden-layers", ""],
+        ["--checkpoint-every", "inf"],
+        ["--checkpoint-every", "nan"],
     ],
 )
 def test_numbers_out_of_bounds_are_usage_errors(capsys, merged, tmp_path, option):

@@ -1,7 +1,7 @@
 """`vpoc synth`, `vpoc merge` and `vpoc check`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -102,8 +102,8 @@ def merge_command(
         click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
     else:
         click.echo(shown(f"{output}: {merged.summary()}"))
-        for warning in (*merged.smaller_kept[:SHOWN_LINES], *merged.warnings):
-            click.echo(shown(f"warning: {warning}"))
+        for line in _warning_lines([*merged.warnings, *merged.smaller_kept]):
+            click.echo(shown(line))
 
 
 def _reading(
@@ -211,7 +211,14 @@ def _table(facts: Mapping[str, Any], warnings: list[str]) -> list[str]:
             lines += [f"  {_row(row)}" for row in value[:SHOWN_LINES]]
             if len(value) > SHOWN_LINES:
                 lines.append(f"  and {len(value) - SHOWN_LINES} more; --json lists them all")
-    return [*lines, *(f"warning: {warning}" for warning in warnings)]
+    return [*lines, *_warning_lines(warnings)]
+
+
+def _warning_lines(warnings: Sequence[str]) -> list[str]:
+    """The warnings as lines; when there are too many, how many are left out."""
+    lines = [f"warning: {warning}" for warning in warnings[:SHOWN_LINES]]
+    more = len(warnings) - SHOWN_LINES
+    return [*lines, f"warning: and {more} more; --json lists them all"] if more > 0 else lines
 
 
 def _row(row: Mapping[str, Any]) -> str:

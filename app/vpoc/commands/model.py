@@ -72,7 +72,7 @@ def check_model_command(model: Path, as_json: bool) -> None:
 @click.option(
     "--use-mixed-precision",
     is_flag=True,
-    help="Autocast: float16 on a GPU, bfloat16 on a CPU; faster where the device has it, with fewer digits.",
+    help="Autocast, with fewer digits: float16 on a GPU; bfloat16 on a CPU, faster only where that computes in it.",
 )
 @click.option(
     "--other",
@@ -108,8 +108,8 @@ def predict_command(
         from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
         from vpoc.files import require_output, write_atomic  # noqa: PLC0415
         from vpoc.training.artefact import load_model, require_finite  # noqa: PLC0415
-        from vpoc.training.predict import features_out_of_range, require_match  # noqa: PLC0415
         from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
+        from vpoc.training.predict import require_match, unnamed_symbol  # noqa: PLC0415
         from vpoc.training.prediction import with_levels  # noqa: PLC0415
 
     require_output(output, model, data)
@@ -129,13 +129,16 @@ def predict_command(
         require_match(loaded, bars.bar_seconds, loaded.market, others)
     features = build_features(bars, options, fewest=1)
     require_match(loaded, bars.bar_seconds, features.market, others)
-    found = probabilities(loaded, features, device, half=use_mixed_precision)
+    found, outside = probabilities(loaded, features, device, half=use_mixed_precision)
     frame = with_levels(found, bars, features, loaded.market)
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")
     write_atomic(output, buffer.getvalue())
-    if named := features_out_of_range(loaded, features):
-        click.echo(f"outside what the model was trained on, in so many rows: {', '.join(named)}", err=True)
+    notes = [unnamed_symbol(loaded, features.market), *features.notes()]
+    if outside:
+        notes.append(f"outside what the model was trained on, in so many rows: {', '.join(outside)}")
+    for note in filter(None, notes):
+        click.echo(shown(note), err=True)
     seen = int(frame["in_training"].sum())
     told = f", {seen} of them of sessions that the model was trained on" if seen else ""
     click.echo(shown(f"{output}: {frame.height} rows, probability of {loaded.target}{told}"))

@@ -35,9 +35,17 @@ STDERR_LINES = 12
     default=1.0,
     help="Multiplies the limit of every check; for a slow machine or a cold disk.",
 )
+@click.option(
+    "--spare",
+    type=FiniteRange(0, 0.9),
+    help="Share of a GPU's memory that the checks of memory leave free.  [default: 0.25 where a screen is attached, "
+    "else 0.1]",
+)
 @click.option("--list", "only_list", is_flag=True, help="List the checks and what they show; try none.")
 @JSON_OPTION
-def probe_command(device: str, names: Sequence[str], limit_scale: float, only_list: bool, as_json: bool) -> int:
+def probe_command(
+    device: str, names: Sequence[str], limit_scale: float, spare: float | None, only_list: bool, as_json: bool
+) -> int:
     """Find the check at which a stack breaks.
 
     Runs short checks of torch and the device, from the import to several GPUs at work together. Each has
@@ -54,10 +62,12 @@ def probe_command(device: str, names: Sequence[str], limit_scale: float, only_li
     if only_list:
         _list(checks, limit_scale, as_json)
         return 0
-    return run_probe(checks, device, limit_scale, as_json)
+    return run_probe(checks, device, limit_scale, as_json, spare)
 
 
-def run_probe(checks: Sequence[Check], device: str, limit_scale: float, as_json: bool) -> int:
+def run_probe(
+    checks: Sequence[Check], device: str, limit_scale: float, as_json: bool, spare: float | None = None
+) -> int:
     """Try the checks, print what came of them, and return the exit status.
 
     Raises Interrupted, after what is known was printed.
@@ -65,7 +75,7 @@ def run_probe(checks: Sequence[Check], device: str, limit_scale: float, as_json:
     results: list[CheckResult] = []
     with noted() as interruption:
         for result in run_checks(
-            checks, device, limit_scale, interruption.came, lambda check: _announce(checks, check)
+            checks, device, limit_scale, interruption.came, lambda check: _announce(checks, check), spare
         ):
             _clear()
             results.append(result)

@@ -15,6 +15,7 @@ from vpoc.commands.shared_options import (
     FiniteRange,
     together,
 )
+from vpoc.training.schedule import SCHEDULES
 
 LARGEST_LAYER = 65536
 
@@ -82,7 +83,7 @@ OPTIMISER_OPTIONS = [
     ),
     click.option(
         "--schedule",
-        type=click.Choice(["constant", "linear", "cosine"]),
+        type=click.Choice(SCHEDULES),
         default="constant",
         help="The learning rate from the first step to the last of all epochs: constant, or down to 0.",
     ),
@@ -153,7 +154,9 @@ MEMORY_OPTIONS = [
         help="Use only algorithms whose result is bitwise the same each time; slower on a GPU, no change on a CPU.",
     ),
     click.option(
-        "--use-mixed-precision", is_flag=True, help="Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU."
+        "--use-mixed-precision",
+        is_flag=True,
+        help="Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU, faster only where that computes in it.",
     ),
     click.option(
         "--mixed-precision-dtype",

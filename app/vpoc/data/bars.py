@@ -22,7 +22,8 @@ class Bars:
     `ts`: start of the bar, seconds since 1970 UTC. `open` .. `close`: ticks of 0.25 points. `volume`: contracts.
     `vix`: points, NaN where none was published yet. `off_grid`: bars with a price that was no multiple of the tick.
     `contract`: index into `symbols`, which is empty when the file names none. `bar_seconds`: the most common step
-    between bars, 0 for single trades.
+    between bars, 0 for single trades. `smaller_kept`: a line for each session of which a contract was kept that traded
+    less than another in the file.
     """
 
     path: Path
@@ -39,6 +40,7 @@ class Bars:
     symbols: tuple[str, ...]
     bar_seconds: int
     rows_in_file: int
+    smaller_kept: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -85,6 +87,7 @@ def made_bars(
         symbols=symbols,
         bar_seconds=seconds,
         rows_in_file=len(ts),
+        smaller_kept=(),
     )
 
 

@@ -17,7 +17,7 @@ from vpoc.data.load import load_bars
 from vpoc.files import hash_ahead
 
 BARS_KEY = "vpoc-bars"
-BARS_FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
+BARS_FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file", "smaller_kept")
 
 
 def at_once(work: Callable[[], None]) -> None:
@@ -25,7 +25,7 @@ def at_once(work: Callable[[], None]) -> None:
     work()
 
 
-def accept_all(_bars: Bars) -> None:
+def accept_all(_bars: Bars) -> object:
     """Require nothing."""
 
 
@@ -34,7 +34,7 @@ def load_cached(
     cache: Path,
     digest: Future[str] | None = None,
     aside: Callable[[Callable[[], None]], None] = at_once,
-    require: Callable[[Bars], None] = accept_all,
+    require: Callable[[Bars], object] = accept_all,
 ) -> Bars:
     """The bars of the merged CSV `path`, as `load_bars`: from `cache` when they were read from this very content.
 
@@ -82,8 +82,15 @@ def _read(cache: Path, path: Path) -> Bars | None:
         return None
     if (facts.pop("fields", None), facts.pop("app_version", "")) != (list(COLUMNS), __version__):
         return None
+    if set(facts) != set(BARS_FACTS):
+        return None
     kinds: dict[str, Any] = {"vix": np.float64, "off_grid": np.bool_}
     columns: dict[str, Any] = {
         name: frame[name].to_numpy().astype(kinds.get(name, np.int64), copy=False) for name in COLUMNS
     }
-    return Bars(path=path, **columns, **{**facts, "symbols": tuple(facts["symbols"])})
+    return Bars(path=path, **columns, **facts_of_bars(facts))
+
+
+def facts_of_bars(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of Bars that a cache has as JSON, with tuples where Bars has them."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}

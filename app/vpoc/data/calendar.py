@@ -44,12 +44,6 @@ def rth_close(date: Ints, close: int = FULL_CLOSE) -> Ints:
     return np.where(minutes == FULL_CLOSE, close, minutes)
 
 
-def is_half_day(date: Ints) -> Flags:
-    """Which of `date` [dates] have regular hours that end before 16:00; UserError for a date outside the table."""
-    minutes = _closes()[_place(date)]
-    return (minutes > 0) & (minutes < FULL_CLOSE)
-
-
 def globex_close(date: Ints) -> Ints:
     """Minute at which the daily break begins on each of `date` [dates]; it ends at 18:00.
 

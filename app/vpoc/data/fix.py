@@ -23,6 +23,7 @@ from vpoc.data.merged_head import Head, find_head
 from vpoc.data.plausibility import PLAUSIBILITY_RULE, vix_out_of_range
 from vpoc.data.quality import Quality
 from vpoc.data.readers import read_vendor
+from vpoc.data.readers.contracts import one_contract
 from vpoc.data.rules import CHANGED, DROPPED, MOVED, OFF_GRID, RULES, broken_rules
 from vpoc.data.session_blocks import Block, joined, merged_blocks, vendor_blocks
 from vpoc.data.vendor import VendorBars
@@ -83,10 +84,10 @@ def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: An
     vendor = read_vendor(path, **reading)
     if vendor.format not in NO_TEXT:
         # Where the VIX stands in a line is known of a merged CSV alone.
-        actions = _decided(vendor_blocks(vendor)).filter(pl.col("action") != CHANGED)
+        actions = _decided(vendor_blocks(one_contract(vendor).bars)).filter(pl.col("action") != CHANGED)
         return _copied(path, None, actions, output, changes)
     numbered = replace(vendor, frame=vendor.frame.with_columns(line=pl.int_range(1, pl.len() + 1, dtype=pl.Int64)))
-    actions = _decided(vendor_blocks(numbered))
+    actions = _decided(vendor_blocks(one_contract(numbered).bars))
     with open_atomic(output) as copy, open_atomic(changes) as told:
         copy_rows(_generic(numbered), actions, copy, told)
     return _counted(actions)

@@ -129,7 +129,7 @@ def bars_with_vix(path: Path) -> Bars:
     _off_grid(one.bars)
     unique = _sorted_once(one.bars)
     bars = _bars(replace(one.bars, frame=unique), unique["vix"].to_numpy())
-    return replace(bars, sha256=read.sha256, rows_in_file=read.frame.height)
+    return replace(bars, sha256=read.sha256, rows_in_file=read.frame.height, smaller_kept=one.smaller_kept)
 
 
 def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:

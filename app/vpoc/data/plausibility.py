@@ -318,29 +318,32 @@ def judged(found: Sequence[Implausible], accepted: Collection[str]) -> tuple[lis
     return refused, [one for one in found if one not in refused]
 
 
-def require_plausible(path: Path, found: Sequence[Implausible], accepted: Collection[str]) -> None:
-    """UserError with the first rule that is broken by the file at `path` and not `accepted`."""
+def require_plausible(path: Path, found: Sequence[Implausible], accepted: Collection[str]) -> tuple[str, ...]:
+    """Return the rules that the file at `path` breaks and that are `accepted`; UserError with the first that is not."""
     refused, _ = judged(found, accepted)
     if refused:
         one = refused[0]
         more = f" (and {len(refused) - 1} more that `vpoc check` names)" if len(refused) > 1 else ""
         raise UserError(f"{replace(one, line=one.line or line_of(path, one.ts)).at(path)}{more}")
+    return tuple(one.rule.name for one in found if one.gross)
 
 
-def require_plausible_bars(bars: Bars, accepted: Collection[str]) -> None:
-    """UserError when the bars of a whole file are not plausible by a rule that is not `accepted`."""
+def require_plausible_bars(bars: Bars, accepted: Collection[str]) -> tuple[str, ...]:
+    """As `require_plausible`, of the bars of a whole file."""
     gate = Plausibility()
     gate.add(bars)
-    require_plausible(bars.path, gate.found(), accepted)
+    return require_plausible(bars.path, gate.found(), accepted)
 
 
-def plausible_blocks(path: Path, blocks: Iterator[Bars], accepted: Collection[str]) -> Iterator[Bars]:
-    """Yield `blocks` of the file at `path`; UserError after the last as `require_plausible_bars`."""
+def plausible_blocks(
+    path: Path, blocks: Iterator[Bars], accepted: Collection[str], broken: list[str]
+) -> Iterator[Bars]:
+    """Yield `blocks` of the file at `path`; after the last, add to `broken` what `require_plausible` returns."""
     gate = Plausibility()
     for bars in blocks:
         gate.add(bars)
         yield bars
-    require_plausible(path, gate.found(), accepted)
+    broken += require_plausible(path, gate.found(), accepted)
 
 
 def line_of(path: Path, ts: int) -> int:

@@ -10,6 +10,7 @@ from vpoc.data.findings import Findings
 from vpoc.data.merged_head import find_head
 from vpoc.data.plausibility import Implausible, judged, stamp_text_of
 from vpoc.data.readers import read_vendor
+from vpoc.data.readers.contracts import one_contract
 from vpoc.data.rules import MAX_OFF_GRID_SHARE, OFF_GRID, ROW_ADVICE, RULES, SYMBOL_MISSING
 from vpoc.data.selection import SHORTEST_LOOKBACK
 from vpoc.data.session_blocks import merged_blocks, vendor_blocks
@@ -49,6 +50,7 @@ def inspect(
     """
     head = find_head(path)
     found = Findings()
+    smaller_kept: tuple[str, ...] = ()
     if head is not None and any(reading.values()):
         raise UserError(
             f"{path}: a merged CSV is read in one way only; leave out --zone, --stamps, --dates, --column, --symbol"
@@ -64,7 +66,9 @@ def inspect(
         source = {"format": vendor.format, "zone": vendor.zone, "stamp_side": vendor.stamp_side}
         counts = dict(vendor.counts)
         with_vix = "vix" in vendor.frame.columns
-        for block in vendor_blocks(vendor):
+        one = one_contract(vendor)
+        smaller_kept = one.smaller_kept
+        for block in vendor_blocks(one.bars):
             found.add(block)
     if found.rows == found.tally("unreadable").rows:
         first = found.tally("unreadable").first_line
@@ -82,7 +86,7 @@ def inspect(
     sessions = inspect_sessions(path, found, rows, lookback)
     facts = {**source, **_facts(found, merged=merged), **sessions.facts}
     facts["implausible"] = [_shown(one, refused=one in refused) for one in implausible]
-    warnings += sessions.warnings
+    warnings += [*sessions.warnings, *smaller_kept]
     if found.halt:
         errors.append(found.halt)
     elif sessions.too_few:

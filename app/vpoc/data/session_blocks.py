@@ -14,7 +14,6 @@ from vpoc.data.bars import COLUMNS, MAX_TICKS, Bars, made_bars
 from vpoc.data.columns import PRICES, TICK
 from vpoc.data.merged_csv import EARLIEST, LATEST, read_parts
 from vpoc.data.merged_head import Head
-from vpoc.data.readers.contracts import one_contract
 from vpoc.data.sessions import session_dates
 from vpoc.data.vendor import VendorBars
 
@@ -63,8 +62,8 @@ def joined(blocks: Sequence[Block]) -> Block:
 
 
 def vendor_blocks(vendor: VendorBars) -> Iterator[Block]:
-    """The blocks of a vendor's file, of one contract at a time, as `vpoc merge` takes them."""
-    frame = one_contract(vendor).bars.frame
+    """The blocks of a vendor's file of one contract at a time."""
+    frame = vendor.frame
     reason = _impossible()
     unreadable = frame.select("line", reason=reason).filter(pl.col("reason").is_not_null())
     if unreadable.height:

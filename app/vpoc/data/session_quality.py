@@ -79,7 +79,7 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
             for place in np.flatnonzero(missing > 0)
         ],
     }
-    return SessionQuality(facts, _warnings(facts), too_few)
+    return SessionQuality(facts, [*_warnings(facts), *_absent(counted)], too_few)
 
 
 def _rolls(found: Findings, sessions: Sessions) -> list[dict[str, Any]]:
@@ -115,6 +115,20 @@ def _warnings(facts: Mapping[str, Any]) -> list[str]:
     if absent:
         warnings.append(f"{len(absent)} session(s) of the calendar are not there; the first is {absent[0]}")
     return warnings
+
+
+def _absent(sessions: Sessions) -> list[str]:
+    """Warn of sessions with regular hours, but no bars before or after them; a file may begin and end at any time."""
+    night, evening = sessions.without_overnight, sessions.without_evening
+    given = (
+        (sessions.date[1:][night[1:]], "before 09:30", "on_vol_share and on_range_frac"),
+        (sessions.date[:-1][evening[:-1]], "after regular hours", "VIX at 17:00, and on_vol_share of the session,"),
+    )
+    return [
+        f"{len(dates)} session(s) have no bars {when}, so that {what} are missing; the first is {_date(int(dates[0]))}"
+        for dates, when, what in given
+        if len(dates)
+    ]
 
 
 def _date(day: int) -> str:

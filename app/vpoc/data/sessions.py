@@ -53,6 +53,18 @@ class Sessions:
     def __len__(self) -> int:
         return len(self.date)
 
+    @property
+    def without_overnight(self) -> Flags:
+        """Which sessions [sessions] have no bars before RTH."""
+        none: Flags = self.first == self.start
+        return none
+
+    @property
+    def without_evening(self) -> Flags:
+        """Which sessions [sessions] have no bars after RTH that end by 17:00."""
+        none: Flags = self.stop == self.end
+        return none
+
     def take(self, keep: Flags | Ints | slice) -> "Sessions":
         """The sessions selected by `keep`; `in_progress` is true only while the last one is kept."""
         last = np.zeros(len(self), dtype=np.bool_)

@@ -62,6 +62,7 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
             "sessions_used": features.sessions_used,
             "left_out": features.left_out,
         },
+        "notes": features.notes(),
         "out_of_range": _out_of_range(rows, found.plan.held_out),
     }
     return document(found, lengths, chosen["bootstrap"], facts)

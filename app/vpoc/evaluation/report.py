@@ -20,7 +20,7 @@ def summary(document: Document) -> str:
             "",
             _majority(document),
             "",
-            *_outside(document),
+            *_notes(document),
             *document["verdict"]["answers"],
         ]
     )
@@ -32,7 +32,7 @@ def markdown(document: Document) -> str:
     parts = [
         "# Evaluation",
         *(f"**{answer}**" for answer in document["verdict"]["answers"]),
-        *_outside(document),
+        *_notes(document),
         _sample(document),
         _plan(document),
         "## Out of sample",
@@ -54,10 +54,11 @@ def markdown(document: Document) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _outside(document: Document) -> list[str]:
-    """Name the features that were out of range, if any."""
+def _notes(document: Document) -> list[str]:
+    """Return what is to be known of the data, and which features were out of range, if any."""
     named = document["out_of_range"]
-    return [f"Outside what the training rows had, in so many rows held out: {', '.join(named)}."] if named else []
+    outside = [f"Outside what the training rows had, in so many rows held out: {', '.join(named)}."] if named else []
+    return [*(f"Of the data: {note}." for note in document["notes"]), *outside]
 
 
 def _sample(document: Document) -> str:

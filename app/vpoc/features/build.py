@@ -40,6 +40,7 @@ class FeatureSet:
 
     `sessions_total`: sessions with regular hours in the file. `sessions_used`: those that have rows. `left_out`: how
     many have none, by the first reason that holds; its `rows_without_vix` counts rows. `market`: what it is about.
+    `accepted`: rules of the gate that the data breaks and that were accepted. `smaller_kept`: as of Bars.
     """
 
     frame: pl.DataFrame
@@ -51,17 +52,27 @@ class FeatureSet:
     sessions_used: int
     left_out: dict[str, int]
     market: Market = UNKNOWN_MARKET
+    accepted: tuple[str, ...] = ()
+    smaller_kept: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        """How many sessions were used and why others were not, as part of a sentence."""
+        """How many sessions were used and why others were not, and the notes on them, as part of a sentence."""
         reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.left_out.items() if count]
         used = f"{self.sessions_used} of {self.sessions_total} sessions"
-        absent = [name for name in NAMES if name in self.frame.columns and self.frame[name].null_count()]
-        return (
-            used
-            + (f" ({', '.join(reasons)})" if reasons else "")
-            + (f"; missing, for want of bars outside regular hours: {', '.join(absent)}" if absent else "")
-        )
+        return "; ".join([used + (f" ({', '.join(reasons)})" if reasons else ""), *self.notes()])
+
+    def notes(self) -> list[str]:
+        """Return what a person should know of the rows, each as part of a sentence; nothing of sound data."""
+        rows = self.frame.height
+        nulls = {name: self.frame[name].null_count() for name in NAMES if name in self.frame.columns}
+        absent = [f"{name} in {count} rows" if count < rows else name for name, count in nulls.items() if count]
+        smaller = self.smaller_kept
+        found = {
+            f"missing, for want of bars outside regular hours: {', '.join(absent)}": absent,
+            f"accepted although not plausible: {', '.join(self.accepted)}": self.accepted,
+            f"a contract that traded less than another in {len(smaller)} session(s): {''.join(smaller[:1])}": smaller,
+        }
+        return [note for note, about in found.items() if about]
 
 
 def build_features(
@@ -263,4 +274,5 @@ def _feature_set(
         sessions_used=known["trade_date"].n_unique(),
         left_out={**found.left_out, "rows_without_vix": frame.height - known.height},
         market=market_of(bars.symbols, days, known["trade_date"].to_physical().to_numpy()),
+        smaller_kept=bars.smaller_kept,
     )

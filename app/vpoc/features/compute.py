@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -58,14 +59,16 @@ def compute_features(
     except OSError as error:
         raise from_os_error(error, data) from error
     if large and options.rows == "session" and vpoc_path == "cpu":
-        return stream_features(plausible_blocks(data, stream_bars(data), accepted), options, progress=progress)
+        broken: list[str] = []
+        blocks = plausible_blocks(data, stream_bars(data), accepted, broken)
+        return replace(stream_features(blocks, options, progress=progress), accepted=tuple(broken))
     # A cache holds bars that every run takes.
     if cache is None or accepted:
         bars = load_bars(data)
-        require_plausible_bars(bars, accepted)
+        known_faults = require_plausible_bars(bars, accepted)
         if vpoc_path != "cpu":
             check_device(bars, options, vpoc_path, device, progress)
-        return build_features(bars, options, progress=progress)
+        return replace(build_features(bars, options, progress=progress), accepted=known_faults)
     with ThreadPoolExecutor(1) as pool:
         written: list[Future[None]] = []
 
@@ -76,7 +79,7 @@ def compute_features(
         known = options.rows == "session" and vpoc_path == "cpu"
         found = cached_session_facts(place, data, digest, options) if known else None
         if found is None:
-            bars = load_cached(data, cache, digest, aside, partial(require_plausible_bars, accepted=accepted))
+            bars = load_cached(data, cache, digest, aside, partial(require_plausible_bars, accepted=()))
             if vpoc_path != "cpu":
                 check_device(bars, options, vpoc_path, device, progress)
             days = all_session_facts(bars, options, progress)
@@ -102,13 +105,14 @@ def features_for(
 ) -> FeatureSet:
     """Return the features in the file `stored`, or, without one, compute them as `compute_features`.
 
-    UserError unless those stored were made from `data` with these `options`.
+    UserError unless those stored were made from `data` with these `options`, and all that was accepted of the data then
+    is `accepted` now.
     """
     if stored is None:
         return compute_features(data, options, progress, vpoc_path=vpoc_path, device=device, accepted=accepted)
     digest = data_digest(data, progress)
     features = read_features(stored)
-    require_same_features(stored, features, digest, options)
+    require_same_features(stored, features, digest, options, accepted)
     return features
 
 
@@ -133,7 +137,7 @@ def rows_for(
         return block_rows(data, options, progress, accepted=accepted)
     digest = data_digest(data, progress)
     rows = stored_rows(stored)
-    require_same_features(stored, rows.features, digest, options)
+    require_same_features(stored, rows.features, digest, options, accepted)
     return rows
 
 

@@ -65,7 +65,7 @@ class BlockRows:
     blocks: tuple[tuple[int, int], ...]
 
     def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """As Rows; UserError when the file is not what it was any more."""
+        """As RowSource; UserError when the file is not what it was any more."""
         options, done, before = self.features.options, 0, 0
         progress.phase("features", len(self.kept))
         blocks = stream_bars(self.data, ROW_BLOCK_BYTES)
@@ -102,7 +102,8 @@ def block_rows(
     UserError as there, and on what is not plausible by a rule that is not `accepted`.
     """
     progress.phase("data")
-    blocks = plausible_blocks(data, stream_bars(data, ROW_BLOCK_BYTES), accepted)
+    broken: list[str] = []
+    blocks = plausible_blocks(data, stream_bars(data, ROW_BLOCK_BYTES), accepted, broken)
     bars = next(blocks)
     parts: list[SessionFacts | None] = []
     counts: list[tuple[int, int]] = []
@@ -135,6 +136,8 @@ def block_rows(
         sessions_used=int(np.count_nonzero(with_vix)),
         left_out={**found.left_out, "rows_without_vix": all_rows - rows},
         market=market_of(bars.symbols, days, days.sessions.date[kept][with_vix > 0]),
+        accepted=tuple(broken),
+        smaller_kept=bars.smaller_kept,
     )
     return BlockRows(data, features, rows, days, rolls, kept, tuple(counts))
 
@@ -148,7 +151,7 @@ class StoredRows:
     count: int
 
     def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """As Rows."""
+        """As RowSource."""
         progress.phase("features", self.count)
         file = pl.scan_parquet(self.path)
         left: pl.DataFrame | None = None

@@ -14,12 +14,12 @@ import polars as pl
 from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
+from vpoc.data.cache import BARS_FACTS, facts_of_bars
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.session_facts import SessionFacts
 from vpoc.files import hash_ahead
 
 SESSION_FACTS_KEY = "vpoc-session-facts"
-FACTS_OF_BARS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
 DECIDING = ("placement", "value_area", "rth_close")
 """Options that facts of sessions depend on."""
 OTHERS = ("in_progress", "histogram")
@@ -36,7 +36,7 @@ def write_session_facts(path: Path, bars: Bars, days: SessionFacts, options: Fea
         row[: len(volumes)] = volumes
     arrays = {**dict(_arrays(days)), "histogram": histogram, "curve": days.curve.astype(kind)}
     frame = pl.DataFrame({name: pl.Series(array) for name, array in arrays.items()})
-    facts = {name: getattr(bars, name) for name in FACTS_OF_BARS}
+    facts = {name: getattr(bars, name) for name in BARS_FACTS}
     write_checksummed(
         path,
         frame,
@@ -65,11 +65,12 @@ def cached_session_facts(
     wanted = _deciding(options)
     if {name: facts.pop(name, None) for name in wanted} != wanted or facts["sha256"] != digest.result():
         return None
+    if set(facts) != {*BARS_FACTS, "in_progress"}:
+        return None
     arrays = {name: _wide(frame[name].to_numpy()) for name in frame.columns}
     found = _made(SessionFacts, arrays, in_progress=facts.pop("in_progress"))
     none: dict[str, Any] = dict.fromkeys(COLUMNS, np.empty(0))
-    bars = Bars(path=data, **none, **{**facts, "symbols": tuple(facts["symbols"])})
-    return bars, found
+    return Bars(path=data, **none, **facts_of_bars(facts)), found
 
 
 def _wide(array: Any) -> Any:

@@ -1,5 +1,6 @@
 """Feature sets as parquet files that say which data they belong to."""
 
+from collections.abc import Collection
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,21 @@ def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> Feat
             f"{path}: its features are not those of this version, or have other names; make it again with "
             "`vpoc features`"
         )
-    made = {"options": FeatureOptions(**facts["options"]), "market": Market(**facts.get("market", {}))}
+    made = {
+        "options": FeatureOptions(**facts["options"]),
+        "market": Market(**facts["market"]),
+        **{name: tuple(facts[name]) for name in ("accepted", "smaller_kept")},
+    }
     return FeatureSet(**{**facts, "frame": frame, **made})
 
 
-def require_same_features(path: Path, features: FeatureSet, data_sha256: str, options: FeatureOptions) -> None:
-    """UserError when `features`, read from `path`, was not made from this data and these options."""
+def require_same_features(
+    path: Path, features: FeatureSet, data_sha256: str, options: FeatureOptions, accepted: Collection[str] = ()
+) -> None:
+    """UserError when `features`, read from `path`, was not made from this data and these options.
+
+    And when the data breaks a rule that was accepted then and is not `accepted` now.
+    """
     # How many sessions are computed at a time changes nothing.
     options = replace(options, chunk_size=features.options.chunk_size)
     made, wanted = (
@@ -79,6 +89,12 @@ def require_same_features(path: Path, features: FeatureSet, data_sha256: str, op
             raise UserError(
                 f"{path}: made with {option} {made[name]}, but this run has {option} {value}; "
                 "make it again with `vpoc features` from this data and these options"
+            )
+    for rule in features.accepted:
+        if rule not in accepted:
+            raise UserError(
+                f"{path}: made with --accept {rule} of data that is not plausible by this rule; correct the data, as "
+                f"`vpoc check` advises, or say --accept {rule} here, too"
             )
 
 

@@ -329,7 +329,7 @@ def _capped(s: Snapshot, distance: Ints) -> Floats:
 
 
 NAMES = tuple(feature.name for feature in FEATURES)
-FEATURES_SCHEMA = 4
+FEATURES_SCHEMA = 5
 """Of the features and targets: raised when a name, or what is computed under one, changes."""
 BY_RANGE = frozenset(feature.name for feature in FEATURES if feature.unit == TICKS) - {"adr20"}
 """Columns that are divided by the row's adr20 before they enter a network."""

@@ -13,8 +13,6 @@ from vpoc.errors import UserError
 from vpoc.models.attention import WINDOW, EncoderLayer, attention_layers
 from vpoc.models.mlp import mlp_layers
 
-SDPA = ("auto", "math", "flash", "efficient")
-
 
 @dataclass(frozen=True)
 class AttentionSize:
@@ -27,7 +25,6 @@ class AttentionSize:
 
 ATTENTION = {"attention": AttentionSize(256, 8, 512), "attention-small": AttentionSize(128, 4, 256)}
 """About 2.9 and 0.7 million parameters: with the first the user's backward pass hung, with the second it did not."""
-MODELS = ("mlp", *ATTENTION)
 
 
 class Network(nn.Sequential):

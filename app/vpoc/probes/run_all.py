@@ -12,11 +12,12 @@ def run_checks(
     limit_scale: float,
     interrupted: Callable[[], bool],
     before: Callable[[Check], None],
+    spare: float | None = None,
 ) -> Iterator[CheckResult]:
     """Try the `checks` in turn; `before` gets the next one first. Ends early when `interrupted` becomes true.
 
     A broken check does not end the probe, unless no later one can work: it is essential, or its process cannot be
-    killed and may hold the device. The later ones are skipped then.
+    killed and may hold the device. The later ones are skipped then. `spare`: as of Site.
     """
     why_not = None
     for check in checks:
@@ -26,7 +27,7 @@ def run_checks(
             yield CheckResult(check.name, SKIPPED, 0.0, check.limit_s * limit_scale, why_not)
             continue
         before(check)
-        result = run_check(check, device, limit_scale, interrupted)
+        result = run_check(check, device, limit_scale, interrupted, spare)
         if result is None:
             return
         if result.broken and check.essential:

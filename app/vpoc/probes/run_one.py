@@ -26,16 +26,19 @@ OWN_CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton
 """Kept in the check's own folder, so that what is compiled is really compiled."""
 
 
-def run_check(check: Check, device: str, limit_scale: float, interrupted: Callable[[], bool]) -> CheckResult | None:
+def run_check(
+    check: Check, device: str, limit_scale: float, interrupted: Callable[[], bool], spare: float | None = None
+) -> CheckResult | None:
     """Run `check` on `device`, give it `limit_scale` times its limit, and end all its processes.
 
-    None when it was ended because `interrupted` became true. UserError when no process or temporary folder can be made.
+    `spare`: as of Site. None when it was ended because `interrupted` became true. UserError when no process or
+    temporary folder can be made.
     """
     limit = check.limit_s * limit_scale
     with _folder() as folder:
         start = time.monotonic()
         stacks_at = start + limit - min(STACKS_BEFORE_S, limit / 4)
-        call = Call(check.function, check.arguments, device, str(folder), stacks_at, os.getpid())
+        call = Call(check.function, check.arguments, device, str(folder), stacks_at, spare, os.getpid())
         process = _start(call, folder)
         while process.poll() is None and time.monotonic() < start + limit and not interrupted():
             time.sleep(POLL_S)

@@ -27,12 +27,14 @@ class Site:
     """The surroundings of a check in its process.
 
     `device` is cpu or cuda; `folder` an empty folder of its own; at `stacks_at` (`time.monotonic`) the stacks of the
-    process are written to stderr, because it will be ended soon after.
+    process are written to stderr, because it will be ended soon after. `spare`: share of a GPU's memory to leave free,
+    None: as a training leaves it.
     """
 
     device: str
     folder: Path
     stacks_at: float
+    spare: float | None = None
 
     @cached_property
     def devices(self) -> "tuple[torch.device, ...]":
@@ -67,6 +69,7 @@ class Call:
     device: str
     folder: str
     stacks_at: float
+    spare: float | None
     parent: int
     """Process that waits; the check ends with it."""
 
@@ -82,7 +85,7 @@ class Call:
 
     def site(self) -> Site:
         """Where the check runs."""
-        return Site(self.device, Path(self.folder), self.stacks_at)
+        return Site(self.device, Path(self.folder), self.stacks_at, self.spare)
 
 
 @dataclass(frozen=True)

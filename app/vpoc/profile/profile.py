@@ -1,4 +1,4 @@
-"""One profile: the volume, or the time, at each row of prices."""
+"""One profile: the volume at each row of prices."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,11 @@ import numpy as np
 from vpoc.arrays import Ints
 from vpoc.profile.histogram import histograms, spread
 from vpoc.profile.levels import Levels, find_levels
-from vpoc.profile.tpo import session_tpo
 
 
 @dataclass(frozen=True)
 class Profile:
-    """`volume` [rows], contracts or TPO; row k holds the ticks `base` + k * `row_ticks` and the `row_ticks` - 1 above.
+    """`volume` [rows], contracts; row k holds the ticks `base` + k * `row_ticks` and the `row_ticks` - 1 above.
 
     `base` is a multiple of `row_ticks`, so that the rows of all profiles lie on one grid.
     """
@@ -33,15 +32,6 @@ def profile_of(
     rows = int(high.max()) // row_ticks - base // row_ticks + 1
     ticks = histograms(moved, np.zeros(len(low), dtype=np.int64), (1, rows * row_ticks))
     return Profile(base, ticks.reshape(rows, row_ticks).sum(axis=1), row_ticks)
-
-
-def tpo_of(low: Ints, high: Ints, bracket: Ints, row_ticks: int = 1) -> Profile:
-    """The TPO profile of all these bars [bars]: in how many of the brackets some bar's range meets each row."""
-    low, high = low // row_ticks, high // row_ticks
-    base = int(low.min())
-    shape = (1, int(high.max()) - base + 1)
-    count = session_tpo(low - base, high - base, bracket, np.zeros(len(low), dtype=np.int64), shape)
-    return Profile(base * row_ticks, count[0], row_ticks)
 
 
 def levels_of(profile: Profile, value_area: str = "two_row") -> Levels:

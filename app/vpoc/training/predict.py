@@ -44,26 +44,37 @@ def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others:
             )
 
 
-def features_out_of_range(loaded: LoadedModel, features: FeatureSet) -> list[str]:
-    """Name the features of which at least 1 % of the rows lie outside what the model was trained on, with the share."""
-    return outside_words(loaded.scaling, inputs_of(features.frame), NAMES)
+def unnamed_symbol(loaded: LoadedModel, market: Market) -> str:
+    """Say that the symbols of model and data are not compared, because one of them names none; else nothing."""
+    if loaded.market.symbol and market.symbol:
+        return ""
+    trained = f"on {loaded.market.symbol}" if loaded.market.symbol else "on data that names none"
+    given = f"is of {market.symbol}" if market.symbol else "names no symbol"
+    return f"the data {given}, and the model was trained {trained}: whether they belong together was not checked"
 
 
-def predict(loaded: LoadedModel, features: FeatureSet, device: str = "cpu", *, half: bool = False) -> pl.DataFrame:
+def predict(
+    loaded: LoadedModel, features: FeatureSet, device: str = "cpu", *, half: bool = False
+) -> tuple[pl.DataFrame, list[str]]:
     """trade_date, ts (bar rows) and the probability that the target is 1, one row per row of `features`.
+
+    And the names of the features of which at least 1 % of the rows lie outside what the model was trained on, with the
+    share.
 
     The first rows have none when the model looks at rows before. The model works on `device`, some rows at a time,
     with `half` in numbers of 16 bits.
     UserError with exit code 1 when an answer is not finite.
     """
     window = window_of(loaded.kind)
-    rows = torch.from_numpy(loaded.scaling.apply(inputs_of(features.frame)))
+    inputs = inputs_of(features.frame)
+    outside = outside_words(loaded.scaling, inputs, NAMES)
+    rows = torch.from_numpy(loaded.scaling.apply(inputs))
     if len(rows) < window:
         raise UserError(f"{len(rows)} rows, and the model looks at {window} at a time; give more data")
-    inputs = rows if window == 1 else rows.unfold(0, window, 1).transpose(1, 2)
+    windows = rows if window == 1 else rows.unfold(0, window, 1).transpose(1, 2)
     where = require_device(device)
     model = loaded.model.to(where)
-    parts = torch.split(inputs, WINDOWS_AT_A_TIME if window > 1 and where.type == "cpu" else ROWS_AT_A_TIME)
+    parts = torch.split(windows, WINDOWS_AT_A_TIME if window > 1 and where.type == "cpu" else ROWS_AT_A_TIME)
     with torch.inference_mode(), torch.autocast(where.type, dtype=half_of(where), enabled=half):
         answers = (model.answer(part.to(where)).squeeze(1).float().cpu() for part in parts)
         done = list(watched(answers, "rows", len(parts)))
@@ -72,4 +83,5 @@ def predict(loaded: LoadedModel, features: FeatureSet, device: str = "cpu", *, h
         raise UserError(f"{loaded.path}: the model's answer is not finite for some rows; train it again", exit_code=1)
     probability = torch.sigmoid(logits).numpy().astype(np.float64)
     stamps = [name for name in ("trade_date", "ts") if name in features.frame.columns]
-    return features.frame[window - 1 :].select(stamps).with_columns(pl.Series("probability", probability))
+    found = features.frame[window - 1 :].select(stamps).with_columns(pl.Series("probability", probability))
+    return found, outside

@@ -6,6 +6,7 @@ from collections.abc import Callable
 Rate = Callable[[int], float]
 """Step, from 1 -> learning rate."""
 SCHEDULES = ("constant", "linear", "cosine")
+"""Their names."""
 
 
 def rate_of(schedule: str, learning_rate: float, steps: int) -> Rate:

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from vpoc.data.calendar import globex_close, is_half_day, roll_dates, rth_close, unknown_hours
+from vpoc.data.calendar import globex_close, roll_dates, rth_close, unknown_hours
 from vpoc.data.sessions import new_york
 from vpoc.errors import UserError
 
@@ -56,7 +56,6 @@ def test_the_table_is_the_librarys():
 )
 def test_named_days(day, close):
     assert rth_close(days(day)) == close
-    assert is_half_day(days(day)) == (close == 780)
 
 
 def test_regular_hours_may_end_at_1615():
@@ -66,9 +65,8 @@ def test_regular_hours_may_end_at_1615():
 def test_days_outside_the_table_are_refused():
     assert rth_close(days("1990-01-02", "2035-12-31")).tolist() == [960, 960]
     for day in ("1989-12-29", "2036-01-02"):
-        for asked in (rth_close, is_half_day):
-            with pytest.raises(UserError, match=f"^{day}: the trading calendar covers 1990-01-01 to 2035-12-31; "):
-                asked(days("2020-01-02", day))
+        with pytest.raises(UserError, match=f"^{day}: the trading calendar covers 1990-01-01 to 2035-12-31; "):
+            rth_close(days("2020-01-02", day))
 
 
 def test_an_answer_is_no_view_of_the_table():

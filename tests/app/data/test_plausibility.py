@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from vpoc.data.quality import inspect
 from vpoc.data.sessions import month_starts, split_sessions
 from vpoc.data.synth import synthetic_csv
 from vpoc.errors import UserError
-from vpoc.features.compute import compute_features
+from vpoc.features.compute import compute_features, features_for, rows_for
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.row_source import block_rows
 from vpoc.progress import Progress
@@ -208,13 +209,30 @@ def test_check_features_and_train_refuse_the_same_file(bad_print, tmp_path, caps
     )
     # What was accepted once is not accepted for ever.
     assert run(["features", "--data", str(bad_print), "--lookback", "20", "--output", output]) == 2
+    capsys.readouterr()
+    for command in ("train", "evaluate"):
+        for more in ([], ["--chunk-rows", "1000"]) if command == "train" else ([],):
+            used = [command, "--data", str(bad_print), "--lookback", "20", "--features", output, *more]
+            assert run([*used, "--output", str(tmp_path / "t")]) == 2
+            assert "made with --accept bad_print" in capsys.readouterr().err
+    stored = bad_print, Path(output), FeatureOptions(lookback=20), Progress(None)
+    assert features_for(*stored, vpoc_path="cpu", device="cpu", accepted=["bad_print"]).accepted == ("bad_print",)
+    assert rows_for(*stored, vpoc_path="cpu", accepted=["bad_print"]).features.accepted == ("bad_print",)
 
 
 def test_files_larger_than_memory_are_judged_too(bad_print):
     options = FeatureOptions(lookback=20)
     with pytest.raises(UserError, match="line 9242"):
         block_rows(bad_print, options, Progress(None))
-    assert block_rows(bad_print, options, Progress(None), accepted=["bad_print"]).count > 0
+    assert block_rows(bad_print, options, Progress(None), accepted=["bad_print"]).features.accepted == ("bad_print",)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_only_what_the_data_breaks_is_kept_as_accepted(bad_print, monkeypatch, large):
+    monkeypatch.setattr("vpoc.features.compute.LARGE_BYTES", 0 if large else 1 << 30)
+    options = FeatureOptions(rows="session", lookback=20)
+    found = compute_features(bad_print, options, Progress(None), accepted=["bad_print", "vix_range"])
+    assert found.accepted == ("bad_print",)
 
 
 def test_an_unknown_rule_is_refused(bad_print, capsys):

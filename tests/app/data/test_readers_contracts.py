@@ -4,9 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from vpoc.cli import run
+from vpoc.data.load import load_bars
+from vpoc.data.quality import inspect
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import one_contract
+from vpoc.data.sessions import session_dates
 from vpoc.errors import UserError
+from vpoc.features.store import read_features
 
 DAY = 86_400
 MONDAY = 1_386_601_200
@@ -141,3 +146,38 @@ def test_sessions_begin_in_the_evening(path):
     rows = [(0, 0, "ESZ3", 9), (0, 0, "ESH4", 1), (0, evening, "ESZ3", 1), (0, evening, "ESH4", 9)]
     databento(path, rows)
     assert kept(path)[1] == [(0, "ESZ3"), (0, "ESH4")]
+
+
+@pytest.fixture
+def smaller(merged, tmp_path):
+    """Two contracts with VIX, of which the later one traded more in the second session, and less in 24 after it."""
+    bars = load_bars(merged)
+    date = session_dates(bars.ts)
+    second = pl.Series(date == np.unique(date)[1])
+    frame = pl.read_csv(merged, infer_schema=False).rename({"ts": "time"})
+    volume = frame["volume"].cast(pl.Int64)
+    parts = [
+        frame.with_columns(volume=pl.when(larger).then(volume).otherwise(volume // 2), symbol=pl.lit(name))
+        for name, larger in (("ESH8", ~second), ("ESM8", second))
+    ]
+    path = tmp_path / "two.csv"
+    pl.concat(parts).sort("time", "symbol").write_csv(path)
+    return path
+
+
+def test_a_smaller_contract_is_never_kept_silently(smaller, tmp_path, capsys):
+    """Whichever command reads the file, also where the bars come from a cache."""
+    first = "2018-01-04: ESM8 was kept, with "
+    assert sum(first[12:] in warning for warning in inspect(smaller).warnings) == 24
+    assert run(["merge", "--bars", str(smaller), "--output", str(tmp_path / "merged.csv")]) == 0
+    out = capsys.readouterr().out
+    assert out.count("warning: 2018-0") == 20
+    assert f"warning: {first}" in out
+    assert "warning: and 4 more; --json lists them all\n" in out
+    said = f"a contract that traded less than another in 24 session(s): {first}"
+    for rows in ("bar", "session"):
+        for _ in ("computed", "cached"):
+            output = ["--lookback", "20", "--rows", rows, "--output", str(tmp_path / f"{rows}.parquet")]
+            assert run(["features", "--data", str(smaller), *output]) == 0
+            assert said in capsys.readouterr().out
+        assert said in read_features(tmp_path / f"{rows}.parquet").summary()

@@ -167,7 +167,12 @@ def evaluated(made):
     def make(**chosen):
         lengths = Lengths(first=120, block=50, held_out=60)
         found = evaluate(made(**chosen), fit_logistic_model, lengths, replicates=200, seed=1)
-        return document(found, lengths, 200, {"target": "next_up", "rows": "session", "out_of_range": ["vix (3.0 %)"]})
+        return document(
+            found,
+            lengths,
+            200,
+            {"target": "next_up", "rows": "session", "out_of_range": ["vix (3.0 %)"], "notes": ["a note"]},
+        )
 
     return make
 

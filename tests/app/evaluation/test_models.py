@@ -112,5 +112,5 @@ def test_the_network_is_that_of_a_training_with_the_same_samples(options, merged
     fit = NetworkFit(samples, single, chosen, features, purge=False)
     made = fit(numbers, rows.labels[before], rows.weights[before], chosen.seed)
     later = np.arange(before.stop, len(rows))[:, None]
-    wanted = predict(loaded, features)["probability"].to_numpy()[samples.ends[before.stop :] - samples.window + 1]
+    wanted = predict(loaded, features)[0]["probability"].to_numpy()[samples.ends[before.stop :] - samples.window + 1]
     assert made(later) == pytest.approx(wanted, abs=1e-6)

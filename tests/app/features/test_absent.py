@@ -5,6 +5,8 @@ import polars as pl
 import pytest
 
 from vpoc.data.load import load_bars
+from vpoc.data.quality import inspect
+from vpoc.data.sessions import split_sessions
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
@@ -51,6 +53,78 @@ def test_what_the_file_cannot_know_is_missing_and_nothing_else_changes(merged, t
     told = part.summary()
     assert ("missing, for want of bars" in told) == bool(missing)
     assert all(name in told for name in missing)
+
+
+NIGHT_OF_23, EVENING_OF_21 = (23, -930, 0), (21, 390, 450)
+
+
+def rows_without(merged, tmp_path, *parts):
+    """Which lines of the merged file lie in `parts`: number of a session, minutes from 09:30 on; and a copy without."""
+    bars = load_bars(merged)
+    opens, inside = split_sessions(bars).open_utc, np.zeros(len(bars), dtype=np.bool_)
+    for session, first, stop in parts:
+        since = (bars.ts - opens[session]) // 60
+        inside |= (since >= first) & (since < stop)
+    lines = merged.read_text().splitlines(keepends=True)
+    path = tmp_path / "without.csv"
+    path.write_text(lines[0] + "".join(line for line, gone in zip(lines[1:], inside, strict=True) if not gone))
+    return inside, path
+
+
+@pytest.mark.parametrize(
+    ("chosen", "missing"),
+    [
+        (
+            {"rows": "bar"},
+            {"on_vol_share": {23}, "on_range_frac": {23}, "vix_chg": {22}, "vix_z20": {22, 23, 24, 25}},
+        ),
+        (
+            {"rows": "session"},
+            {"on_vol_share": {21, 23}, "on_range_frac": {23}, "vix": {21}, "range_to_expected_move": {21}}
+            | {"vix_chg": {21, 22}, "vix_z20": {21, 22, 23, 24, 25}},
+        ),
+        (
+            {"rows": "session", "as_of": "open"},
+            {"on_vol_share": {22}, "on_range_frac": {22}, "vix": {22}, "range_to_expected_move": {22}}
+            | {"vix_chg": {22}, "vix_z20": {21, 22, 23, 24}},
+        ),
+    ],
+)
+def test_what_one_session_cannot_know_is_missing_there_alone(merged, tmp_path, chosen, missing):
+    _, path = rows_without(merged, tmp_path, NIGHT_OF_23, EVENING_OF_21)
+    whole, part = built(merged, **chosen), built(path, **chosen)
+    number = np.searchsorted(split_sessions(load_bars(merged)).date, part.frame["trade_date"].to_physical().to_numpy())
+    for name in NAMES:
+        unknown = np.isin(number, sorted(missing.get(name, ())))
+        assert part.frame[name].is_null().to_list() == unknown.tolist(), name
+        assert part.frame[name].filter(~unknown).equals(whole.frame[name].filter(~unknown)), name
+        if unknown.any():
+            assert f"{name} in {unknown.sum()} rows" in part.summary()
+
+
+def test_bars_without_volume_are_bars(merged, tmp_path):
+    inside, path = rows_without(merged, tmp_path, NIGHT_OF_23)
+    frame = pl.read_csv(merged, infer_schema=False)
+    frame.with_columns(volume=pl.when(pl.Series(inside)).then(pl.lit("0")).otherwise("volume")).write_csv(path)
+    found = built(path, rows="session").frame
+    shares = found["on_vol_share"].to_list()
+    assert found["on_vol_share"].null_count() == 0
+    assert [place for place, share in enumerate(shares) if share == 0] == [3]
+
+
+def test_check_warns_of_sessions_without_bars_at_night_or_in_the_evening(merged, tmp_path):
+    _, path = rows_without(merged, tmp_path, NIGHT_OF_23, EVENING_OF_21)
+    dates = split_sessions(load_bars(merged)).date.astype("datetime64[D]")
+    found = [warning for warning in inspect(path).warnings if "have no bars" in warning]
+    assert found == [
+        "1 session(s) have no bars before 09:30, so that on_vol_share and on_range_frac are missing; the first is "
+        f"{dates[23]}",
+        "1 session(s) have no bars after regular hours, so that VIX at 17:00, and on_vol_share of the session, are "
+        f"missing; the first is {dates[21]}",
+    ]
+    # A file may begin in the morning and end in the afternoon.
+    _, path = rows_without(merged, tmp_path, (0, -930, 0), (25, 390, 450))
+    assert not [warning for warning in inspect(path).warnings if "have no bars" in warning]
 
 
 def test_a_missing_feature_tells_a_network_nothing(merged, tmp_path):

@@ -58,7 +58,7 @@ def test_all_is_kept(request, tmp_path, data):
     write_session_facts(place, bars, days, OPTIONS)
     found_bars, found = cached_session_facts(place, path, None, OPTIONS)
     assert flat(found) == flat(days)
-    for name in kept.FACTS_OF_BARS:
+    for name in kept.BARS_FACTS:
         assert getattr(found_bars, name) == getattr(bars, name)
 
 

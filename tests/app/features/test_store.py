@@ -46,9 +46,9 @@ def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
     found = json.loads(pl.read_parquet_metadata(tmp_path / "f.parquet")["vpoc"])
     assert list(found) == [
         *("file_sha256", "schema", "app_version", "options", "data_sha256", "data_rows", "bar_seconds"),
-        *("sessions_total", "sessions_used", "left_out", "market"),
+        *("sessions_total", "sessions_used", "left_out", "market", "accepted", "smaller_kept"),
     ]
-    assert (found["schema"], found["app_version"]) == (4, store.__version__)
+    assert (found["schema"], found["app_version"]) == (5, store.__version__)
     assert found["options"] == asdict(OPTIONS)
     assert found["data_sha256"] == sha256_file(merged)
     assert found["left_out"]["lookback"] == 20
@@ -147,3 +147,16 @@ def test_every_option_that_changes_the_answer_is_compared(built, tmp_path, name)
 def test_how_many_sessions_are_computed_at_a_time_is_not_compared(built, tmp_path):
     require_same_features(tmp_path / "f.parquet", built, built.data_sha256, replace(OPTIONS, chunk_size=3))
     assert {field.name for field in fields(OPTIONS)} == {*OTHERS, "chunk_size"}
+
+
+def test_what_was_accepted_of_the_data_must_be_accepted_again(built, tmp_path):
+    """Features say nothing of what the data breaks: who uses them has to know it as whoever made them."""
+    path = tmp_path / "f.parquet"
+    write_features(path, replace(built, accepted=("bad_print", "vix_range")))
+    found = read_features(path)
+    assert found.accepted == ("bad_print", "vix_range")
+    assert "accepted although not plausible: bad_print, vix_range" in found.summary()
+    for accepted, asked in ((), "bad_print"), (("bad_print",), "vix_range"):
+        with pytest.raises(UserError, match=rf"made with --accept {asked} .* say --accept {asked} here, too"):
+            require_same_features(path, found, built.data_sha256, OPTIONS, accepted)
+    require_same_features(path, found, built.data_sha256, OPTIONS, ("vix_range", "end_stamps", "bad_print"))

@@ -352,20 +352,20 @@ def session_row(market, sessions, t, as_of):
     row["next_up"] = int(after.rth[-1].close > after.rth[0].open) if known else None
     row["next_vpoc_touched"] = int(after.low <= vpoc <= after.high) if known else None
     row["next_vpoc_move"] = past.vpoc(after) - (price if as_of == "open" else close) if known else None
-    last = t + (as_of == "open")
-    by_night, by_evening = seen(sessions, last, "overnight"), seen(sessions, t, "post")
-    if not by_night:
-        row |= dict.fromkeys(("on_vol_share", "on_range_frac"))
-    if not (by_night if as_of == "open" else by_evening):
-        row |= dict.fromkeys(("vix", "range_to_expected_move", "vix_chg", "vix_z20"))
-    if not by_evening:
-        row |= dict.fromkeys(("vix_chg", "vix_z20"))
+    # The VIX of a session is published after regular hours: without bars there, it is not known.
+    night = after.overnight if as_of == "open" else today.overnight
+    known_now = night if as_of == "open" else today.post
+    if not night:
+        row["on_range_frac"] = None
+    if not night or not known_now:
+        row["on_vol_share"] = None
+    if not known_now:
+        row |= dict.fromkeys(("vix", "range_to_expected_move"))
+    if not known_now or not prior.post:
+        row["vix_chg"] = None
+    if not known_now or not all(session.post for session in last_20):
+        row["vix_z20"] = None
     return row
-
-
-def seen(sessions, t, part):
-    """Return whether any session with regular hours up to `t` has bars in this part of the day."""
-    return any(getattr(session, part) for session in sessions[: t + 1] if session.rth)
 
 
 def bar_rows(market, only=None):
@@ -438,7 +438,7 @@ def rows_of_session(market, sessions, t):
                 "label_weight": uniqueness(i, labelled) if i in labelled else None,
             }
         )
-    absent = () if seen(sessions, t, "overnight") else ("on_vol_share", "on_range_frac")
-    # Of the session before and all before it.
-    absent += () if seen(sessions, t - 1, "post") else ("vix_chg", "vix_z20")
+    absent = () if today.overnight else ("on_vol_share", "on_range_frac")
+    absent += () if prior.post else ("vix_chg",)
+    absent += () if all(session.post for session in last_20) else ("vix_z20",)
     return [row | dict.fromkeys(absent) for row in rows]

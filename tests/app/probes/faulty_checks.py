@@ -18,6 +18,10 @@ def passes(site, *arguments):
     return f"saw {site.device} {' '.join(arguments)}".strip()
 
 
+def spares(site):
+    return f"leaves {site.spare} free"
+
+
 def skips(site):
     raise Skipped("not here")
 

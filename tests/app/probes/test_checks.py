@@ -81,6 +81,15 @@ def test_copies_are_left_out_where_memory_is_short(site, monkeypatch):
         memory.fragmented(site)
 
 
+def test_of_a_gpu_the_share_asked_for_stays_free(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (8 * MB, 10 * MB))
+    gpu = torch.device("cuda", 0)
+    assert memory._room(gpu, 0.3) == 5 * MB
+    assert memory._lacking(2 * MB, gpu, 0.3) == "5 MB of its memory free, 6 MB needed"
+    assert memory._lacking(2 * MB, gpu, 0.2) == ""
+
+
 @pytest.mark.parametrize("dtype", list(products.LARGEST))
 def test_products(site, dtype):
     assert products.matmul(site, dtype) == "5 shapes, plain, transposed and batched, exact"

@@ -110,6 +110,13 @@ def test_what_a_person_reads(faulty, capfd):
     assert lines[-1].endswith("Also broken: sleeps.")
 
 
+def test_the_checks_are_told_what_to_leave_free(tmp_path):
+    for words, told in (["--spare", "0.3"], "leaves 0.3 free"), ([], "leaves None free"):
+        process = start(tmp_path, "spares", *words, stdout=subprocess.PIPE)
+        out, _ = process.communicate(timeout=30)
+        assert told in out.decode()
+
+
 def test_a_person_who_watches_sees_what_is_tried(tmp_path):
     controller, terminal = pty.openpty()
     process = start(tmp_path, "passes,skips", stdout=subprocess.PIPE, stderr=terminal)

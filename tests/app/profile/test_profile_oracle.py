@@ -9,7 +9,8 @@ from oracle.profile import Bar
 
 from vpoc.profile.levels import find_levels
 from vpoc.profile.nodes import nodes_of
-from vpoc.profile.profile import Profile, levels_of, profile_of, tpo_of
+from vpoc.profile.profile import Profile, levels_of, profile_of
+from vpoc.profile.tpo import session_tpo
 
 PRICE = 16_000
 PLACEMENTS = ("uniform", "close", "typical", "ticks")
@@ -121,7 +122,11 @@ def test_ragged_profiles_in_one_padded_matrix(profiles, before, after, method):
 @given(st.lists(st.tuples(a_bar(), st.integers(0, 3)), min_size=1, max_size=10), row_sizes, st.sampled_from(METHODS))
 def test_tpo(found, size, method):
     bars, brackets = [bar for bar, _ in found], sorted(bracket for _, bracket in found)
-    profile = tpo_of(*columns(bars, "low", "high"), np.array(brackets), row_ticks=size)
+    low, high = (prices // size for prices in columns(bars, "low", "high"))
+    base = int(low.min())
+    shape = (1, int(high.max()) - base + 1)
+    count = session_tpo(low - base, high - base, np.array(brackets), np.zeros(len(low), dtype=np.int64), shape)
+    profile = Profile(base * size, count[0], size)
     rows = vp.tpo(bars, brackets, size)
     assert as_dict(profile) == rows
     assert as_tuples(levels_of(profile, method)) == [expected_levels(rows, method, size)]

@@ -26,7 +26,7 @@ def test_each_row_is_judged_by_itself_and_the_rows_before(options, tmp_path, fea
     train(options(model=(kind,), epochs=1, batch_size=32), tmp_path, "m", Progress(None), lambda _: None)
     loaded = load_model(tmp_path / "m.pt")
     monkeypatch.setattr(predicting, "WINDOWS_AT_A_TIME" if window > 1 else "ROWS_AT_A_TIME", 7)
-    found = predict(loaded, features)
+    found, _ = predict(loaded, features)
     rows = loaded.scaling.apply(inputs_of(features.frame))
     assert found.height == len(rows) - window + 1
     assert found["ts"].to_list() == features.frame["ts"].to_list()[window - 1 :]
@@ -35,7 +35,7 @@ def test_each_row_is_judged_by_itself_and_the_rows_before(options, tmp_path, fea
         with torch.no_grad():
             expected = torch.sigmoid(loaded.model(torch.from_numpy(np.array(sample))[None])).item()
         assert found["probability"][place] == pytest.approx(expected, rel=1e-5)
-    half = (predict(loaded, features, half=True)["probability"] - found["probability"]).abs()
+    half = (predict(loaded, features, half=True)[0]["probability"] - found["probability"]).abs()
     assert 0 < half.max() < 0.02
 
 

@@ -108,8 +108,8 @@ def test_the_root_of_contracts(symbols, root):
 def test_batches_change_nothing(options, tmp_path, bars, monkeypatch):
     train(options(epochs=1), tmp_path, "m", Progress(None), lambda _: None)
     features = build_features(bars, FeatureOptions(rows="bar", lookback=20))
-    whole = predict(load_model(tmp_path / "m.pt"), features, "cpu")
+    whole, _ = predict(load_model(tmp_path / "m.pt"), features, "cpu")
     monkeypatch.setattr("vpoc.training.predict.ROWS_AT_A_TIME", 5)
     np.testing.assert_allclose(
-        predict(load_model(tmp_path / "m.pt"), features)["probability"], whole["probability"], rtol=1e-6
+        predict(load_model(tmp_path / "m.pt"), features)[0]["probability"], whole["probability"], rtol=1e-6
     )

@@ -110,6 +110,7 @@ CHANGES: dict[str, Any] = {
     "epochs": 2,
     "batch_size": 8,
     "micro_batch_size": 4,
+    "spare": 0.3,
     "learning_rate": 0.1,
     "hidden_layers": [8],
     "use_mixed_precision": True,

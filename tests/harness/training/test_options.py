@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.matrix.workload_options import TRAIN_OPTIONS, options_of
-from harness.training.options import HELP, own_workload, training_options
+from harness.training.options import GIVEN, HELP, own_workload, training_options
 
 
 @click.command()
@@ -25,6 +25,7 @@ def asked(*words: str) -> dict[str, Any]:
 
 def test_every_option_of_a_training_is_there() -> None:
     assert sorted(HELP) == sorted(TRAIN_OPTIONS)
+    assert set(GIVEN) == {parameter.name for parameter in command.params}
 
 
 def test_what_is_not_given_is_as_the_app_has_it() -> None:
@@ -62,6 +63,9 @@ def test_what_is_not_given_is_as_the_app_has_it() -> None:
         (("--micro-batch-size", "auto"), {"micro_batch_size": "auto"}),
         (("--micro-batch-size", "16"), {"micro_batch_size": 16}),
         (("--model", "mlp", "--model", "attention"), {"model": ["mlp", "attention"]}),
+        (("--micro-batch-size", "auto", "--spare", "0.3"), {"micro_batch_size": "auto", "spare": 0.3}),
+        (("--accumulation-steps", "4"), {"batch_size": 256, "micro_batch_size": 64}),
+        (("--accumulation-steps", "4", "--batch-size", "8"), {"batch_size": 32, "micro_batch_size": 8}),
         (("--accept", "vix-range", "--accept", "bad_print"), {"accepted": ["vix_range", "bad_print"]}),
         (("--target", "prior_vpoc_touched"), {"target": "prior_vpoc_touched"}),
         (("--rows", "session", "--as-of", "open"), {"rows": "session", "as_of": "open"}),
@@ -80,6 +84,10 @@ def test_what_is_given_is_taken(words: tuple[str, ...], expected: dict[str, Any]
         ({"hidden_layers": "32,x"}, "--hidden-layers "),
         ({"micro_batch_size": "half"}, "--micro-batch-size half: 'half' is not a number from 1 on, nor auto"),
         ({"lookback": "19"}, "--lookback 19: "),
+        ({"spare": "1"}, "--spare 1: "),
+        ({"accumulation_steps": 2, "batch_size": "0"}, "--batch-size 0: "),
+        ({"accumulation_steps": 2, "batch_size": "all"}, "--batch-size all: "),
+        ({"accumulation_steps": 2, "micro_batch_size": "8"}, "--accumulation-steps and --micro-batch-size say the"),
         ({"backend": "gloo"}, "strategy single uses no backend"),
     ],
 )

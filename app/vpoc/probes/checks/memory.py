@@ -38,7 +38,7 @@ def copy(site: Site, largest: str = str(GB)) -> str:
     for device in site.devices:
         for size in (size for size in COPIES if size <= int(largest)):
             site.at(f"{_named(size)} to {device} and back")
-            lacking = _lacking(size, device)
+            lacking = _lacking(size, device, site.spare)
             if lacking:
                 left_out.append(f"{_named(size)} left out on {device}: {lacking}")
                 continue
@@ -55,7 +55,7 @@ def fragmented(site: Site, largest_on_cpu: str = str(LARGEST_ON_CPU)) -> str:
     """Fill much of the free memory with blocks, free every second one, then take one large piece."""
     said = []
     for device in site.devices:
-        room = _room(device)
+        room = _room(device, site.spare)
         if device.type == "cpu":
             room = min(room // 2, int(largest_on_cpu))
         count, large = int(room * FILLED_SHARE) // FRAGMENT_BYTES, int(room * LARGE_SHARE)
@@ -94,22 +94,22 @@ def _ways(pattern: torch.Tensor, device: torch.device) -> Iterator[tuple[str, to
     yield "to pinned memory", pinned
 
 
-def _lacking(size: int, device: torch.device) -> str:
+def _lacking(size: int, device: torch.device, spare: float | None) -> str:
     need, room = COPIES_AT_A_TIME * size, free_host_memory()
     if room < need:
         return f"{_named(room)} of host memory free, {_named(need)} needed"
-    if device.type == "cuda" and _room(device) < 3 * size:
-        return f"{_named(_room(device))} of its memory free, {_named(3 * size)} needed"
+    if device.type == "cuda" and (room := _room(device, spare)) < 3 * size:
+        return f"{_named(room)} of its memory free, {_named(3 * size)} needed"
     return ""
 
 
-def _room(device: torch.device) -> int:
-    """Bytes that can be taken of what is free; of a GPU a share stays free, for whoever else uses it."""
+def _room(device: torch.device, spare: float | None) -> int:
+    """Bytes that can be taken of what is free; of a GPU the share `spare` stays free, for whoever else uses it."""
     if device.type == "cpu":
         return free_host_memory()
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    return max(int(free - spare_share(device) * total), 0)
+    return max(int(free - spare_share(device, spare) * total), 0)
 
 
 def _block(number: int, device: torch.device) -> torch.Tensor:
