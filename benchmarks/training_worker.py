@@ -165,7 +165,7 @@ class Clock:
 def watch(fit: Any, clock: Clock) -> None:
     """Times what a training does besides training: progress, curves, memory monitor, norm of the gradient."""
     clock.around(fit, "_note")
-    clock.around(fit.trainer.strategy, "gradient_norm")
+    clock.around(fit.trainer, "_gradient_norm")
     if hasattr(fit.trainer, "flat"):
         clock.around(fit.trainer.flat, "_norm")
 

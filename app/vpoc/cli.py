@@ -4,7 +4,6 @@ Importing this module imports neither torch nor polars; the commands do, when th
 """
 
 import atexit
-import contextlib
 import faulthandler
 import os
 import sys
@@ -120,10 +119,14 @@ def main() -> None:
     """The console script `vpoc`."""
     faulthandler.enable()
     status = run()
-    if "WORLD_SIZE" in os.environ:
-        # After an error in a rank, threads of torch's process group can abort it while C++ objects are destroyed.
-        atexit._run_exitfuncs()
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-        os._exit(status)
-    sys.exit(status)
+    # To take the interpreter and the libraries apart takes longer than some commands, and after an error in a rank,
+    # threads of torch's process group can abort it while C++ objects are destroyed.
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except OSError:
+        if "WORLD_SIZE" not in os.environ:
+            # Python says that, and ends with its status.
+            sys.exit(status)
+    os._exit(status)

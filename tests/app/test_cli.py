@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from vpoc import __version__, kernel
 from vpoc.cli import COMMANDS, run
 from vpoc.data.load import load_bars
 from vpoc.data.synth import BARS
+from vpoc.features import compute
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import read_features
@@ -211,6 +213,48 @@ def test_parsed_bars_are_kept_beside_the_features(capsys, merged, other_merged, 
     assert vpoc(capsys, *arguments)[0] == 0
     assert kept.stat().st_mtime_ns != bars.st_mtime_ns
     assert output.read_bytes() != features
+
+
+def test_features_that_are_there_already_stay_as_they_are(capsys, merged, other_merged, tmp_path, monkeypatch):
+    data, output = tmp_path / "m.csv", tmp_path / "f.parquet"
+    data.write_bytes(merged.read_bytes())
+    arguments = ["features", "--data", data, "--output", output, "--rows", "session", "--lookback", 20]
+    first = vpoc(capsys, *arguments)
+    before = output.stat()
+
+    class ComputedError(Exception):
+        pass
+
+    def computed(*_, **__):
+        raise ComputedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compute, "compute_features", computed)
+        assert vpoc(capsys, *arguments) == first
+        after = output.stat()
+        assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+        content = output.read_bytes()
+        for more in (["--as-of", "open"], ["--vpoc-path", "naive"], ["--run-dir", tmp_path / "run"]):
+            with pytest.raises(ComputedError):
+                vpoc(capsys, *arguments, *more)
+        output.write_bytes(content[:-1])
+        with pytest.raises(ComputedError):
+            vpoc(capsys, *arguments)
+        output.write_bytes(content)
+        data.write_bytes(other_merged.read_bytes())
+        with pytest.raises(ComputedError):
+            vpoc(capsys, *arguments)
+
+
+def test_a_command_ends_at_once_after_what_it_wrote_is_out(merged, tmp_path):
+    """Also through a pipe, and where the pipe is gone or the disk full, its status says so."""
+    command = [sys.executable, "-c", "from vpoc.cli import main; main()"]
+    done = subprocess.run([*command, "probe", "--list"], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.startswith("import ")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*command, "--version"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode not in {0, 2}
+    assert subprocess.run([*command, "check", tmp_path / "none.csv"], capture_output=True, check=False).returncode == 2
 
 
 def test_a_run_keeps_no_bars(capsys, merged, tmp_path):

@@ -1,7 +1,7 @@
 """`vpoc features`."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +9,9 @@ from vpoc.commands.shared_options import DATA_OPTION, FEATURE_OPTIONS, IN_FILE, 
 from vpoc.files import hash_ahead, remove, require_output
 from vpoc.importing import importing
 from vpoc.progress import Progress
+
+if TYPE_CHECKING:
+    from vpoc.features.feature_set import FeatureSet
 
 
 @click.command("features")
@@ -25,7 +28,7 @@ def features_command(
     docs/reference/features.md has every formula. The file says which data and options it belongs to, and `vpoc train
     --features` refuses it for others. Without --run-dir, the parsed bars are cached beside it, as NAME.bars.parquet,
     and for session rows the facts of each session, as NAME.session-facts.parquet; both are used while the data stays
-    the same.
+    the same. Where OUTPUT already holds the features of these data and options, it stays as it is.
 
     \b
     vpoc features --data merged.csv --output features.parquet
@@ -43,11 +46,15 @@ def features_command(
     progress.phase("import")
 
     # Whether the cache holds for the file is computed while the rest is imported.
-    digest = hash_ahead(data) if cache is not None and cache.exists() else None
+    digest = hash_ahead(data) if cache is not None and (cache.exists() or output.exists()) else None
 
     with importing("polars"):
+        from vpoc.features.store import held_features, write_features  # noqa: PLC0415
+
+        if digest and vpoc_path == "cpu" and (held := held_features(output, digest, options, chosen["accepted"])):
+            click.echo(_said(output, held))
+            return
         from vpoc.features.compute import compute_features  # noqa: PLC0415
-        from vpoc.features.store import write_features  # noqa: PLC0415
 
     with progress:
         built = compute_features(
@@ -62,4 +69,8 @@ def features_command(
         )
         progress.phase("checkpoint")
         write_features(output, built)
-    click.echo(f"{output}: {built.frame.height} rows per {options.rows} of {built.summary()}")
+    click.echo(_said(output, built))
+
+
+def _said(output: Path, features: "FeatureSet") -> str:
+    return f"{output}: {features.frame.height} rows per {features.options.rows} of {features.summary()}"

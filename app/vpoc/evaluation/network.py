@@ -9,8 +9,8 @@ import torch
 
 from vpoc.arrays import Floats
 from vpoc.evaluation.models import Inputs, Predict
-from vpoc.features.build import FeatureSet
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.feature_set import FeatureSet
 from vpoc.gpu_memory.monitor import MemoryMonitor
 from vpoc.models.by_name import Network, network, window_of
 from vpoc.progress import Progress

@@ -4,7 +4,7 @@ import numpy as np
 
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.calendar import rth_close
-from vpoc.features.build import FeatureSet
+from vpoc.features.feature_set import FeatureSet
 
 PLACES = ("inside value area", "inside range", "above range", "below range", "range not known")
 IN_AREA, IN_RANGE, ABOVE, BELOW, UNKNOWN = range(len(PLACES))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +18,11 @@ from vpoc.data.sessions import Sessions, ranges, split_sessions
 from vpoc.errors import UserError
 from vpoc.features.absent import Absent, absent_of_bars, absent_of_sessions
 from vpoc.features.feature_options import FeatureOptions
-from vpoc.features.market import UNKNOWN_MARKET, Market, market_of
+from vpoc.features.feature_set import FeatureSet
+from vpoc.features.market import market_of
 from vpoc.features.session_facts import SessionFacts, find_session_facts
 from vpoc.features.snapshots import bar_snapshots, session_snapshot
-from vpoc.features.table import FEATURES, NAMES, Snapshot
+from vpoc.features.table import FEATURES, Snapshot
 from vpoc.features.targets import HORIZON, label_weight, move_30, session_targets, touched_later
 from vpoc.kernel import cores
 from vpoc.profile.session_profiles import session_chunks
@@ -32,47 +33,6 @@ _T = TypeVar("_T")
 _MINUTE_S = 60
 AT_ONCE = 8
 """Chunks that are worked on side by side at most: each takes memory."""
-
-
-@dataclass(frozen=True)
-class FeatureSet:
-    """`frame` has one row per session or RTH bar; the rest says what it was made from, and what was left out.
-
-    `sessions_total`: sessions with regular hours in the file. `sessions_used`: those that have rows. `left_out`: how
-    many have none, by the first reason that holds; its `rows_without_vix` counts rows. `market`: what it is about.
-    `accepted`: rules of the gate that the data breaks and that were accepted. `smaller_kept`: as of Bars.
-    """
-
-    frame: pl.DataFrame
-    options: FeatureOptions
-    data_sha256: str
-    data_rows: int
-    bar_seconds: int
-    sessions_total: int
-    sessions_used: int
-    left_out: dict[str, int]
-    market: Market = UNKNOWN_MARKET
-    accepted: tuple[str, ...] = ()
-    smaller_kept: tuple[str, ...] = ()
-
-    def summary(self) -> str:
-        """How many sessions were used and why others were not, and the notes on them, as part of a sentence."""
-        reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.left_out.items() if count]
-        used = f"{self.sessions_used} of {self.sessions_total} sessions"
-        return "; ".join([used + (f" ({', '.join(reasons)})" if reasons else ""), *self.notes()])
-
-    def notes(self) -> list[str]:
-        """Return what a person should know of the rows, each as part of a sentence; nothing of sound data."""
-        rows = self.frame.height
-        nulls = {name: self.frame[name].null_count() for name in NAMES if name in self.frame.columns}
-        absent = [f"{name} in {count} rows" if count < rows else name for name, count in nulls.items() if count]
-        smaller = self.smaller_kept
-        found = {
-            f"missing, for want of bars outside regular hours: {', '.join(absent)}": absent,
-            f"accepted although not plausible: {', '.join(self.accepted)}": self.accepted,
-            f"a contract that traded less than another in {len(smaller)} session(s): {''.join(smaller[:1])}": smaller,
-        }
-        return [note for note, about in found.items() if about]
 
 
 def build_features(

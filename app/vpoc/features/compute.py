@@ -14,15 +14,9 @@ from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
 from vpoc.data.plausibility import plausible_blocks, require_plausible_bars
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError, from_os_error
-from vpoc.features.build import (
-    FeatureSet,
-    all_session_facts,
-    build_features,
-    features_of,
-    no_regular_hours,
-    stream_features,
-)
+from vpoc.features.build import all_session_facts, build_features, features_of, no_regular_hours, stream_features
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.feature_set import FeatureSet
 from vpoc.features.row_source import RowSource, block_rows, stored_rows
 from vpoc.features.session_facts_cache import cached_session_facts, write_session_facts
 from vpoc.features.store import read_features, require_same_features

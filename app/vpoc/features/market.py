@@ -3,12 +3,16 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vpoc.arrays import Ints
 from vpoc.data.columns import TICK
-from vpoc.features.session_facts import SessionFacts
+
+if TYPE_CHECKING:
+    # Stored features need no profiles.
+    from vpoc.features.session_facts import SessionFacts
 
 ROOTED = re.compile(r"(?P<root>[A-Z0-9]{1,4}?)([FGHJKMNQUVXZ]\d{1,4}|\.[a-z]\.\d+|=F|!|\d!)?")
 
@@ -37,7 +41,7 @@ class Market:
 UNKNOWN_MARKET = Market()
 
 
-def market_of(symbols: Sequence[str], days: SessionFacts, dates: Ints) -> Market:
+def market_of(symbols: Sequence[str], days: "SessionFacts", dates: Ints) -> Market:
     """The market of a file with these `symbols` and `days`, whose rows are of the trade dates `dates`, in order."""
     prices = np.concatenate([days.open, days.high, days.low, days.close])
     first, last = (str(np.datetime64(int(day), "D")) for day in (dates[0], dates[-1])) if len(dates) else ("", "")

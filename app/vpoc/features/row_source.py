@@ -14,15 +14,9 @@ from vpoc.data.bars import Bars
 from vpoc.data.load import stream_bars
 from vpoc.data.plausibility import plausible_blocks
 from vpoc.errors import UserError
-from vpoc.features.build import (
-    FeatureSet,
-    bar_rows,
-    joined_session_facts,
-    select_rows,
-    sessions_at_a_time,
-    traded_session_facts,
-)
+from vpoc.features.build import bar_rows, joined_session_facts, select_rows, sessions_at_a_time, traded_session_facts
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.feature_set import FeatureSet
 from vpoc.features.market import market_of
 from vpoc.features.session_facts import SessionFacts
 from vpoc.features.store import read_facts

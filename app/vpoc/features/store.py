@@ -1,6 +1,7 @@
 """Feature sets as parquet files that say which data they belong to."""
 
 from collections.abc import Collection
+from concurrent.futures import Future
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import polars as pl
 from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, checksummed_facts, read_checksummed, write_checksummed
 from vpoc.errors import UserError, from_os_error
-from vpoc.features.build import FeatureSet
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.feature_set import FeatureSet
 from vpoc.features.market import Market
 from vpoc.features.table import FEATURES_SCHEMA, NAMES
 from vpoc.files import read_bytes
@@ -38,6 +39,21 @@ def read_features(path: Path) -> FeatureSet:
     except DamagedError as error:
         raise _damaged(path) from error
     return _feature_set(path, frame, facts)
+
+
+def held_features(
+    path: Path, digest: Future[str], options: FeatureOptions, accepted: Collection[str]
+) -> FeatureSet | None:
+    """The features at `path`, where they are those that would be computed; None where there are others, or none.
+
+    `digest`: SHA-256 of the data.
+    """
+    try:
+        found = read_features(path)
+        require_same_features(path, found, digest.result(), options, accepted)
+    except UserError:
+        return None
+    return found
 
 
 def read_facts(path: Path) -> FeatureSet:

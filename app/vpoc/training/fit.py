@@ -26,7 +26,7 @@ from vpoc.training.choose_strategy import strategy_of
 from vpoc.training.curves import Curves
 from vpoc.training.faults.injector import injector_of
 from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
-from vpoc.training.flat_loop import FlatTrainer, suits
+from vpoc.training.flat_loop import FlatTrainer, VectorTrainer, suits, suits_vector
 from vpoc.training.identity import identity_of, manner_of
 from vpoc.training.keeping import best_epoch, ends_early
 from vpoc.training.kept_states import FOLDER, KeptStates, drawn_steps, parts_of
@@ -116,7 +116,9 @@ class Fit:
             return JaxTrainer(OnJax(model, run.jax), options, self.ledger, self.progress.stage)
         strategy = strategy_of(options, model, run.devices, run.ranks, input_shape(self.kind, len(NAMES)))
         self.micro = micro_batch_size(options, strategy, self.kind)
-        trainer = FlatTrainer if suits(options, self.kind, self.micro) else Trainer
+        trainer = VectorTrainer if suits_vector(options) else Trainer
+        if suits(options, self.kind, self.micro):
+            trainer = FlatTrainer
         return trainer(strategy, options, self.ledger, self.progress.stage)
 
     @property

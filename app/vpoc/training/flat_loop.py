@@ -1,4 +1,4 @@
-"""The loop for small networks whose samples are on the device: steps by hand, many before anything is looked at."""
+"""Loops whose weights lie in one vector: of any network on a CPU, and of small ones by hand, many steps at a time."""
 
 import math
 import time
@@ -10,6 +10,7 @@ from vpoc.arrays import Floats
 from vpoc.step_stage import FORWARD, OUTSIDE, StepStage
 from vpoc.training.feeds import Resident, ResidentFeed
 from vpoc.training.flat import PICKED_ROWS, FlatMlp, blocks
+from vpoc.training.flat_adam import FlatAdam
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, AdamMoments, Requests, Step, Trainer
 from vpoc.training.strategies.single import Single
@@ -23,7 +24,57 @@ def suits(options: TrainOptions, kind: str, micro_batch_size: int) -> bool:
     return options.loop == "resident" and kind == "mlp" and options.strategy == "single" and whole and not special
 
 
-class FlatTrainer(Trainer):
+def suits_vector(options: TrainOptions) -> bool:
+    """Return whether VectorTrainer can do a training: in float32 on one CPU, without an injected fault."""
+    plain = options.strategy == "single" and options.device == "cpu"
+    return plain and not options.use_mixed_precision and not options.injected_fault
+
+
+class VectorTrainer(Trainer):
+    """A Trainer on one device, in float32, with the AdamW of FlatAdam, whose weights are bitwise those of torch's.
+
+    Where batches are small, the calls that adjust one parameter after another take longer than all else. On GPUs the
+    loop that speaks for a stack stays the plain one.
+    """
+
+    adam: FlatAdam
+
+    def make_optimizer(self) -> None:
+        """FlatAdam on all parameters."""
+        self.adam = FlatAdam(
+            self.strategy.model.parameters(),
+            lambda step: self.rate(step),  # noqa: PLW0108 - it is set later
+            self.options.weight_decay,
+        )
+
+    def moments(self) -> AdamMoments:
+        """As Trainer.moments."""
+        kept = self.adam.state_dict()["state"]
+        names = [name for name, _ in self.strategy.model.named_parameters()]
+        return {
+            name: {key: value.detach().to("cpu", copy=True) for key, value in kept.get(number, {}).items()}
+            for number, name in enumerate(names)
+        }
+
+    def load_moments(self, moments: AdamMoments) -> None:
+        """As Trainer.load_moments."""
+        if all(moments.values()):
+            self.adam.load_state_dict({"state": dict(enumerate(moments.values()))})
+
+    def _forget_gradient(self) -> None:
+        self.adam.gradient.zero_()
+
+    def _gradient_norm(self) -> float:
+        return self.strategy.gradient_norm()
+
+    def _scale_gradient(self, factor: float) -> None:
+        self.adam.gradient.mul_(factor)
+
+    def _update(self, _number: int, _gradient_norm: float) -> None:
+        self.adam.step()
+
+
+class FlatTrainer(VectorTrainer):
     """A Trainer whose steps are those of FlatMlp, which come to the same weights.
 
     After the first steps it does blocks of some thousand samples and looks at their losses together: when one is not
@@ -39,25 +90,10 @@ class FlatTrainer(Trainer):
             weight_decay=options.weight_decay,
             clip_norm=options.clip_norm,
         )
+        self.adam = self.flat.adam
 
     def make_optimizer(self) -> None:
         """None: FlatMlp has its own."""
-
-    def moments(self) -> AdamMoments:
-        """As Trainer.moments."""
-        kept = self.flat.optimizer_state()["state"]
-        names = [name for name, _ in self.strategy.model.named_parameters()]
-        return {
-            name: {key: value.detach().to("cpu", copy=True) for key, value in kept.get(number, {}).items()}
-            for number, name in enumerate(names)
-        }
-
-    def load_moments(self, moments: AdamMoments) -> None:
-        """As Trainer.load_moments."""
-        if all(moments.values()):
-            document = self.flat.optimizer_state()
-            document["state"] = dict(enumerate(moments.values()))
-            self.flat.load_optimizer_state(document)
 
     def epoch(self, feed: ResidentFeed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:  # type: ignore[override]
         """As Trainer.epoch, but that a loss which is not finite is found some steps late."""

@@ -8,7 +8,7 @@ import torch
 
 from vpoc.device import require_device
 from vpoc.errors import UserError
-from vpoc.features.build import FeatureSet
+from vpoc.features.feature_set import FeatureSet
 from vpoc.features.market import Market
 from vpoc.features.table import NAMES
 from vpoc.models.by_name import window_of

@@ -7,7 +7,7 @@ from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
 from vpoc.data.sessions import AS_OF, RTH_OPEN, Sessions, split_sessions
-from vpoc.features.build import FeatureSet
+from vpoc.features.feature_set import FeatureSet
 from vpoc.features.market import Market
 
 

@@ -15,7 +15,7 @@ from vpoc.training.train_options import TrainOptions
 
 if TYPE_CHECKING:
     # So that a training on samples that are there already needs no polars.
-    from vpoc.features.build import FeatureSet
+    from vpoc.features.feature_set import FeatureSet
     from vpoc.training.jax_device import JaxDevice
     from vpoc.training.sample_file import SampleFile
 

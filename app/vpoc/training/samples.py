@@ -18,7 +18,7 @@ from vpoc.training.scaling import Scaling, fit_scaling
 if TYPE_CHECKING:
     import polars as pl
 
-    from vpoc.features.build import FeatureSet
+    from vpoc.features.feature_set import FeatureSet
 
 VALIDATION_SHARE = 0.2
 MIN_LABELLED = 3

@@ -197,6 +197,7 @@ def test_the_picture_shows_the_numbers(evaluated):
 def test_the_table_and_the_report_show_the_numbers(evaluated):
     found = evaluated(edge=2.0)
     table, report = summary(found), markdown(found)
+    assert all("Of the data: a note." in text for text in (table, report))
     for name in MODELS:
         (line,) = [line for line in table.splitlines() if line.startswith(f"{name} ")]
         assert f"{found['pooled']['models'][name]['log_loss']['value']:.4f} (" in line

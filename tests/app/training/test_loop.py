@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from vpoc.models.by_name import Network, fresh_network, mlp_layers
+from vpoc.models.by_name import Network, fresh_network, mlp_layers, window_of
 from vpoc.progress import Progress
 from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
 from vpoc.training import feeds
 from vpoc.training.batches import Cut, Order, epoch_order
 from vpoc.training.feeds import LoaderFeed, ResidentFeed
-from vpoc.training.flat_loop import FlatTrainer
+from vpoc.training.flat_loop import FlatTrainer, VectorTrainer, suits_vector
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Trainer
 from vpoc.training.schedule import rate_of
@@ -227,3 +227,47 @@ def test_a_schedule_decides_the_rate_of_each_step(options, made):
     assert seen == pytest.approx([0.5, 0.5 * 2 / 3, 0.5 / 3])
     assert [rate_of("cosine", 1.0, 4)(step) for step in (1, 3, 4)] == pytest.approx([1, 0.5, 0.5 - 0.5**1.5])
     assert rate_of("constant", 0.1, 4)(4) == 0.1
+
+
+@pytest.mark.parametrize(("kind", "micro", "clip"), [("mlp", 5, 1e-2), ("mlp", 16, 0.0), ("attention-small", 5, 1e-2)])
+def test_adamw_on_one_vector_is_bitwise_that_on_each_parameter(options, made, kind, micro, clip):
+    """Also where one goes on from the other."""
+    chosen = options(batch_size=16, micro_batch_size=micro, weight_decay=0.1, clip_norm=clip, schedule="cosine")
+    weights = np.random.default_rng(2).random(100).astype(np.float32)
+    count = 100 if kind == "mlp" else 20 + window_of(kind)
+    inputs = np.random.default_rng(1).standard_normal((count, 12)).astype(np.float32)
+    samples = made(inputs, (inputs[:, 0] > 0).astype(np.float32), weights, window=window_of(kind))
+
+    def trained(first, second):
+        model, moments, made_steps = fresh_network(kind, 12, (16,), 7), {}, 0
+        for epoch, trainer_kind in enumerate((first, second), start=1):
+            trainer = trainer_kind(Single(model, [CPU]), chosen, Ledger(), StepStage())
+            trainer.rate = rate_of("cosine", 0.01, 14)
+            if moments:
+                trainer.load_moments(moments)
+            trainer.steps_done = made_steps
+            steps = list(trainer.epoch(fed(samples, chosen, micro), epoch, 0, tuple))
+            made_steps, moments = trainer.steps_done, trainer.moments()
+            model = fresh_network(kind, 12, (16,), 7)
+            model.load_state_dict(trainer.strategy.weights())
+        losses = [step.loss for step in steps]
+        return losses, [step.gradient_norm for step in steps], {**model.state_dict(), **flattened(moments)}
+
+    def flattened(moments):
+        return {f"{name}.{key}": value for name, kept in moments.items() for key, value in kept.items()}
+
+    losses, norms, wanted = trained(Trainer, Trainer)
+    for pair in ((VectorTrainer, VectorTrainer), (VectorTrainer, Trainer), (Trainer, VectorTrainer)):
+        again, other_norms, found = trained(*pair)
+        assert again == pytest.approx(losses, rel=1e-6)
+        assert other_norms == pytest.approx(norms, rel=1e-12)
+        assert found.keys() == wanted.keys()
+        for name, tensor in wanted.items():
+            assert torch.equal(found[name], tensor), name
+
+
+def test_only_plain_float32_on_one_cpu_has_its_weights_in_one_vector(options):
+    """What speaks for a GPU's stack is the loop that adjusts one parameter after another."""
+    assert suits_vector(options())
+    others = [{"device": "cuda"}, {"strategy": "ddp"}, {"use_mixed_precision": True}, {"injected_fault": "nan-loss@2"}]
+    assert not any(suits_vector(options(**other)) for other in others)

@@ -21,6 +21,7 @@ from vpoc.profile.device import PATHS
 from vpoc.progress import Progress
 from vpoc.training import fit, loop
 from vpoc.training.artefact import load_model, weights_sha256
+from vpoc.training.flat_loop import VectorTrainer
 from vpoc.training.reference import reference
 from vpoc.training.result import constant_rate_loss
 from vpoc.training.run import train
@@ -194,14 +195,14 @@ def test_a_device_that_computes_other_levels_stops_the_training(options, tmp_pat
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_stops_at_once(options, tmp_path, monkeypatch, value):
-    honest = loop.Trainer._loss
+    honest = VectorTrainer._share_of_loss
     calls = []
 
-    def unhealthy(self, logits, labels):
+    def unhealthy(self, *arguments):
         calls.append(1)
-        return honest(self, logits, labels) * (value if len(calls) == 5 else 1)
+        return honest(self, *arguments) * (value if len(calls) == 5 else 1)
 
-    monkeypatch.setattr(loop.Trainer, "_loss", unhealthy)
+    monkeypatch.setattr(VectorTrainer, "_share_of_loss", unhealthy)
     with pytest.raises(UserError, match=rf"step 5: the loss is {value}; training stopped and no model") as caught:
         trained(options(), tmp_path)
     assert caught.value.exit_code == 4
@@ -247,6 +248,8 @@ def poison(monkeypatch, steps, *, scaler=False, by=math.inf):
 
     monkeypatch.setattr(fit, "fresh_network", poisoned)
     if scaler:
+        # What is in float32 on a CPU has none, and another loop.
+        monkeypatch.setattr(fit, "suits_vector", lambda _options: False)
         monkeypatch.setattr(
             torch.amp,
             "GradScaler",

@@ -7,8 +7,9 @@ import pytest
 
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
-from vpoc.features.build import FeatureSet, build_features
+from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.feature_set import FeatureSet
 from vpoc.features.table import FEATURES, NAMES
 from vpoc.training.samples import inputs_of, split
 from vpoc.training.scaling import FURTHEST
