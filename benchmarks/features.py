@@ -43,9 +43,9 @@ JOBS = {
     "python": "`python -c pass`",
     "imports": "`python -c 'import numpy, polars'`",
     "session rows, CSV": "`vpoc features --rows session`, whole command, no cache",
-    "session rows, cache": "the same, with the cache that an earlier run left",
+    "session rows, cache": "the same, where an earlier run left its output and cache",
     "bar rows, CSV": "`vpoc features --rows bar`, whole command, no cache",
-    "bar rows, cache": "the same, with the cache that an earlier run left",
+    "bar rows, cache": "the same, where an earlier run left its output and cache",
 }
 """The jobs; those that say nothing of cores use all of them."""
 

@@ -27,7 +27,7 @@ def features_command(
     Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25;
     docs/reference/features.md has every formula. The file says which data and options it belongs to, and `vpoc train
     --features` refuses it for others. Without --run-dir, the parsed bars are cached beside it, as NAME.bars.parquet,
-    and for session rows the facts of each session, as NAME.session-facts.parquet; both are used while the data stays
+    or for session rows the facts of each session, as NAME.session-facts.parquet; both are used while the data stays
     the same. Where OUTPUT already holds the features of these data and options, it stays as it is.
 
     \b

@@ -38,9 +38,9 @@ def compute_features(
     device: str = "cpu",
     accepted: Collection[str] = (),
 ) -> FeatureSet:
-    """Features of the merged CSV `data`; its bars are cached in the file `cache`, where one is given.
+    """Features of the merged CSV `data`; for bar rows its bars are cached in the file `cache`, where one is given.
 
-    The facts of the sessions, which session rows are made of, are cached beside it. `digest`: SHA-256 of `data`, if it
+    For session rows, the facts of the sessions are cached beside it. `digest`: SHA-256 of `data`, if it
     is being computed already. With another `vpoc_path` than cpu, the levels of all sessions are also computed on
     `device` along that path. Session rows of a large file are computed in blocks, which need little memory and no
     cache.
@@ -73,7 +73,9 @@ def compute_features(
         known = options.rows == "session" and vpoc_path == "cpu"
         found = cached_session_facts(place, data, digest, options) if known else None
         if found is None:
-            bars = load_cached(data, cache, digest, aside, partial(require_plausible_bars, accepted=()))
+            # The facts are all that session rows need: bars that are cached are used, but none are written for them.
+            write_bars = _drop if known else aside
+            bars = load_cached(data, cache, digest, write_bars, partial(require_plausible_bars, accepted=()))
             if vpoc_path != "cpu":
                 check_device(bars, options, vpoc_path, device, progress)
             days = all_session_facts(bars, options, progress)
@@ -85,6 +87,10 @@ def compute_features(
         for each in written:
             each.result()
         return features
+
+
+def _drop(_work: Callable[[], None]) -> None:
+    """Leave the work undone."""
 
 
 def features_for(

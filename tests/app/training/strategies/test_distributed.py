@@ -1,7 +1,13 @@
+import re
+import shlex
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import run as launcher
 
+from vpoc.commands.train import train_command
 from vpoc.ranks.launch import Ranks
 from vpoc.training.strategies import distributed
 from vpoc.training.strategies.distributed import join, part
@@ -59,3 +65,16 @@ def test_the_group_outlives_what_else_holds_it(tmp_path):
     part(torch.device("cpu"))
     assert not dist.is_initialized()
     assert distributed._LEFT[-1] is group
+
+
+def test_torchrun_takes_what_the_docs_say():
+    """The block is text, since it needs two hosts: each of its words is one that torch's launcher or ours knows."""
+    page = (Path(__file__).parents[4] / "docs" / "training.md").read_text()
+    (line,) = re.findall(r"```text\n(GLOO.*?)```", page, re.DOTALL)
+    words = shlex.split(line.replace("\\\n", " ").replace("--node-rank N", "--node-rank 1"))
+    assert words[2:8] == [".venv/bin/matrix", "exec", "best", "python", "-m", "torch.distributed.run"]
+    chosen = launcher.parse_args(words[8:])
+    assert (chosen.nnodes, chosen.nproc_per_node, chosen.node_rank) == ("2", "2", 1)
+    assert (chosen.module, chosen.training_script) == (True, "vpoc")
+    command, *options = chosen.training_script_args
+    assert (command, train_command.make_context("train", options).params["strategy"]) == ("train", "ddp")
