@@ -68,7 +68,8 @@ def synthetic(
 ):
     """Bars of `minutes` for trade dates from `first` on, `days` of them sessions.
 
-    `night`: share of the bars outside regular hours that are there. `without_vix`: bars before the first VIX.
+    `night`: share of the bars outside regular hours that are there, and but for 0 the first one after them.
+    `without_vix`: bars before the first VIX.
     At a roll the price jumps by 60 ticks.
     """
     rng = random.Random(seed)
@@ -83,7 +84,9 @@ def synthetic(
         price += rng.choice([0, 0, 3, -3, 10, -10]) * pace
         for minute in trading_minutes(date, minutes):
             regular = is_session and OPEN <= minute < calendar(date)
-            if not regular and rng.random() > night:
+            left_out = not regular and rng.random() > night
+            # Of a session without a bar in the evening the last VIX is not known, nor a mean of 20 of them.
+            if left_out and not (night and is_session and minute == calendar(date)):
                 continue
             moves = lively if regular else 1
             open_ = price + rng.choice([0, 0, 0, 1, -1])
