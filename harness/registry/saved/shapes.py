@@ -1,4 +1,4 @@
-"""What has to stand in the documents of an image: whoever gave the folder away may have written anything."""
+"""The documents of an image, as far as they are relied on: whoever gave a folder away may have written anything."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ _Digest = Annotated[str, Field(pattern=rf"^{DIGEST.pattern}$")]
 
 
 class Shape(BaseModel):
-    """What is relied on in a document by the OCI, which may say more."""
+    """A part of a document by the OCI, which may say more."""
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 

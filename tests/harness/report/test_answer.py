@@ -27,8 +27,9 @@ from harness.report.next_steps import what_next
 from harness.report.page import to_html
 from harness.screen.answer import print_answer
 from harness.search.stage_conclusion import conclude_stages
+from harness.search.stage_contenders import Contender
 from harness.search.stage_runs import Setting
-from harness.search.stage_search import Contender, StageEnd
+from harness.search.stage_search import StageEnd
 
 MakeRows = Callable[..., list[Row]]
 STACK = "rocm6.3-torch2.9.1"
