@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -195,7 +196,7 @@ def _note_copies(engine: Engine, stack: Stack) -> None:
     # What an engine that fails has to say of it is not worth a build, here and below.
     with suppress(UserError):
         if not _noted_copies(stack).is_file():
-            write_json(_noted_copies(stack), sorted(_copies(engine)))
+            write_json(_noted_copies(stack), {name: copy.uses for name, copy in _copies(engine).items()})
 
 
 def _noted_copies(stack: Stack) -> Path:
@@ -207,7 +208,7 @@ def _clear(engine: Engine, stack: Stack) -> None:
     shutil.rmtree(_context(stack), ignore_errors=True)
     noted = _noted_copies(stack)
     with suppress(UserError, FileNotFoundError):
-        _prune(engine, frozenset(json.loads(noted.read_text(encoding="utf-8"))))
+        _prune(engine, json.loads(noted.read_text(encoding="utf-8")))
         noted.unlink()
 
 
@@ -393,34 +394,44 @@ def _tag(engine: Engine, image: Image, tag: str) -> None:
             engine.client.api.tag(image.id, *tag.rsplit(":", 1))
 
 
-def _prune(engine: Engine, kept: Collection[str]) -> None:
+@dataclass(frozen=True)
+class Copy:
+    """A builder's copy of what was given to it: its bytes, and for how many builds it was used."""
+
+    size: int
+    uses: int
+
+
+def _prune(engine: Engine, before: Mapping[str, int]) -> None:
     """Drop the builder's copies of what was given to it: gigabytes of wheels for each stack. Layers stay.
 
-    `kept` are those that were there before, of other projects' builds.
+    `before` are those that were there, with how often they were used: where that is the same still, they are of other
+    projects' builds. One that was used since has our files in it: newer builders take that of any folder of the name.
     """
     builder = engine.builder
     for _ in range(PRUNE_TRIES):
-        mine = _copies(engine).keys() - kept
+        mine = {name for name, copy in _copies(engine).items() if before.get(name) != copy.uses}
         if not mine:
             break
         command = [builder.program, *builder.prune, "--force", "--filter", f"id=^({'|'.join(sorted(mine))})$"]
         subprocess.run(command, env=builder.variables, capture_output=True, check=False)
         left = _copies(engine)
-        if not any(left.get(copy, 0) > SMALL_BYTES for copy in mine):
+        if not any(left[name].size > SMALL_BYTES for name in mine & left.keys()):
             break
         # The builder holds the copy of a build that was interrupted for a moment longer.
         time.sleep(1)
 
 
-def _copies(engine: Engine) -> dict[str, int]:
-    """Return the builder's copies of what was given to it, by id, with their sizes in bytes."""
+def _copies(engine: Engine) -> dict[str, Copy]:
+    """Return the builder's copies of what was given to it, by id."""
     api = engine.client.api
     with engine_errors("asking for the builder's copies"):
         # The library asks for the sizes of all images as well: that takes its time, and fails while others build.
         answer = api.get(f"{api.base_url}/v{api.api_version}/system/df", params={"type": "build-cache"})
         answer.raise_for_status()
         caches = answer.json()["BuildCache"] or []
-    return {cache["ID"]: cache["Size"] for cache in caches if cache["Type"] == "source.local"}
+    given = (cache for cache in caches if cache["Type"] == "source.local")
+    return {cache["ID"]: Copy(int(cache["Size"]), int(cache["UsageCount"])) for cache in given}
 
 
 def lock_of_builds(name: str) -> Path:

@@ -111,6 +111,7 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(
     number: signal.Signals, engine: Engine, matrix: Matrix, images: dict[str, Image], other_base: str
 ) -> None:
     command = [*MATRIX, "--base", other_base, "build", "cpu-plain"]
+    before = build._copies(engine)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT)
     log = BUILDS / "cpu-runtime.log"
     began = time.time()
@@ -131,8 +132,8 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(
     assert built is not None
     assert not (BUILDS / "cpu").exists()
     # The builder has its own copy of hundreds of megabytes of wheels no longer.
-    kept = [cache for cache in engine.client.api.df()["BuildCache"] or [] if cache["Type"] == "source.local"]
-    assert sum(cache["Size"] for cache in kept) < 1e6
+    kept = {name: copy for name, copy in build._copies(engine).items() if before.get(name) != copy}
+    assert sum(copy.size for copy in kept.values()) < 1e6
     if number == signal.SIGKILL:
         save = [engine.builder.program, "save", built.id]
         with subprocess.Popen(save, stdout=subprocess.PIPE, env=engine.builder.variables) as saved:
@@ -144,27 +145,36 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(
 
 def test_only_our_own_copies_in_the_builder_are_dropped(engine: Engine, matrix: Matrix, tmp_path: Path) -> None:
     stack = matrix.stacks["cpu"].model_copy(update={"name": f"test-copies-{os.getpid()}"})
-    before = build._copies(engine).keys()
 
-    def give(name: str) -> set[str]:
-        """Build from a folder of that name; return the copies that the builder made of it."""
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "large").write_bytes(os.urandom(2_000_000))
-        known = build._copies(engine).keys()
-        build._build(engine, name, "FROM scratch\nCOPY large /\n", {}, ("--file", "-", str(tmp_path / name)))
-        return build._copies(engine).keys() - known
+    def uses() -> dict[str, int]:
+        return {name: copy.uses for name, copy in build._copies(engine).items()}
 
-    theirs = give("theirs")
+    def give(folder: Path) -> set[str]:
+        """Build from a folder of two megabytes; return the copies that the builder made of it, or used again."""
+        folder.mkdir(parents=True)
+        (folder / "large").write_bytes(os.urandom(2_000_000))
+        known = uses()
+        build._build(engine, stack.name, "FROM scratch\nCOPY large /\n", {}, ("--file", "-", str(folder)))
+        return {name for name, count in uses().items() if known.get(name) != count}
+
+    before = uses()
+    mark = f"{os.getpid()}"
+    theirs = give(tmp_path / f"theirs{mark}")
+    give(tmp_path / f"of-one-name{mark}")
     build._note_copies(engine, stack)
-    ours = give("ours")
+    ours = give(tmp_path / f"ours{mark}")
     # As after a kill: what was noted before that build holds.
     build._note_copies(engine, stack)
+    # Newer builders take the copy of any folder of that name.
+    again = give(tmp_path / "elsewhere" / f"of-one-name{mark}")
     build._clear(engine, stack)
     assert theirs
     assert ours
-    assert theirs <= build._copies(engine).keys()
-    assert not ours & build._copies(engine).keys()
+    assert again
+    assert theirs <= uses().keys()
+    assert not (ours | again) & uses().keys()
     build._prune(engine, before)
+    assert not theirs & uses().keys()
 
 
 def test_a_build_has_no_network(engine: Engine, bases: tuple[str, str]) -> None:
