@@ -119,6 +119,10 @@ def main() -> None:
     """The console script `vpoc`."""
     faulthandler.enable()
     status = run()
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized() and "WORLD_SIZE" not in os.environ:
+        # A hang of the GPU's libraries on the way out is one that a program of the user's would have, too.
+        sys.exit(status)
     # To take the interpreter and the libraries apart takes longer than some commands, and after an error in a rank,
     # threads of torch's process group can abort it while C++ objects are destroyed.
     atexit._run_exitfuncs()

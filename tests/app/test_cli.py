@@ -257,6 +257,25 @@ def test_a_command_ends_at_once_after_what_it_wrote_is_out(merged, tmp_path):
     assert subprocess.run([*command, "check", tmp_path / "none.csv"], capture_output=True, check=False).returncode == 2
 
 
+@pytest.mark.parametrize("gpu", [True, False])
+def test_what_a_gpu_was_used_by_is_taken_apart(gpu):
+    """A hang on the way out of the GPU's libraries is to be seen."""
+    program = f"""
+import os, sys, torch
+from vpoc.cli import main
+class Held:
+    def __del__(self, write=os.write):
+        write(1, b"taken apart")
+held = Held()
+torch.cuda.is_initialized = lambda: {gpu}
+sys.argv[1:] = ["--help"]
+main()
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert ("taken apart" in done.stdout) is gpu
+
+
 def test_a_run_keeps_no_bars(capsys, merged, tmp_path):
     arguments = ["--data", merged, "--output", tmp_path / "f.parquet", "--lookback", 20, "--run-dir", tmp_path / "run"]
     assert vpoc(capsys, "features", *arguments)[0] == 0
