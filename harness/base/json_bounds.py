@@ -1,4 +1,4 @@
-"""Bounds on the JSON that others write: how deep it is nested, how large its numbers are. Files are read through here.
+"""Bounds on the JSON that others write: how much is in it, how deep, how large. Files are read through here.
 
 Python takes integers of any size from JSON and fails where one becomes a float, and code that follows what is nested
 fails at its own depth; no file of a real run comes near these bounds.
@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 MOST_LEVELS = 32
+# Of two bytes in a text a value takes a hundred in memory, and a thousand where it is wrong.
+MOST_VALUES = 1 << 17
 # Drivers number GPUs so.
 LARGEST_INTEGER = 2**64 - 1
 # A float32 has none that is larger, and a float64 that is one overflows where it is multiplied.
 LARGEST_FLOAT = 1e39
+
+TOO_MANY = f"it holds more than {MOST_VALUES:,} values"
 
 _LARGE = re.compile(rb"[0-9]{20}|[eE]\+?[0-9]{2}")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -35,6 +39,8 @@ class Excess(NamedTuple):
 
 def beyond_bounds(content: bytes) -> Excess | None:
     """Return what is beyond the bounds in a JSON text; None where nothing is, or it is no JSON."""
+    if _holds_too_many(content):
+        return Excess((), TOO_MANY)
     # To make values of ten thousand records takes longer than all else that is done with them.
     plain = _STRING.sub(b"", content)
     if not _LARGE.search(plain) and _is_flat(plain):
@@ -44,6 +50,15 @@ def beyond_bounds(content: bytes) -> Excess | None:
     except ValueError:
         return None
     return excess_of(value)
+
+
+def _holds_too_many(content: bytes) -> bool:
+    """Return whether a JSON text has more values than are made of one; what is in strings is none."""
+    return _most_values(content) > MOST_VALUES and _most_values(_STRING.sub(b"", content)) > MOST_VALUES
+
+
+def _most_values(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _is_flat(plain: bytes) -> bool:
@@ -68,6 +83,8 @@ def load_json(content: bytes | str) -> Any:
     Raises:
         ValueError: when it is no JSON, or beyond the bounds.
     """
+    if _holds_too_many(content if isinstance(content, bytes) else content.encode(errors="replace")):
+        raise ValueError(TOO_MANY)
     value = from_json(content)
     if excess := excess_of(value):
         raise ValueError(excess.problem)

@@ -22,6 +22,29 @@ OneLine = Annotated[str, AfterValidator(_shown_line)]
 characters at most."""
 
 
+MOST_TOLD = 1000
+"""Errors of a file that are looked at: each of many takes a thousand bytes."""
+
+
+def headline(error: Exception) -> str:
+    """Return the first line of an error; of one of a file without the others, which may be hundreds of thousands."""
+    if isinstance(error, ValidationError):
+        count = error.error_count()
+        return f"{count} validation error{'s' * (count != 1)} for {error.title}"
+    return str(error).partition("\n")[0]
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where a file is wrong first, and what is wrong there; of very many errors only their number.
+
+    Never with what the file holds there: that may be all of it, once for each error.
+    """
+    if error.error_count() > MOST_TOLD:
+        return headline(error)
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 class File(BaseModel):
     """A file, or a part of one: every key is known."""
 

@@ -17,7 +17,7 @@ from typing import ClassVar, TypeVar
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.base.json_files import File
+from harness.base.json_files import File, first_problem, headline
 from harness.base.storage import read_regular, unused, write_durably, write_json
 from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import KeptState, Result, Verification
@@ -229,8 +229,7 @@ class RunFolder:
         try:
             return Result.parse(content), ""
         except ValidationError as error:
-            first = error.errors()[0]
-            return None, f"{WorkFolder.RESULT} cannot be read: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            return None, f"{WorkFolder.RESULT} cannot be read: {first_problem(error)}"
 
     def keep_verification(self) -> tuple[Verification | None, str]:
         """Keep what was found when the run was verified, and return it, or None and why there is nothing.
@@ -246,7 +245,7 @@ class RunFolder:
         except NotAFileError as error:
             return None, f"{WorkFolder.VERIFICATION} {error}"
         except ValidationError as error:
-            return None, f"{WorkFolder.VERIFICATION} cannot be read: {error.errors()[0]['msg']}"
+            return None, f"{WorkFolder.VERIFICATION} cannot be read: {first_problem(error)}"
         write_durably(self.named(self.KEPT_VERIFICATION), content)
         return found, ""
 
@@ -424,4 +423,4 @@ def _read(file: Path, model: type[Read]) -> Read | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValidationError) as error:
-        raise UserError(f"{file}: is damaged: {str(error).splitlines()[0]}; move its folder away") from None
+        raise UserError(f"{file}: is damaged: {headline(error)}; move its folder away") from None

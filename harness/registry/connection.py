@@ -39,7 +39,7 @@ ALL_SECONDS = 600.0
 MOST_REDIRECTS = 5
 # Which keep the method and the content of a request.
 SAME_AGAIN = (307, 308)
-LARGEST_ANSWER = 32 << 20
+LARGEST_ANSWER = 16 << 20
 PIECE = 1 << 20
 TOKEN = re.compile(r"[!-~]+")
 # Docker Hub: its name in the docker command, and the host of its registry.

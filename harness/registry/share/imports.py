@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.json_files import Versioned
+from harness.base.json_files import Versioned, headline
 from harness.base.storage import (
     file_hash,
     locked,
@@ -154,7 +154,7 @@ def _checked(
         # What is the same text was just checked as a part of the record.
         intent = record.intent if _holds(content, said) else Intent.parse(said)
     except (OSError, ValidationError) as error:
-        raise UserError(f"{file}: {folder.name}: is no run: {str(error).splitlines()[0]}; nothing was taken") from None
+        raise UserError(f"{file}: {folder.name}: is no run: {headline(error)}; nothing was taken") from None
     wrong = None
     if content_hash != folder.name:
         wrong = "its content does not match the hash in its name"
@@ -225,7 +225,7 @@ def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[Healt
             try:
                 step = HealthStep.parse(line)
             except ValidationError as error:
-                problem = str(error).splitlines()[0]
+                problem = headline(error)
                 raise UserError(f"{file}: {HEALTH}/{health.name}: is damaged: {problem}; nothing was taken") from None
             if step.machine != health.stem or step.machine in machines:
                 raise UserError(f"{file}: {HEALTH}/{health.name}: is of another machine; nothing was taken")

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterable
+from io import BytesIO
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
-from harness.base.json_files import Versioned
+from harness.base.json_files import Versioned, headline
 from harness.base.storage import locked, make_folder_durably, open_regular, read_regular, sync_folder
 from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
@@ -135,11 +136,14 @@ def from_lines(content: bytes, place: str) -> list[TagMove]:
         UserError: when a line is damaged, so that the tags in force are unknown.
     """
     moves = []
-    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+    # One after the other: a registry may be of anybody, and millions of empty lines take much more than their text.
+    for number, line in enumerate(BytesIO(content), 1):
+        if not line.endswith(b"\n"):
+            break
         try:
             moves.append(TagMove.parse(line))
         except ValidationError as error:
-            raise UserError(f"{place}:{number}: is damaged: {str(error).splitlines()[0]}; remove that line") from None
+            raise UserError(f"{place}:{number}: is damaged: {headline(error)}; remove that line") from None
     return moves
 
 

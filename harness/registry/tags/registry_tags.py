@@ -3,6 +3,7 @@
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
+from harness.base.json_files import headline
 from harness.environments.images import CELLS
 from harness.registry.oci import Manifest, Repository
 from harness.registry.tags.promotions import KnownGood, TagMove, from_lines, to_line
@@ -68,7 +69,7 @@ class RegistryTags:
         try:
             evidence = [KnownGood.parse(content) for content in found]
         except ValidationError as error:
-            problem = str(error).splitlines()[0]
+            problem = headline(error)
             raise UserError(
                 f"{self.name}@{digest}: its evidence is damaged, or of a later version: {problem}"
             ) from None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from harness.base.json_bounds import LARGEST_INTEGER, MOST_LEVELS, beyond_bounds, load_json
+from harness.base.json_bounds import LARGEST_INTEGER, MOST_LEVELS, MOST_VALUES, beyond_bounds, load_json
 from harness.base.json_files import Versioned
 from harness.evidence.app_files import Progress, Result
 from harness.evidence.run_files import EvidenceLine, Explanation, Record
@@ -99,3 +99,20 @@ def test_whatever_a_result_may_hold_its_record_can_be_read(
         record = make_record().model_copy(update={"result": result})
         Record.parse(record.model_dump_json(by_alias=True, indent=2))
     pytest.fail("nothing was too deep")
+
+
+def test_more_values_than_a_file_has_are_not_made() -> None:
+    content = b'{"a": [' + b",".join([b"[]"] * MOST_VALUES) + b"]}"
+    excess = beyond_bounds(content)
+    assert excess == ((), f"it holds more than {MOST_VALUES:,} values")
+    for one in (content, content.decode()):
+        with pytest.raises(ValueError, match="it holds more than"):
+            load_json(one)
+    with pytest.raises(ValidationError, match="it holds more than"):
+        Result.parse(content)
+
+
+def test_what_is_in_strings_is_no_value() -> None:
+    content = json.dumps({"a": ",[{" * MOST_VALUES, "b": [1] * 1000})
+    assert beyond_bounds(content.encode()) is None
+    assert load_json(content) == json.loads(content)

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,15 @@ def test_where_an_image_was_pushed_is_known_whatever_became_of_its_tags(make_evi
     assert place_of(image, moves) == (None, None)
     elsewhere = make_evidence(repository="quay.io/me/vpoc", digest=digest)
     assert place_of(pushed.image, [*moves, moved(elsewhere)]) == ("quay.io/me/vpoc", digest)
+
+
+def test_of_a_damaged_history_of_millions_of_lines_one_is_read() -> None:
+    content = b"\n" * 1_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match="x:1: is damaged"):
+            from_lines(content, "x")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
