@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENVIRONMENT_BYTES = 1 << 20
+COMMAND_BYTES = 1 << 14
 # While a process takes up another program, which is short but for a program on a slow disk.
 BEGINNING_SECONDS = 1.0
 
@@ -80,6 +81,12 @@ def environment_of(pid: int) -> dict[str, str]:
     # It may have begun between the two looks.
     text = (told or _environ(pid)).decode(errors="surrogateescape")
     return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+
+
+def command_of(pid: int) -> str:
+    """The beginning of the command of a process, in a line; raises OSError. It, too, may be laid over all memory."""
+    with Path(f"/proc/{pid}/cmdline").open("rb", 0) as stream:
+        return stream.read(COMMAND_BYTES).replace(b"\0", b" ").decode(errors="replace")
 
 
 def _environ(pid: int) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from harness.base.text import one_line
-from harness.host.processes import environment_of
+from harness.host.processes import command_of, environment_of
 from harness.host.unmarked import reap_orphans, unmarked
 
 RUN_MARK = "MATRIX_RUN"
@@ -218,7 +218,7 @@ def _look(process: psutil.Process) -> RunProcess | None:
             rss_bytes=process.memory_info().rss,
             threads=int(status["Threads"]),
             name=one_line(status["Name"]),
-            command=one_line(" ".join(" ".join(process.cmdline()).split()))[:COMMAND_WIDTH],
+            command=one_line(" ".join(command_of(process.pid).split()))[:COMMAND_WIDTH],
             catches=_catches(status, signal.SIGUSR1) or _catches(status, signal.SIGUSR2),
         )
     except (psutil.Error, OSError, KeyError, ValueError):

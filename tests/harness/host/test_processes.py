@@ -2,12 +2,16 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
+from subprocess import PIPE
 
+import psutil
 import pytest
 
 from harness.host import processes
-from harness.host.processes import BEGINNING_SECONDS, environment_of
+from harness.host.processes import BEGINNING_SECONDS, COMMAND_BYTES, command_of, environment_of
+from harness.host.run_processes import _look
 
 
 def test_the_variables_a_process_was_started_with_are_told() -> None:
@@ -50,3 +54,22 @@ def test_of_a_process_that_is_gone_nothing_is_told() -> None:
     child.wait()
     with pytest.raises(OSError, match=str(child.pid)):
         environment_of(child.pid)
+
+
+def test_no_more_is_read_of_a_command_than_is_shown() -> None:
+    # 1.5 MB of it, all in one process.
+    arguments = ["x" * 100_000] * 15
+    with subprocess.Popen(["sh", "-c", "echo; read line", *arguments], stdin=PIPE, stdout=PIPE) as process:
+        try:
+            assert process.stdout
+            process.stdout.read(1)
+            assert len(command_of(process.pid)) == COMMAND_BYTES
+            tracemalloc.start()
+            looked = _look(psutil.Process(process.pid))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            process.kill()
+    assert looked
+    assert looked.command.startswith("sh -c echo; read line xxx")
+    assert peak < 1 << 20
