@@ -49,7 +49,9 @@ def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, ta
     """
     with engine_errors(f"reading what is in image {image.id}"):
         # A container that is never started: an export has the files as they are seen, not layer by layer.
-        made = engine.client.api.create_container(image.id, command=["none"], entrypoint=["none"])
+        made = engine.client.api.create_container(
+            image.id, command=["none"], entrypoint=["none"], use_config_proxy=False
+        )
         try:
             pieces = engine.patient.api.export(made["Id"], chunk_size=PIECE)
             stream = BufferedReader(PieceStream(pieces), PIECE)
@@ -59,7 +61,7 @@ def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, ta
                     for one in archive
                 )
         finally:
-            engine.client.api.remove_container(made["Id"], force=True)
+            engine.client.api.remove_container(made["Id"], force=True, v=True)
 
 
 def differences(first: Mapping[str, ImageFile], second: Mapping[str, ImageFile]) -> list[str]:

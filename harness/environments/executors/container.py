@@ -79,6 +79,8 @@ class Container:
             "mounts": mounts,
             "devices": [f"{device.host}:{device.inside}:rw" for device in self.devices],
             "init": True,
+            # An image may have the engine start a program now and then, beside the run's own.
+            "healthcheck": {"test": ["NONE"]},
             "read_only": True,
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
@@ -106,7 +108,16 @@ class Container:
 
     def command_line(self, variables: dict[str, str], command: tuple[str, ...]) -> str:
         """The `docker run` that does the same by hand."""
-        words = ["docker", "run", "--rm", "--init", "--read-only", "--user", f"{self.user}:{self.group}"]
+        words = [
+            "docker",
+            "run",
+            "--rm",
+            "--init",
+            "--no-healthcheck",
+            "--read-only",
+            "--user",
+            f"{self.user}:{self.group}",
+        ]
         words += ["--network", "none", "--hostname", HOSTNAME, "--add-host", f"{HOSTNAME}:{LOOPBACK}"]
         words += ["--log-driver", "json-file"]
         words += [word for name, value in LOG_OPTIONS.items() for word in ("--log-opt", f"{name}={value}")]

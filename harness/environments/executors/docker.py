@@ -361,6 +361,8 @@ class DockerExecutor:
             environment={**job.variables, RUN_MARK: mark},
             labels={LABEL: mark},
             detach=True,
+            # Those of the docker command's configuration, which the library adds: an address may hold a password.
+            use_config_proxy=False,
         )
         try:
             reached("container-created")

@@ -379,3 +379,25 @@ def test_the_limits_of_a_container_are_given_to_the_engine_and_shown_alike() -> 
 @pytest.mark.parametrize(("cores", "ranks", "expected"), [(2, 1, 4096), (64, 1, 4096), (65, 1, 4160), (64, 8, 32768)])
 def test_a_container_has_room_for_the_threads_of_every_rank(cores: int, ranks: int, expected: int) -> None:
     assert pids_limit(cores, ranks) == expected
+
+
+def test_a_container_is_not_given_the_proxies_of_the_docker_command(tmp_path: Path) -> None:
+    given: dict[str, Any] = {}
+
+    def create(**arguments: Any) -> None:
+        given.update(arguments)
+        raise Unreachable
+
+    client = SimpleNamespace(api=Api(RUNNING), containers=SimpleNamespace(create=create))
+    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client)), tmp_path)
+    container = Container("image", 0, 0, str(tmp_path))
+    with pytest.raises(JobLost):
+        executor.start(Job(("true",), {}, tmp_path, tmp_path / "log.txt", container))
+    # The library's own default adds them, with the password that an address may hold.
+    assert given["use_config_proxy"] is False
+
+
+def test_no_program_of_the_image_is_started_beside_the_run() -> None:
+    container = Container("image", 0, 0, "/work")
+    assert container.create_arguments()["healthcheck"] == {"test": ["NONE"]}
+    assert "--no-healthcheck" in container.command_line({}, ()).split()
