@@ -124,19 +124,20 @@ class Repository:
         with suppress(ValueError):
             told = load_json(response.content) if response.status_code == OK else None
         listed = told.get("tags") if isinstance(told, dict) else None
-        return [str(tag) for tag in listed or []]
+        return [str(tag) for tag in listed] if isinstance(listed, list) else []
 
     def unpacked_layers(self, image: Manifest) -> set[str]:
         """Return the digests of an image's layers as they are unpacked, which its configuration has."""
         config = image.parsed.get("config")
         if not isinstance(config, dict) or "image" not in str(config.get("mediaType")):
             return set()
-        content = self._ask("GET", f"{self._path}/blobs/{config['digest']}").content
+        content = self._ask("GET", f"{self._path}/blobs/{config.get('digest')}").content
         told: Any = None
         with suppress(ValueError):
             told = load_json(content)
-        layers = told.get("rootfs", {}).get("diff_ids") if isinstance(told, dict) else None
-        return set(map(str, layers or []))
+        rootfs = told.get("rootfs") if isinstance(told, dict) else None
+        layers = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
+        return set(map(str, layers)) if isinstance(layers, list) else set()
 
     def without_image(self, kind: str) -> Manifest:
         """Store an artifact that is no image; return an index of it for no platform, which is not stored yet.
@@ -196,7 +197,8 @@ class Repository:
     @staticmethod
     def _listed(index: Manifest | None) -> list[Descriptor]:
         listed = index.parsed.get("manifests") if index else None
-        return [entry for entry in listed or [] if isinstance(entry, dict) and "digest" in entry]
+        entries = listed if isinstance(listed, list) else []
+        return [entry for entry in entries if isinstance(entry, dict) and "digest" in entry]
 
     def _put_blob(self, content: bytes) -> None:
         digest = digest_of(content)

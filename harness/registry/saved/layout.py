@@ -45,6 +45,8 @@ LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
 NAME = "org.opencontainers.image.ref.name"
 SAVE_AGAIN = "`matrix save` writes it again"
 LARGEST_TEXT = 4 << 20
+# Of all manifests and configurations of a folder, which have some kilobytes each.
+LARGEST_IN_ALL = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class ImageFolder:
             UserError: when there is none, or anything was changed.
         """
         try:
-            layout, index = (read_regular(self.folder / name) for name in ("oci-layout", "index.json"))
+            layout, index = (read_regular(self.folder / name, LARGEST_TEXT) for name in ("oci-layout", "index.json"))
         except OSError as error:
             told = f"{self.folder}: no images were saved here, or not to the end: {error.strerror}; {SAVE_AGAIN}"
             raise NoSuchFileError(told) from None
@@ -130,6 +132,7 @@ class ImageFolder:
             raise changed
         images: dict[str, SavedImage] = {}
         artifacts: dict[str, list[Manifest]] = {}
+        size = 0
         for entry in entries:
             described: Descriptor = entry if isinstance(entry, dict) else {}
             manifest = self._manifest(str(described.get("digest")))
@@ -139,6 +142,10 @@ class ImageFolder:
                 annotations = described.get("annotations")
                 name = str(annotations.get(NAME)) if isinstance(annotations, dict) else ""
                 images[manifest.digest] = self._image(name, manifest)
+                size += len(images[manifest.digest].config)
+            size += len(manifest.content)
+            if size > LARGEST_IN_ALL:
+                raise changed
         found = _with_artifacts(images, artifacts)
         if index != _index(found):
             raise changed

@@ -15,6 +15,7 @@ from harness.registry.attestations.keys import known_keys
 from harness.registry.oci import Manifest, blobs_of, digest_of
 from harness.registry.saved.engine_archive import archive_of, give_to_engine
 from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, SavedImage, manifest_of
+from harness.registry.tags.known_good_tags import ALIAS
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,9 @@ def _chosen(place: ImageFolder, names: Sequence[str]) -> list[SavedImage]:
 
 def _check_name(folder: Path, image: SavedImage) -> None:
     """Refuse an image under the name of another: what it is, its own labels say."""
+    if image.name == ALIAS or image.name.startswith(f"{ALIAS}-"):
+        # Loading it would move that tag in the engine.
+        raise UserError(f"{folder}: has an image named {image.name}, as only `matrix promote` names one; {SAVE_AGAIN}")
     if image.name != image.own_name:
         raise UserError(f"{folder}: the image named {image.name} is of {image.own_name or 'no cell'}; {SAVE_AGAIN}")
 

@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,3 +110,20 @@ def test_content_that_is_not_what_was_asked_for_is_refused(repository: Repositor
         repository.manifest(image.digest)
     with pytest.raises(UserError, match="was replaced"):
         repository.content(image)
+
+
+@pytest.mark.parametrize("told", [b"5", b'{"tags": 5}', b'{"tags": null}', b"{"])
+def test_tags_of_another_kind_are_none(repository: Repository, told: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "_ask", lambda *_, **__: SimpleNamespace(status_code=200, content=told))
+    assert repository.tags() == []
+
+
+@pytest.mark.parametrize("told", [b"[]", b'{"rootfs": [1]}', b'{"rootfs": {"diff_ids": 5}}'])
+def test_layers_of_another_kind_are_none(repository: Repository, told: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "_ask", lambda *_, **__: SimpleNamespace(status_code=200, content=told))
+    image = Manifest(b'{"config": {"mediaType": "an.image"}}', KIND)
+    assert repository.unpacked_layers(image) == set()
+
+
+def test_an_index_of_another_kind_lists_nothing() -> None:
+    assert Repository._listed(Manifest(b'{"manifests": 5}', KIND)) == []

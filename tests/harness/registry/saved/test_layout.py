@@ -13,8 +13,9 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments.images import PREFIX
 from harness.registry.oci import EMPTY, EMPTY_TYPE, IMAGE_MANIFEST, Descriptor, Manifest, digest_of
+from harness.registry.saved import layout
 from harness.registry.saved.engine_archive import LAYER
-from harness.registry.saved.layout import ImageFolder, SavedImage
+from harness.registry.saved.layout import LARGEST_TEXT, ImageFolder, SavedImage
 from harness.registry.saved.unpacking import Unpacking
 
 PLAIN = b"a layer" * 1000
@@ -197,3 +198,17 @@ def test_a_large_layer_is_compared_and_a_blob_is_read_once(place: ImageFolder) -
     assert told
     place.file(blob["digest"]).unlink()
     assert place.holds_packed(blob, described(large), lambda _: None)
+
+
+def test_an_index_larger_than_any_is_not_read(place: ImageFolder) -> None:
+    (place.folder / "index.json").write_bytes(b" " * (LARGEST_TEXT + 1))
+    with pytest.raises(UserError, match="not to the end"):
+        place.images()
+
+
+def test_no_more_is_read_of_many_images_than_of_those_that_are_saved(
+    place: ImageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "LARGEST_IN_ALL", 1000)
+    with pytest.raises(UserError, match="was changed or is damaged"):
+        place.images()
