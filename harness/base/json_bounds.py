@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 MOST_LEVELS = 32
-# Of two bytes in a text a value takes a hundred in memory, and a thousand where it is wrong.
-MOST_VALUES = 1 << 17
+# A value of two bytes takes a hundred in memory, once for each key that is missing, and a thousand where it is wrong.
+MOST_VALUES = 1 << 16
 # Drivers number GPUs so.
 LARGEST_INTEGER = 2**64 - 1
 # A float32 has none that is larger, and a float64 that is one overflows where it is multiplied.
