@@ -73,4 +73,4 @@ def test_no_more_is_read_of_a_command_than_is_shown() -> None:
     assert looked
     assert looked.command.startswith("sh -c echo; read line xxx")
     # A mebibyte is for its variables.
-    assert peak < 3 << 20
+    assert peak < 2 << 20
