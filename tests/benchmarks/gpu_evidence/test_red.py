@@ -82,7 +82,7 @@ def wrong_profile(monkeypatch):
 
 
 def wrong_gradient(monkeypatch):
-    wrong(Trainer, "_loss", slightly_more)(monkeypatch)
+    wrong(Trainer, "_share_of_loss", slightly_more)(monkeypatch)
     right = FlatMlp._differentiate
 
     def differentiate(self, *given):
