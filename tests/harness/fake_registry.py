@@ -38,7 +38,7 @@ class FakeRegistry:
     @contextmanager
     def serving(self) -> Iterator[str]:
         """Serve on loopback; yields host and port."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"registry": self}))
+        server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"registry": self}))
         # Clients keep their connections open.
         server.daemon_threads = True
         self.host = f"127.0.0.1:{server.server_port}"
@@ -65,6 +65,11 @@ class FakeRegistry:
                 found.append({**entry, "artifactType": told["artifactType"]})
         unique = {entry["digest"]: entry for entry in found}
         return json.dumps({"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": [*unique.values()]}).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that went away: another test may look at what is printed by then."""
 
 
 class _Handler(BaseHTTPRequestHandler):

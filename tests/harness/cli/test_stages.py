@@ -221,7 +221,7 @@ def test_where_no_base_image_can_be_had_the_next_command_runs_processes(
 ) -> None:
     concluded = Conclusion("exhausted", False, "It is so.", True, {})
 
-    def run_campaign(prepared: PreparedCampaign, _: object) -> CampaignResult:
+    def run_campaign(prepared: PreparedCampaign, *_: object) -> CampaignResult:
         prepared.bench.lacks_base = "base image x cannot be pulled"
         return CampaignResult("c", 0, None, False, False, concluded)
 
@@ -307,7 +307,7 @@ def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
     # A plan says what a run of the same words would do, and notes nothing.
     assert planned == [(1, [0]), (2, []), (1, [0]), (1, [0])]
 
-    def run_campaign(prepared: PreparedCampaign, _: object) -> CampaignResult:
+    def run_campaign(prepared: PreparedCampaign, *_: object) -> CampaignResult:
         used.append(prepared.bench.gpus)
         return CampaignResult("c", 3, None, False, True, concluded)
 
