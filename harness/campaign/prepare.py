@@ -1,5 +1,6 @@
 """Look at this host and plan the runs of a campaign."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -129,6 +130,7 @@ def prepare_stages(
         setup,
         side_by_side=machine is not None and why_not_side_by_side(machine, bench.gpus) is None,
         screened=screened,
+        attempts_since=None if bench.dispatcher else time.time(),
     )
     return PreparedCampaign(plan, capabilities, bench, matrix, StageSearch(matrix, cells, host))
 

@@ -173,6 +173,13 @@ class Explorer:
         failed = sum(not run.passed for run in counted)
         return failed >= REFUTED_BY and 2 * failed > len(counted)
 
+    def _is_given_up(self, made: Sequence[SeenRun]) -> bool:
+        """Return whether the last attempts at a run were not begun: since then nothing was repaired."""
+        since, last = self.host.attempts_since, made[-NOT_BEGUN_AT_MOST:]
+        if since is None or len(last) < NOT_BEGUN_AT_MOST:
+            return False
+        return all(run.count.kind == NOT_BEGUN_KIND and run.row.started >= since for run in last)
+
     def _runs(self, stage: CampaignStage, setting: Setting, *, on_any: bool) -> list[SeenRun]:
         """Return the run that decides on each placement; nothing where none can be made.
 
@@ -187,7 +194,7 @@ class Explorer:
             made = self.seen.of_run(setting, workload, gpus)
             counted = next((run for run in made if run.decides), None)
             if counted is None:
-                if len(made) >= NOT_BEGUN_AT_MOST and all(run.count.kind == NOT_BEGUN_KIND for run in made[-3:]):
+                if self._is_given_up(made):
                     continue
                 changed = f" ({setting.changed})" if setting.changed else ""
                 why = f"{stage.name}: {stage.description}{changed}"

@@ -183,7 +183,8 @@ class StageHost:
 
     `atomics`: whether the slots of all have PCIe atomics, None where that is not known. `setup_seconds`: what it takes
     to make each stack that is not made yet. `side_by_side`: whether runs of one GPU each may share the time.
-    `screened`: further GPUs that runs may not use, since a screen is connected to them.
+    `screened`: further GPUs that runs may not use, since a screen is connected to them. `attempts_since`: attempts that
+    were not begun before then are an earlier command's, in seconds since 1970; None where a dispatcher gives hosts up.
     """
 
     gpus: tuple[int, ...]
@@ -192,6 +193,7 @@ class StageHost:
     setup_seconds: Mapping[str, float] = field(default_factory=dict)
     side_by_side: bool = False
     screened: tuple[int, ...] = ()
+    attempts_since: float | None = 0.0
 
     @property
     def can_use_all(self) -> bool:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from benchmarks.evening.clock import Clock
 from benchmarks.evening.simulated import BUDGET
 from benchmarks.evening.worlds import GPUS, nothing_on_two, stacks, the_matrix
-from harness.search.stage_runs import StageHost, StageRun
+from benchmarks.verdicts import ROW
+from harness.evidence.verdicts.counting import NOT_BEGUN, RunCount
+from harness.search.stage_exploration import NOT_BEGUN_KIND, Explorer
+from harness.search.stage_runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, StageHost, StageRun, family
 from harness.search.stage_search import StageEnd, StageSearch
 
 SETUP = 600.0
@@ -53,3 +57,37 @@ def test_the_next_stack_is_made_once_something_trained_on_one_gpu(runs: list[tup
     first, second = stacks()[:2]
     assert {prepared for run, prepared in runs[2:] if run.cell.stack.name == first} == {second}
     assert next(prepared for run, prepared in runs if run.cell.stack.name == stacks()[-1]) is None
+
+
+@pytest.mark.parametrize(
+    ("attempts", "since", "again"),
+    [
+        (NOT_BEGUN_AT_MOST - 1, 100.0, True),
+        (NOT_BEGUN_AT_MOST, 100.0, False),
+        # Of an earlier command, or where a dispatcher gives hosts up.
+        (NOT_BEGUN_AT_MOST, 102.0, True),
+        (NOT_BEGUN_AT_MOST, None, True),
+    ],
+)
+def test_a_run_that_was_not_begun_is_given_up_by_the_command_that_tried_it(
+    attempts: int, since: float | None, again: bool
+) -> None:
+    stack = stacks()[0]
+    cells = [cell for cell in the_matrix().select("default") if cell.stack.name == stack]
+    host = StageHost(GPUS, GPUS, attempts_since=since)
+    first = Explorer(the_matrix(), host, SeenRuns.of(())).explore(stack, cells, None).next
+    assert first
+    row = replace(
+        ROW,
+        cell=first.cell.id,
+        workload=first.workload.name,
+        family=family(first.workload, len(first.gpus)),
+        outcome="host-fault",
+        diagnosis=NOT_BEGUN,
+    )
+    rows = (replace(row, run_id=f"r{number}", started=101.0 + number) for number in range(attempts))
+    count = RunCount("not-counted", kind=NOT_BEGUN_KIND)
+    seen = SeenRuns.of(SeenRun(one, count, first.gpus) for one in rows)
+    wanted = Explorer(the_matrix(), host, seen).explore(stack, cells, None).next
+    assert wanted
+    assert ((wanted.setting, wanted.gpus) == (first.setting, first.gpus)) is again
