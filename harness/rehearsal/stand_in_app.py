@@ -147,7 +147,6 @@ def stand_in_train(options: dict[str, Any]) -> None:
     total, began = per_epoch * epochs, time.perf_counter()
     for phase in ("import", "init", "data", "features"):
         tell(folder, phase, 0)
-    tell(folder, "first-step", 0, total)
     seconds = STEP_SECONDS
     some = int(hashlib.sha256(folder.name.encode()).hexdigest(), 16) % SLOW_EVERY == 0
     all_slow, held = (Path(options["data"]).with_name(name) for name in (SLOW, HELD))
@@ -155,6 +154,8 @@ def stand_in_train(options: dict[str, Any]) -> None:
         # To be there still when the next harness looks for what the last one left.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         seconds = float(all_slow.read_text()) if all_slow.exists() else SLOW_SECONDS
+    # From here on it is as slow as it is.
+    tell(folder, "first-step", 0, total)
     losses: list[dict[str, Any]] = []
     for step in range(1, total + 1):
         while held.exists():

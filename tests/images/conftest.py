@@ -264,7 +264,7 @@ def serve_registry(
             return connection.connect_ex((address, port)) == 0
 
     try:
-        wait_until(up, 20)
+        wait_until(up, 60)
         yield f"{address}:{port}", process
     finally:
         process.terminate()

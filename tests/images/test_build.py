@@ -119,7 +119,7 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == (130 if number == signal.SIGINT else -9), err
     assert find_by_labels(engine, {"org.opencontainers.image.base.name": other_base}) is None
     if number == signal.SIGINT:

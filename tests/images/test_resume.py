@@ -186,9 +186,9 @@ def test_a_pull_goes_on_by_itself_when_it_is_cut_and_the_registry_killed(far: Fa
     far.line.down = 0
     pulling = far.pull()
     for part in (0.2, 0.4):
-        wait_until(partial(far.is_beyond, part * far.size, pulling), 60)
+        wait_until(partial(far.is_beyond, part * far.size, pulling))
         far.line.cut()
-    wait_until(lambda: far.line.down > 0.6 * far.size, 60)
+    wait_until(lambda: far.line.down > 0.6 * far.size)
     far.registry.kill()
     far.registry.wait()
     time.sleep(2)
@@ -201,7 +201,7 @@ def test_a_pull_goes_on_by_itself_when_it_is_cut_and_the_registry_killed(far: Fa
 def test_a_registry_that_stays_away_is_one_line_and_what_came_is_kept(far: Far) -> None:
     pulling = far.pull()
     far.line.down = 0
-    wait_until(lambda: far.line.down > far.size / 2, 60)
+    wait_until(lambda: far.line.down > far.size / 2)
     came = far.line.down
     far.registry.kill()
     far.registry.wait()

@@ -159,7 +159,7 @@ def test_a_container_removed_from_outside_is_an_interrupted_run(
         wait_until(lambda: containers(engine, results))
         containers(engine, results)[0].remove(force=True)
         wait_until(lambda count=lost: len(records(results)) == count)  # type: ignore[misc]
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 2, err
     assert "removed from outside" in err.splitlines()[-1]
     assert "Next: " in out
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_the_container(words: list[str], results: Path, engine: Engi
     process = subprocess.Popen([*words, "run", "--selection", "endless"], stderr=subprocess.PIPE, text=True)
     wait_until(lambda: training(results))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130, err
     assert [record["outcome"] for record in records(results)] == ["interrupted"]
     assert containers(engine, results) == []

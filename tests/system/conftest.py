@@ -297,7 +297,7 @@ def left_running() -> Callable[[Path], list[psutil.Process]]:
 def end(process: subprocess.Popen[str], number: int) -> int:
     """Send a signal and wait for the end."""
     os.kill(process.pid, number)
-    return process.wait(60)
+    return process.wait(240)
 
 
 @pytest.fixture

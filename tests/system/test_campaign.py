@@ -17,6 +17,7 @@ import pytest
 
 from harness.base.storage import json_hash
 from harness.evidence.index_file import index_file
+from harness.rehearsal.stand_in_app import SLOW
 from tests.system.conftest import PROGRAM, Command
 
 Wait = Callable[..., None]
@@ -71,18 +72,20 @@ def test_a_campaign_leaves_records_index_and_report(tmp_path: Path, quick_comman
 def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
     tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
-    command = quick_command(tmp_path, "run")
+    slow = quick_command.slow(tmp_path)
+    command = slow(tmp_path, "run")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait(lambda: len(outcomes_so_far(tmp_path)) == 1 and len(list((tmp_path / "runs").iterdir())) == 2)
     wait(lambda: left_running(tmp_path))
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 130, out + err
     assert "Interrupted: 1 of 3 runs are done" in err
     assert left_running(tmp_path) == []
     assert sorted(outcomes(tmp_path).values()) == ["completed", "interrupted"]
     assert (tmp_path / "report.html").is_file()
 
+    (tmp_path / SLOW).unlink(missing_ok=True)
     done = run(command)
     assert "continuing campaign" in done.stderr
     assert "cpu-plain" not in done.stderr.split("continuing")[1].split("cell ")[0]
@@ -101,7 +104,7 @@ def test_other_requests_to_end_are_the_same(
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait(lambda: training(tmp_path))
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130, err
     assert outcomes(tmp_path) == {"mine": "interrupted"}
     assert left_running(tmp_path) == []
@@ -217,7 +220,7 @@ def test_a_changed_preset_does_not_go_on_with_an_interrupted_campaign(
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait(lambda: len(outcomes_so_far(results)) == 1 and left_running(results))
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(240) == 130
     file.write_text(before.replace('HSA_ENABLE_SDMA: "0"', 'HSA_ENABLE_SDMA: "1"'))
     done = run(command)
     assert "continuing campaign" not in done.stderr
@@ -267,7 +270,7 @@ def test_another_plan_does_not_go_on_with_an_interrupted_one(
     process = subprocess.Popen(quick_command(tmp_path, "run"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait(lambda: left_running(tmp_path))
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(240) == 130
     done = run(quick_command(tmp_path, "run", "cpu-plain"))
     assert "continuing campaign" not in done.stderr
     assert len(list((tmp_path / "campaigns").iterdir())) == 2

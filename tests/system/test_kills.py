@@ -116,7 +116,7 @@ def test_a_harness_waits_for_the_orphan_of_another_results_folder(place: Place) 
     # On one machine: its locks are the same, its results are not.
     (other.root / "run/lock").rmdir()
     (other.root / "run/lock").symlink_to(place.root / "run/lock")
-    assert other.start("running").wait(60) == -signal.SIGKILL
+    assert other.start("running").wait(240) == -signal.SIGKILL
     (orphan,) = other.results.unfinished()
     assert place.start().wait(120) == 0
     said = place.said

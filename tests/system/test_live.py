@@ -74,7 +74,7 @@ def endless_run(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(240)
 
 
 @pytest.mark.parametrize("columns", [100, 40])
@@ -100,7 +100,7 @@ def test_watch_follows_a_campaign_of_another_process_to_its_end(
     )
     wait(lambda: list(tmp_path.glob("runs/*/work/progress-0.jsonl")))
     moment = subprocess.run(
-        quick_command(tmp_path, "watch", "--json"), capture_output=True, text=True, check=True, timeout=60
+        quick_command(tmp_path, "watch", "--json"), capture_output=True, text=True, check=True, timeout=240
     )
     told = json.loads(moment.stdout)
     assert [one["runs"] for one in told["campaigns"]] == [3]
@@ -108,7 +108,7 @@ def test_watch_follows_a_campaign_of_another_process_to_its_end(
     assert len(told["runs"]) <= 1
     assert all(run["process"] == campaign.pid for run in told["runs"])
     done = subprocess.run(quick_command(tmp_path, "watch"), capture_output=True, text=True, check=False, timeout=200)
-    out, err = campaign.communicate(timeout=60)
+    out, err = campaign.communicate(timeout=240)
     assert campaign.returncode == 0, out + err
     assert done.returncode == 0, done.stderr
     assert "cpu-two-phases, tiny: completed in" in done.stderr

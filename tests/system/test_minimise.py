@@ -68,7 +68,7 @@ def test_a_pair_that_only_harms_together_is_named_though_the_search_is_killed_on
         process = subprocess.Popen(command("minimise", CELL), stdout=said, stderr=said)
     wait(lambda: len(records(results)) >= 9 and left_running(results), 600)
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    process.wait(240)
 
     found = told(command("minimise", CELL, "--json"))
     assert (found["conclusion"], found["effect"], found["variables"]) == ("found", "harms", CAUSE)

@@ -105,7 +105,7 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
         process = subprocess.Popen(place.command("minimise", run, "--over", "data"), stdout=said, stderr=said)
     wait(lambda: len(place.records()) >= 3 or process.poll() is not None)
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    process.wait(240)
     made = len(place.records())
 
     found = place.told("minimise", run, "--over", "data")

@@ -163,10 +163,10 @@ def test_what_is_stopped_goes_on_with_the_same_command(
 ) -> None:
     # Every step from the 24th on takes two seconds: time enough to stop it in.
     process = trainer.start("--inject-fault", "slow@25")
-    wait(lambda: has_checkpoint(trainer), 60)
+    wait(lambda: has_checkpoint(trainer))
     time.sleep(1)
     os.kill(process.pid, number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     if number == signal.SIGINT:
         assert not left_running(trainer.results.folder)

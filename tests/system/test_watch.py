@@ -76,7 +76,7 @@ def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
     folder = tmp_path / "runs" / "mine"
 
     def press_when_it_hangs() -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         while time.monotonic() < until and (
             (position := read_position(RunFolder(folder).work, 0)) is None or position.step < 40
         ):
@@ -85,7 +85,7 @@ def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press_when_it_hangs, daemon=True).start()
-    told = r"SIGINT; rank 0 made no progress for \d s in phase step at step 40, in backward \(.+\); what was seen is in"
+    told = r"SIGINT; rank 0 made no progress for \d+ s in phase step at step 40, in backward \(.+\); what was seen is"
     with pytest.raises(KeyboardInterrupt, match=told), interruptible():
         train("--loader-workers", "0", "--inject-fault", "hang-backward@40/0")
     assert "in hang" in (folder / "failure" / "stacks-2.txt").read_text(encoding="utf-8")

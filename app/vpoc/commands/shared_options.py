@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from vpoc.errors import UserError
+from vpoc.features.feature_options import CHOICES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -68,19 +69,19 @@ DATA_FRACTION_OPTION = click.option(
 )
 AS_OF_OPTION = click.option(
     "--as-of",
-    type=click.Choice(["close", "open"]),
+    type=click.Choice(CHOICES["as_of"]),
     default="close",
     help="When a session row is decided on: at 17:00 of its day, or with the first price of the next regular hours.",
 )
 PLACEMENT_OPTION = click.option(
     "--placement",
-    type=click.Choice(["uniform", "close", "typical", "ticks"]),
+    type=click.Choice(CHOICES["placement"]),
     default="uniform",
     help="Where in its range a bar's volume is put; ticks is for files with a row per trade.",
 )
 VALUE_AREA_OPTION = click.option(
     "--value-area",
-    type=click.Choice(["two_row", "one_row"]),
+    type=click.Choice(CHOICES["value_area"]),
     default="two_row",
     help="How the value area grows: by pairs of rows (Dalton, CBOT) or by single rows.",
 )

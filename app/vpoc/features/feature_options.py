@@ -4,6 +4,12 @@ from dataclasses import dataclass
 
 RTH_CLOSES = {"16:00": 960, "16:15": 975}
 """Ends of regular hours that can be chosen, as New York minutes."""
+CHOICES = {
+    "as_of": ("close", "open"),
+    "placement": ("uniform", "close", "typical", "ticks"),
+    "value_area": ("two_row", "one_row"),
+}
+"""What can be chosen of options that are words."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The model file: tensors and plain values only, so that it loads with `weights_only=True`."""
 
 import io
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from vpoc.errors import UserError
-from vpoc.features.feature_options import RTH_CLOSES, FeatureOptions
+from vpoc.features.feature_options import CHOICES, RTH_CLOSES, FeatureOptions
 from vpoc.features.market import UNKNOWN_MARKET, Market
 from vpoc.features.table import NAMES
 from vpoc.features.targets import TARGETS
@@ -22,6 +23,7 @@ from vpoc.training.scaling import Scaling
 MODEL_SCHEMA = 3
 """From 3 on a model has the scaling that was fitted with it."""
 LARGEST_FACT = 1e6
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 KEYS = {
     *("schema", "state_dict", "model", "hidden_layers", "features", "scaling", "target"),
     *("feature_options", "bar_seconds", "market"),
@@ -112,7 +114,12 @@ def _require_plain(facts: dict[str, Any]) -> None:
         raise ValueError("a number that none is")
     if options.rows not in TARGETS or options.rth_close not in RTH_CLOSES:
         raise ValueError("rows or a close that there are none of")
+    if any(getattr(options, name) not in words for name, words in CHOICES.items()):
+        raise ValueError("an option that there is none of")
     for day in filter(None, (market.first, market.last)):
+        # Python reads weeks as well, and numpy does not.
+        if not DATE.fullmatch(day):
+            raise ValueError(f"{day:.80} is no date")
         date.fromisoformat(day)
 
 

@@ -25,7 +25,8 @@ def told(tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Sta
     prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
     assert prepared is not None
     # Attempts that were not begun before this command say nothing of now.
-    assert prepared.stages and prepared.stages.host.attempts_since
+    assert prepared.stages
+    assert prepared.stages.host.attempts_since
     able = replace(prepared.capabilities, free_bytes=30 * 10**9, made=frozenset())
     return forecast(replace(prepared, capabilities=able, plan=replace(prepared.plan, free_gb=30.0)))
 
