@@ -75,7 +75,7 @@ def test_a_run_that_was_not_begun_is_given_up_by_the_command_that_tried_it(
     stack = stacks()[0]
     cells = [cell for cell in the_matrix().select("default") if cell.stack.name == stack]
     host = StageHost(GPUS, GPUS, attempts_since=since)
-    first = Explorer(the_matrix(), host, SeenRuns.of(())).explore(stack, cells, None).next
+    first = Explorer(the_matrix(), host, SeenRuns.of(())).explore(stack, cells).next
     assert first
     row = replace(
         ROW,
@@ -88,6 +88,6 @@ def test_a_run_that_was_not_begun_is_given_up_by_the_command_that_tried_it(
     rows = (replace(row, run_id=f"r{number}", started=101.0 + number) for number in range(attempts))
     count = RunCount("not-counted", kind=NOT_BEGUN_KIND)
     seen = SeenRuns.of(SeenRun(one, count, first.gpus) for one in rows)
-    wanted = Explorer(the_matrix(), host, seen).explore(stack, cells, None).next
+    wanted = Explorer(the_matrix(), host, seen).explore(stack, cells).next
     assert wanted
     assert ((wanted.setting, wanted.gpus) == (first.setting, first.gpus)) is again
