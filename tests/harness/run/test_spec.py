@@ -46,6 +46,15 @@ def test_the_app_is_told_of_a_fault_that_it_injects_and_of_no_other(run: Run, tm
     )
 
 
+def test_a_record_says_where_torch_comes_from_and_no_password(run: Run, tmp_path: Path) -> None:
+    assert resolve_run(run, RunFolder(tmp_path)).intent.index == "https://download.pytorch.org/whl/cpu"
+    mirror = {"mirror": "https://me:secret@mirror.example/{platform}"}
+    cell = replace(run.cell, stack=run.cell.stack.model_copy(update=mirror))
+    mirrored = resolve_run(replace(run, cell=cell), RunFolder(tmp_path)).intent
+    assert mirrored.index == "https://mirror.example/cpu"
+    assert "secret" not in mirrored.model_dump_json()
+
+
 def test_the_app_is_told_of_jax_alone(run: Run, matrix: Matrix, tmp_path: Path) -> None:
     usual = resolve_run(run, RunFolder(tmp_path))
     on_jax = resolve_run(replace(run, cell=matrix.cells["cpu-jax0.10.0-plain"]), RunFolder(tmp_path))
