@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -51,10 +52,7 @@ class Terminal:
         shown_on, self._shown_on, self._left = self._shown_on, (), True
         with suppress(OSError):
             self._log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        except OSError:
-            log = os.open(os.devnull, os.O_WRONLY)
+        log = _opened(self._log)
         for number in shown_on:
             os.dup2(log, number)
         with suppress(OSError):
@@ -94,6 +92,16 @@ class _Shown(io.FileIO):
             if error.errno != errno.EIO or not self._terminal.is_closed():
                 raise
         return super().write(content)
+
+
+def _opened(log: Path) -> int:
+    """Return a descriptor of the log; of nothing, where it cannot be written or somebody put anything else there."""
+    with suppress(OSError):
+        opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        if stat.S_ISREG(os.fstat(opened).st_mode):
+            return opened
+        os.close(opened)
+    return os.open(os.devnull, os.O_WRONLY)
 
 
 def _text(raw: io.FileIO) -> TextIO:

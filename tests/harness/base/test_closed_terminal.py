@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,17 @@ def test_what_is_said_after_the_terminal_was_closed_is_in_the_log(ignored: bool,
     command.say()
     assert command.ended() == 0
     assert command.log.read_text().splitlines() == ["the terminal was closed", "out", "err", "False True False"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda log: log.symlink_to(log.with_name("elsewhere"))])
+def test_nothing_else_is_written_in_the_place_of_a_log(make: Callable[[Path], None], tmp_path: Path) -> None:
+    command = OnTerminal(tmp_path)
+    command.log.parent.mkdir()
+    make(command.log)
+    command.close()
+    command.say()
+    assert command.ended() == 0
+    assert not command.log.with_name("elsewhere").exists()
 
 
 def test_the_signal_alone_ends_it(tmp_path: Path) -> None:
