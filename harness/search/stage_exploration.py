@@ -173,7 +173,7 @@ class Explorer:
         failed = sum(not run.passed for run in counted)
         return failed >= REFUTED_BY and 2 * failed > len(counted)
 
-    def _is_given_up(self, made: Sequence[SeenRun]) -> bool:
+    def _is_exhausted(self, made: Sequence[SeenRun]) -> bool:
         """Return whether the last attempts at a run were not begun: since then nothing was repaired."""
         since, last = self.host.attempts_since, made[-NOT_BEGUN_AT_MOST:]
         if since is None or len(last) < NOT_BEGUN_AT_MOST:
@@ -194,7 +194,7 @@ class Explorer:
             made = self.seen.of_run(setting, workload, gpus)
             counted = next((run for run in made if run.decides), None)
             if counted is None:
-                if self._is_given_up(made):
+                if self._is_exhausted(made):
                     continue
                 changed = f" ({setting.changed})" if setting.changed else ""
                 why = f"{stage.name}: {stage.description}{changed}"

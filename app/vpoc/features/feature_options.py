@@ -9,7 +9,7 @@ CHOICES = {
     "placement": ("uniform", "close", "typical", "ticks"),
     "value_area": ("two_row", "one_row"),
 }
-"""What can be chosen of options that are words."""
+"""The words to choose from, by option."""
 
 
 @dataclass(frozen=True)
