@@ -29,6 +29,7 @@ from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.jobs import ENDINGS, JobEnding
 from harness.host.run_processes import cannot_be_killed, end_processes_of_run, look_at_processes
+from harness.host.slurm import job_here
 from harness.run.kernel_log_step import look_for_resets
 from harness.run.unreadable import Unreadable
 from harness.run.watch.limits import LIMITS
@@ -93,8 +94,10 @@ def recover(
     """
     if not results.runs.is_dir():
         return []
-    # In a folder that several users share, any of them may hold it.
-    with locked(results.folder / RECOVERY_LOCK, say, SHORT_LOCK_SECONDS):
+    # In a folder that several users share, any of them may hold it. Jobs of many nodes wait their turn, which the
+    # scheduler bounds.
+    seconds = None if job_here() else SHORT_LOCK_SECONDS
+    with locked(results.folder / RECOVERY_LOCK, say, seconds):
         reached("recovery-begins")
         records = list(_close(results, host, executor_of, damaged, root, endings))
         if endings is None:

@@ -256,6 +256,20 @@ def test_a_recovery_that_somebody_keeps_others_from_says_so_and_is_given_up(
     assert [line for line in said if "waiting for another process" in line]
 
 
+def test_in_a_job_of_a_scheduler_it_is_waited_for_as_long_as_it_takes(
+    results: Results, here: HostFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "SHORT_LOCK_SECONDS", 0.0)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    results.runs.mkdir(parents=True)
+    with (results.folder / recovery.RECOVERY_LOCK).open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        freed = threading.Timer(1.0, fcntl.flock, (other, fcntl.LOCK_UN))
+        freed.start()
+        assert recover(results, here, lambda _: None, []) == []
+        freed.join()
+
+
 def test_two_recoveries_at_once_close_a_run_once(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
     for number in range(5):
         results.begin(make_intent(f"r{number}", host=here))
