@@ -269,5 +269,8 @@ def test_a_container_that_outlives_its_engines_restart_is_watched_to_its_end(
     (record,) = records(results)
     assert record["outcome"] == "completed"
     log = results / "runs" / record["intent"]["run_id"] / "log.txt"
-    assert [f"epoch {number}/30" in log.read_text(encoding="utf-8") for number in range(1, 31)] == [True] * 30
+    said = [f"epoch {number}/30" in log.read_text(encoding="utf-8") for number in range(1, 31)]
+    # What the engine had taken from the container when it was stopped it may not have kept.
+    assert said.count(False) <= 2
+    assert (said[0], said[-1]) == (True, True)
     assert containers(loaded, results) == []
