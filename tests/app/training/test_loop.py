@@ -231,7 +231,7 @@ def test_a_schedule_decides_the_rate_of_each_step(options, made):
 
 @pytest.mark.parametrize(("kind", "micro", "clip"), [("mlp", 5, 1e-2), ("mlp", 16, 0.0), ("attention-small", 5, 1e-2)])
 def test_adamw_on_one_vector_is_bitwise_that_on_each_parameter(options, made, kind, micro, clip):
-    """Also where one goes on from the other."""
+    """Also where one resumes what the other began."""
     chosen = options(batch_size=16, micro_batch_size=micro, weight_decay=0.1, clip_norm=clip, schedule="cosine")
     weights = np.random.default_rng(2).random(100).astype(np.float32)
     count = 100 if kind == "mlp" else 20 + window_of(kind)
