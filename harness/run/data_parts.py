@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from harness.base.errors import UserError
 
@@ -70,7 +70,7 @@ def read_chunks(file: Path) -> DataChunks:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     if not lines:
         raise UserError(f"{file}: has no rows")
-    with suppress(ValueError, ZoneInfoNotFoundError):
+    with suppress(ValueError):
         return _of_sessions(file, header, (*lines, place), hours)
     size = -(-len(lines) // CHUNKS_OF_ROWS)
     firsts = range(0, len(lines), size)

@@ -1,5 +1,7 @@
 """Chunks of a merged CSV."""
 
+import zoneinfo
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,20 @@ def test_a_chunk_is_a_session_of_the_exchange(file: Path, tmp_path: Path) -> Non
         assert [HEADER.strip(), *stamps] == [lines[0], *(line[:20] for line in lines[1:])]
     chunks.write(0, len(chunks), tmp_path / "part.csv")
     assert (tmp_path / "part.csv").read_bytes() == file.read_bytes()
+
+
+@pytest.fixture
+def no_zones_on_this_host() -> Iterator[None]:
+    zoneinfo.ZoneInfo.clear_cache()
+    zoneinfo.reset_tzpath(to=())
+    yield
+    zoneinfo.reset_tzpath()
+    zoneinfo.ZoneInfo.clear_cache()
+
+
+@pytest.mark.usefixtures("no_zones_on_this_host")
+def test_sessions_are_known_on_a_host_without_time_zones(file: Path) -> None:
+    assert read_chunks(file).are_sessions
 
 
 def test_an_empty_line_is_no_row(file: Path) -> None:
