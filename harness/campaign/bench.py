@@ -42,7 +42,8 @@ from harness.matrix.workloads import Workload
 from harness.registry.image_sources import images_in_source
 from harness.run.asked import Run
 from harness.run.run_cell import run_cell
-from harness.run.watch.watch import Observer, OnStall, Say
+from harness.run.watch.engine_watch import Say
+from harness.run.watch.watch import Observer, OnStall
 from harness.run.workload_data import check_data, read_data, require_table, synthetic_file
 
 NO_SOURCE = (

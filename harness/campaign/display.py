@@ -7,7 +7,7 @@ from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
 from harness.matrix.stacks import Stack
-from harness.run.watch.limits import RankStall
+from harness.run.watch.watchdog import RankStall
 
 
 @dataclass(frozen=True)

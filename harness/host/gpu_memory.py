@@ -4,8 +4,10 @@ import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
+from harness.base.time_limits import Look
 from harness.host.fingerprint import is_simulated
 
 # A HIP or CUDA context with one small tensor takes more than this.
@@ -58,6 +60,12 @@ class GpuWatch:
         self._given = given
         self._root = root
         self._held: set[str] = set()
+        self._look: Look[None] | None = None
+
+    def look(self, of_run: Callable[[int], bool]) -> None:
+        """Begin to look, as `sample` does, unless the driver has not answered yet; that takes no time here."""
+        if self._look is None or self._look.done:
+            self._look = Look(partial(self.sample, of_run))
 
     def sample(self, of_run: Callable[[int], bool]) -> None:
         """Look once at what the processes hold that are of the run, as is asked for each that holds something."""

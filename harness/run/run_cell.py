@@ -42,9 +42,10 @@ from harness.run.own_program import OwnProgram, ran_on
 from harness.run.spec import RunSpec, resolve_run
 from harness.run.unreadable import Unreadable, cannot_be_read
 from harness.run.verify import keep, verify
+from harness.run.watch.engine_watch import Say
 from harness.run.watch.gpu_sensors import SensorWatch
 from harness.run.watch.limits import LIMITS, Limits, known_stalls, limits_of
-from harness.run.watch.watch import Observer, OnStall, Say, Watch
+from harness.run.watch.watch import Observer, OnStall, Watch
 
 APP_WORDS = {"app-error", "refused", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""
@@ -231,7 +232,7 @@ def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> E
     unreadable = Unreadable()
     result: Result | None = None
     problem = ""
-    found = tuple(Leftover(name, why) for name, why in sorted(watch.odd_files.items()))
+    found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))
     with unreadable.reading():
         if spec.request.program is None:
             result, problem = spec.folder.keep_result()
@@ -246,7 +247,7 @@ def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> E
         result=result,
         result_problem=problem,
         gpus_seen=watch.gpus_seen,
-        memory=MemoryUse.of(watch.memory.samples),
+        memory=MemoryUse.of(watch.progress.memory.samples),
         leftovers="; ".join(filter(None, [in_short(tuple(one for one in found if one.expected)), *unreadable])),
     )
 
@@ -382,7 +383,7 @@ def _record(
     result = evidence.result
     said = f": {last_line(spec.folder.log, APP_ERROR)}" if outcome.diagnosis in APP_WORDS and result is None else ""
     left = [evidence.leftovers] if evidence.leftovers and outcome.diagnosis != "work-folder" else []
-    exposure = watch.exposure.exposure
+    exposure = watch.progress.exposure.exposure
     return Record(
         intent=spec.intent,
         outcome=outcome.name,
@@ -393,7 +394,7 @@ def _record(
         ran_on=ran_on(spec, evidence),
         finished=time.time(),
         seconds=watch.seconds,
-        last_phase=watch.last.phase if watch.last else None,
+        last_phase=watch.progress.last.phase if watch.progress.last else None,
         result=result,
         not_verified=evidence.not_verified,
         steps_accounted=evidence.steps_accounted,

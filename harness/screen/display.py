@@ -23,7 +23,7 @@ from harness.evidence.verdicts.verdict import Verdict
 from harness.host.engine import ENGINE_ERRORS
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
-from harness.run.watch.limits import RankStall
+from harness.run.watch.watchdog import RankStall
 from harness.screen.colours import OUTCOME_COLOURS
 from harness.screen.live import Current, LiveView, Scene, Stall, expected_end, squares_of
 

@@ -37,14 +37,14 @@ def test_a_hang_in_a_container_is_found_and_its_evidence_is_kept(
     job = Job(("/opt/venv/bin/python", "-c", RANK), variables, folder, folder / "log.txt", container)
     watch.execute(job, 60, limits)
     assert watch.stopped_by == "watchdog"
-    assert watch.last is not None
+    assert watch.progress.last is not None
     assert watch.stop_detail.startswith("rank 0 made no progress for ")
     assert watch.stop_detail.endswith(" s in phase first-step at 0 (<string>:8 stuck)")
     index = json.loads((folder / "failure/index.json").read_text(encoding="utf-8"))
     assert {"stacks-1", "stacks-2", "processes", "cgroup", "container"} <= set(index["collected"])
     table = (folder / "failure/processes.txt").read_text(encoding="utf-8").splitlines()
     inner = {line.split()[1] for line in table[1:]}
-    assert str(watch.last.pid) in inner
+    assert str(watch.progress.last.pid) in inner
     group = json.loads((folder / "failure/cgroup.json").read_text(encoding="utf-8"))
     inspected = json.loads((folder / "failure/container.json").read_text(encoding="utf-8"))
     assert inspected["Id"] in group["folder"]

@@ -2,22 +2,25 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.time_limits import Look
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
 from harness.host.gpu_state import GpuSample, sample_gpus
 from harness.host.kernel_log import read_kernel_log
 from harness.host.memory_owners import memory_owners
 from harness.host.py_spy import dump_from_outside
-from harness.host.run_processes import RunProcess, table
-from harness.run.watch.python_stacks import StackSample
+from harness.host.run_processes import RunProcess, look_at_processes, table
+from harness.run.watch.python_stacks import StackSample, take_stacks
 
 # All parts are looked for at the same time.
 SECONDS = 15.0
+# Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
+BETWEEN_SAMPLES_SECONDS = 1.0
 
 
 class Missing(LookupError):  # noqa: N818
@@ -38,6 +41,50 @@ class FailureScene:
     container: Mapping[str, Any] | None = None
     memory_group: Callable[[], Mapping[str, object]] | None = None
     root: Path = Path("/")
+
+
+class Collector:
+    """Takes samples of the stacks of a run, and writes the evidence of its failure into its folder.
+
+    `work` has what its ranks tell. `tells_stacks`: its processes can be asked for them; signals to a program of the
+    user's own may mean anything. `collected`: whether there is evidence of a failure.
+    """
+
+    def __init__(self, folder: RunFolder, work: WorkFolder, root: Path, *, tells_stacks: bool) -> None:
+        self._folder = folder
+        self._work = work
+        self._root = root
+        self._tells_stacks = tells_stacks
+        self.collected = False
+
+    def take_stacks(self) -> StackSample:
+        """Take a sample."""
+        processes = look_at_processes(self._folder.path)
+        if self._tells_stacks:
+            return take_stacks(self._work, processes)
+        # It has no other rank, and does not say so.
+        alone = tuple(replace(one, rank=0) for one in processes)
+        return StackSample(time.monotonic(), time.time(), alone, (), {})
+
+    def samples(self, count: int) -> tuple[StackSample, ...]:
+        """Take some samples; one, where that shows no stacks."""
+        samples = [self.take_stacks()]
+        while samples[0].stacks and len(samples) < count:
+            time.sleep(BETWEEN_SAMPLES_SECONDS)
+            samples.append(self.take_stacks())
+        return tuple(samples)
+
+    def collect(
+        self,
+        began: float,
+        samples: Sequence[StackSample],
+        container: Mapping[str, Any] | None,
+        memory_group: Callable[[], Mapping[str, object]] | None,
+    ) -> tuple[str, ...]:
+        """Keep the evidence while it is there, as `FailureScene` has it; return what of it is worth a word."""
+        self.collected = True
+        processes = look_at_processes(self._folder.path)
+        return collect(self._folder, FailureScene(began, samples, processes, container, memory_group, self._root))
 
 
 def collect(folder: RunFolder, scene: FailureScene) -> tuple[str, ...]:

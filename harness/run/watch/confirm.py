@@ -1,15 +1,22 @@
-"""A suspected hang is confirmed by two samples of the stacks, whatever load the CPU and the GPU show."""
+"""Finds hangs: two samples of the stacks confirm what is suspected, whatever load the CPU and the GPU show."""
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from harness.run.watch.limits import SUSPECT_EARLIER_SECONDS, RankStall
+from harness.evidence.step_position import Position, read_position
+from harness.evidence.work_folder import WorkFolder
 from harness.run.watch.python_stacks import StackSample, waits_for_others
+from harness.run.watch.stalled_rank import describe_hang
+from harness.run.watch.watchdog import SUSPECT_EARLIER_SECONDS, RankStall, Watchdog
 
 # So that the second one is taken when the time of a suspect is up.
 BETWEEN_SAMPLES_SECONDS = SUSPECT_EARLIER_SECONDS
 # Once it is up: taking samples takes longer on a loaded machine.
 LEAST_BETWEEN_SAMPLES_SECONDS = 5.0
+TELL_SECONDS = 1.0
+# A program of the user's own that tells nothing, while its GPU computes, has so many times its limit.
+WHILE_COMPUTING = 3.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,76 @@ class Confirmation:
         # A rank that waits for others moves within its waiting.
         waiting = all(_waits(sample, suspect.rank) for sample in self._samples)
         return "" if waiting or len(seen) == 1 else None
+
+
+class HangWatch:
+    """Finds the hang of one process group, by what its `watchdog` suspects and by the stacks that `take` samples.
+
+    `work` has the positions of its ranks. `on_stall` is told about once a second of the rank that advanced last, while
+    none advances. `computes`: of what tells no stacks, whether it was seen to compute in the last so many seconds; None
+    for our app.
+    """
+
+    def __init__(
+        self,
+        watchdog: Watchdog,
+        work: WorkFolder,
+        take: Callable[[], StackSample],
+        on_stall: Callable[[RankStall], None],
+        computes: Callable[[float], bool] | None = None,
+    ) -> None:
+        self.watchdog = watchdog
+        self._work = work
+        self._confirmation = Confirmation(take)
+        self._on_stall = on_stall
+        self._told = -math.inf
+        self._computes = computes
+
+    def tell_of_stall(self, now: float) -> None:
+        """Tell of the rank that advanced last."""
+        if now - self._told < TELL_SECONDS:
+            return
+        self._told = now
+        nearest = min(self.at_work(now), key=lambda one: one.idle)
+        if nearest.idle >= TELL_SECONDS:
+            self._on_stall(replace(nearest, limit=_whole_limit(nearest)) if self._computes else nearest)
+
+    def find(self, now: float, catch_up: Callable[[], None]) -> Hang | None:
+        """Return a confirmed hang: which rank hangs, where and why. `catch_up` reads what was told meanwhile."""
+        late = self.watchdog.late(now, self._position)
+        hang = self._confirmation.judge(self.watchdog.suspects(now, self._position), late, now)
+        if hang is None:
+            return None
+        # Taking the last sample took its time.
+        catch_up()
+        stalled = self.watchdog.stalled(now, self._position)
+        if not stalled or self._is_computing(stalled):
+            return None
+        where = self.describe(stalled, hang.samples[-1])
+        return replace(hang, why=f"{where} ({hang.why})" if hang.why else where)
+
+    def at_work(self, now: float) -> tuple[RankStall, ...]:
+        """Return every rank that is not through, with its time without an advance."""
+        return self.watchdog.at_work(now, self._position)
+
+    def describe(self, stalled: Sequence[RankStall], sample: StackSample) -> str:
+        """Return which rank is stuck, since when and where, in words."""
+        return describe_hang(stalled, self.watchdog.ranks, sample)
+
+    def _is_computing(self, stalled: Sequence[RankStall]) -> bool:
+        """Return whether a program that tells nothing is seen from outside to work all the same, for a while yet."""
+        if self._computes is None:
+            return False
+        limit = max(_whole_limit(one) for one in stalled)
+        return min(one.idle for one in stalled) <= WHILE_COMPUTING * limit and self._computes(limit)
+
+    def _position(self, rank: int) -> Position | None:
+        return read_position(self._work, rank)
+
+
+def _whole_limit(one: RankStall) -> float:
+    """Return the seconds after which a rank hangs that gives no stacks."""
+    return 2 * one.limit
 
 
 def _pause(suspects: Sequence[RankStall], *, hurry: bool) -> float:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from harness.evidence.python_stacks import CallStack, Frame
 from harness.evidence.step_position import Position
 from harness.host.run_processes import STATES, RunProcess
-from harness.run.watch.limits import RankStall
 from harness.run.watch.python_stacks import StackSample, innermost_own_frame, may_wait_for_others
+from harness.run.watch.watchdog import RankStall
 
 STEPPING = ("first-step", "step")
 

@@ -2,61 +2,63 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from harness.base.interrupts import GRACE_SECONDS, skippable
-from harness.base.time_limits import Look
-from harness.environments.executors.job import EngineSilent, Executor, Exit, Handle, Job, JobLost
+from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
 from harness.evidence.accounting import Accounting
 from harness.evidence.app_files import Progress, Wait
-from harness.evidence.exposure import ExposureWatch
-from harness.evidence.memory import MemoryHistory
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.program_progress import ProgramProgress
 from harness.evidence.progress import ProgressReader
-from harness.evidence.rank_account import SeenAt
 from harness.evidence.run_folder import RunFolder
-from harness.evidence.step_position import Position, read_position
 from harness.evidence.work_folder import MOST_RANKS, WorkFolder
 from harness.host.cgroup import MemoryGroupWatch
 from harness.host.disk_use import DiskWatch
-from harness.host.engine import AGAIN_SECONDS, WAIT_SECONDS, WAITING
 from harness.host.gpu_memory import GpuWatch
-from harness.host.run_processes import cannot_be_killed, end_processes_of_run, is_of_run, look_at_processes, survivors
-from harness.run.watch.collect import FailureScene, collect
-from harness.run.watch.confirm import Confirmation, Hang
+from harness.host.run_processes import cannot_be_killed, end_processes_of_run, is_of_run, survivors
+from harness.run.watch.collect import Collector
+from harness.run.watch.confirm import Hang, HangWatch
+from harness.run.watch.engine_watch import EngineWatch, Say
 from harness.run.watch.gpu_sensors import SensorWatch
-from harness.run.watch.limits import Limits, RankStall, Watchdog
-from harness.run.watch.python_stacks import StackSample, take_stacks
-from harness.run.watch.stalled_rank import describe_hang
+from harness.run.watch.limits import Limits
+from harness.run.watch.progress_watch import ProgressWatch
+from harness.run.watch.python_stacks import StackSample
+from harness.run.watch.watchdog import RankStall, Watchdog
 
 POLL_SECONDS = 0.1
 SAMPLE_SECONDS = 1.0
-TELL_SECONDS = 1.0
 # Helpers of Python's multiprocessing end by themselves, soon after the process that they helped.
 SETTLE_SECONDS = 3.0
-# At the end, for what was written while nobody looked: of eight ranks the lines of some hours.
-MOST_LAST_LOOKS = 32
-# Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
-BETWEEN_SAMPLES_SECONDS = 1.0
 # A pause that takes so long: this process was stopped, or its machine, and the run may have been, too.
 UNSEEN_SECONDS = 15.0
-# A program of the user's own that tells nothing, while its GPU computes, has so many times its limit.
-WHILE_COMPUTING = 3.0
 # Who interrupts a run that was stalled for longer than that may want to know where.
 STUCK_SECONDS = 30.0
 
 Observer = Callable[[Progress], None]
-# Takes a line on what is waited for.
-Say = Callable[[str], object]
 # Told about once a second of the rank that advanced last, while none advances.
 OnStall = Callable[[RankStall], None]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that was started at `began`, on the monotonic clock. `hangs` is None where it tells no progress."""
+
+    handle: Handle
+    began: float
+    hangs: HangWatch | None
+
+    @property
+    def watchdog(self) -> Watchdog | None:
+        """The watchdog of its ranks."""
+        return self.hangs.watchdog if self.hangs else None
 
 
 class Watch:
@@ -69,9 +71,8 @@ class Watch:
     takes a line when a Docker engine that does not answer is waited for; nothing is taken for a hang then.
 
     `longest_stall`: the longest time without an advance, by phase, seconds. `seconds`: how long the processes ran that
-    tell their progress. `exposure` is of those. `idle`: the rank that had advanced last when they were interrupted.
-    `collected`: whether there is evidence of a failure in the run folder. `survivors`: what was left of processes that
-    had ended by themselves, and was ended then.
+    tell their progress. `idle`: the rank that had advanced last when they were interrupted. `survivors`: what was
+    left of processes that had ended by themselves, and was ended then.
     """
 
     def __init__(
@@ -89,39 +90,37 @@ class Watch:
         program: ProgramProgress | None = None,
         say: Say = lambda _: None,
     ) -> None:
-        self._folder = folder
-        self._root = root
-        self._executor = executor
+        self._folder = folder.path
         self._observe = observe
         self._on_stall = on_stall
-        self._say = say
-        self._silent = 0.0
-        self._told = -math.inf
+        self._engine = EngineWatch(executor, say)
         # As it was before the app began: whatever it makes of its folder, no other is read.
         self._work = work or folder.work
-        self._reader = program or ProgressReader(self._work, ranks)
-        self._asks_for_stacks = program is None
-        self._ranks = ranks
-        self._accounting = accounting
-        # When all lines that there were had been read.
-        self._all_read = self._started = time.monotonic()
+        self.progress = ProgressWatch(program or ProgressReader(self._work, ranks), ranks, accounting)
+        self._collector = Collector(folder, self._work, root, tells_stacks=program is None)
+        self._computes = (sensors.computes if sensors else lambda _: False) if program else None
         self._gpus = gpus
-        self._gpu_look: Look[None] | None = None
         self._sensors = sensors
         self._memory_group: MemoryGroupWatch | None = None
         # What verifies a run has no part in what the run took.
         self._disk = DiskWatch((Path(work.path) if work else folder.path, folder.temporary))
         self._sampled = -math.inf
-        self.memory = MemoryHistory()
-        self.last: Progress | None = None
         self.stopped_by: StoppedBy | None = None
         self.stop_detail = ""
         self.longest_stall: dict[Wait, float] = {}
         self.seconds = 0.0
-        self.exposure = ExposureWatch()
         self.idle: RankStall | None = None
-        self.collected = False
         self.survivors: tuple[str, ...] = ()
+
+    @property
+    def collected(self) -> bool:
+        """Return whether there is evidence of a failure in the run folder."""
+        return self._collector.collected
+
+    @property
+    def gpus_seen(self) -> int | None:
+        """On how many of its GPUs the run was seen from outside."""
+        return self._gpus.used if self._gpus else None
 
     def __enter__(self) -> Self:
         return self
@@ -144,12 +143,11 @@ class Watch:
                 had none advanced.
         """
         began = time.monotonic()
-        self._started = began
-        watchdog = Watchdog(began, phase_limits) if phase_limits else None
+        self.progress.begin(began)
         # By what is free before it can take anything.
         _ = self._disk.limit
         try:
-            handle = self._start(job)
+            started = Started(self._engine.start(job), began, self._hang_watch(began, phase_limits))
         except JobLost as lost:
             self.stopped_by, self.stop_detail = "engine", str(lost)
             return None
@@ -157,183 +155,113 @@ class Watch:
             self.stopped_by, self.stop_detail = "start", f"{job.arguments[0]} could not be started: {error}"
             return None
         try:
-            ended = self._until_end(handle, watchdog, began, limit)
-            self._read_rest(watchdog, ended)
-            exit_ = handle.poll()
-            if watchdog:
-                self._keep_longest_stall(watchdog.longest_stall(ended))
-            if watchdog and exit_ and not exit_.ok and not self.collected:
-                self._collect(handle, began, self._samples(1))
-            self._note_survivors(exit_)
-            self.sweep()
-            self.look_at_disk()
-            return exit_
+            ended = self._until_end(started, limit)
+            return self._after_end(started, ended)
         except JobLost as lost:
             # What was stopped before stays what it was.
             if self.stopped_by is None:
                 self.stopped_by, self.stop_detail = "engine", str(lost)
-            handle.stop(GRACE_SECONDS)
+            started.handle.stop(GRACE_SECONDS)
             return None
         except KeyboardInterrupt as interrupt:
             where = ""
             try:
                 # Whatever the app wrote, it was interrupted.
                 with suppress(Exception):
-                    where = self._keep_stacks_of_stuck(handle, watchdog, began) if watchdog else ""
+                    where = self._keep_stacks_of_stuck(started)
             finally:
-                handle.stop(GRACE_SECONDS)
+                started.handle.stop(GRACE_SECONDS)
                 with suppress(Exception):
-                    self._account_for_rest()
+                    # An interrupted app made a checkpoint, which its last lines account for.
+                    deque(self.progress.rest(None, time.monotonic()), maxlen=0)
             if where:
                 # Of its own kind, which says what is to follow.
                 raise type(interrupt)(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
             raise
         except BaseException:
-            handle.stop(GRACE_SECONDS)
+            started.handle.stop(GRACE_SECONDS)
             raise
         finally:
-            if watchdog:
+            if started.hangs:
                 self.seconds += time.monotonic() - began
-
-    def _start(self, job: Job) -> Handle:
-        """Start a process; an engine that does not answer is waited for."""
-        until, told = time.monotonic() + WAIT_SECONDS, False
-        while True:
-            try:
-                return self._executor.start(job)
-            except EngineSilent:
-                if time.monotonic() >= until:
-                    raise
-            if not told:
-                self._say(WAITING)
-                told = True
-            time.sleep(AGAIN_SECONDS)
-
-    def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> float:
-        """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
-        confirmation = Confirmation(self._take_stacks)
-        self._memory_group = None
-        self._silent = 0.0
-        while handle.poll() is None:
-            now = time.monotonic()
-            self._read_progress(watchdog, now)
-            self._sample(handle, now)
-            if watchdog and self._accounting and self._accounting.breaches:
-                self._stop(handle, "breach", "; ".join(self._accounting.breaches))
-                return now
-            self._note_silence(handle, watchdog)
-            if watchdog:
-                self._report_stall(watchdog, now)
-            if (
-                watchdog
-                # An engine that was restarted may have ended what seems to hang.
-                and not handle.unanswered
-                and (confirmed := self._confirm(watchdog, confirmation, now))
-                and handle.poll() is None
-                and not handle.unanswered
-            ):
-                hang, stalled = confirmed
-                words = _words(hang, stalled, watchdog.ranks)
-                notes = self._collect(handle, began, hang.samples)
-                self._stop(handle, "watchdog", "; ".join([words, *notes]))
-                return now
-            if excess := self._disk.excess(now):
-                # Before anything is collected: that takes a while, and it goes on writing.
-                self._stop(handle, "disk-limit", excess)
-                return now
-            if now - began > limit + handle.silent_seconds:
-                if watchdog:
-                    self._collect(handle, began, self._samples(2))
-                self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
-                return now
-            asleep = time.monotonic()
-            time.sleep(POLL_SECONDS)
-            unseen = time.monotonic() - asleep
-            if watchdog and unseen > UNSEEN_SECONDS:
-                watchdog.forgive(unseen)
-        return time.monotonic()
-
-    def _note_silence(self, handle: Handle, watchdog: Watchdog | None) -> None:
-        """Say that an engine which does not answer is waited for, and that it answers again."""
-        if handle.unanswered:
-            if not self._silent:
-                self._say(WAITING)
-            self._silent = handle.silent_seconds
-        elif self._silent:
-            self._say(f"the Docker engine answers again after {self._silent:.0f} s, and the container runs on")
-            if watchdog:
-                # What writes to an engine that is away waits for it.
-                watchdog.forgive(self._silent)
-            self._silent = 0.0
-
-    def _note_survivors(self, exit_: Exit | None) -> None:
-        if self.stopped_by is None:
-            self.survivors += survivors(self._folder.path, SETTLE_SECONDS if exit_ and exit_.ok else 0)
-
-    @property
-    def gpus_seen(self) -> int | None:
-        """On how many of its GPUs the run was seen from outside."""
-        return self._gpus.used if self._gpus else None
-
-    @property
-    def odd_files(self) -> Mapping[str, str]:
-        """The progress files that no app writes so, by name, and why."""
-        replaced = dict.fromkeys(self._reader.replaced, "was replaced")
-        return {**dict.fromkeys(self._reader.refused, f"is of no rank of {self._ranks}"), **replaced}
 
     def sweep(self) -> None:
         """End whatever the run left behind."""
-        if not end_processes_of_run(self._folder.path, GRACE_SECONDS):
-            self.stopped_by, self.stop_detail = "host", cannot_be_killed(self._folder.path)
+        if not end_processes_of_run(self._folder, GRACE_SECONDS):
+            self.stopped_by, self.stop_detail = "host", cannot_be_killed(self._folder)
 
     def look_at_disk(self) -> None:
         """Note that a run that has ended took too much of the disk, where nothing else had stopped it."""
         if self.stopped_by is None and (excess := self._disk.last_excess()):
             self.stopped_by, self.stop_detail = "disk-limit", excess
 
-    def _read_progress(self, watchdog: Watchdog | None, now: float) -> None:
-        for line in self._noted(watchdog, now):
+    def _hang_watch(self, began: float, limits: Limits | None) -> HangWatch | None:
+        if limits is None:
+            return None
+        dog = Watchdog(began, limits)
+        return HangWatch(dog, self._work, self._collector.take_stacks, self._on_stall, self._computes)
+
+    def _until_end(self, started: Started, limit: float) -> float:
+        """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
+        handle, hangs = started.handle, started.hangs
+        self._memory_group = None
+        while handle.poll() is None:
+            now = time.monotonic()
+            self._read_progress(started.watchdog, now)
+            self._sample(handle, now)
+            if hangs and self.progress.breaches:
+                self._stop(handle, "breach", "; ".join(self.progress.breaches))
+                return now
+            self._engine.note_silence(handle, started.watchdog)
+            if hangs:
+                hangs.tell_of_stall(now)
+            if hang := self._confirmed(started, now):
+                notes = self._collect(started, hang.samples)
+                self._stop(handle, "watchdog", "; ".join([hang.why, *notes]))
+                return now
+            if excess := self._disk.excess(now):
+                # Before anything is collected: that takes a while, and it goes on writing.
+                self._stop(handle, "disk-limit", excess)
+                return now
+            if now - started.began > limit + handle.silent_seconds:
+                if hangs:
+                    self._collect(started, self._collector.samples(2))
+                self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
+                return now
+            asleep = time.monotonic()
+            time.sleep(POLL_SECONDS)
+            unseen = time.monotonic() - asleep
+            if hangs and unseen > UNSEEN_SECONDS:
+                hangs.watchdog.forgive(unseen)
+        return time.monotonic()
+
+    def _confirmed(self, started: Started, now: float) -> Hang | None:
+        """Return a hang of what runs; an engine that was restarted may have ended what seems to hang."""
+        handle, hangs = started.handle, started.hangs
+        if hangs is None or handle.unanswered:
+            return None
+        hang = hangs.find(now, lambda: self._read_progress(hangs.watchdog, time.monotonic()))
+        return hang if hang and handle.poll() is None and not handle.unanswered else None
+
+    def _after_end(self, started: Started, ended: float) -> Exit | None:
+        """Take note of what a process left, which `ended` at that time; return how."""
+        for line in self.progress.rest(started.watchdog, ended):
             self._observe(line)
+        exit_ = started.handle.poll()
+        if watchdog := started.watchdog:
+            for phase, seconds in watchdog.longest_stall(ended).items():
+                self.longest_stall[phase] = max(seconds, self.longest_stall.get(phase, 0.0))
+            if exit_ and not exit_.ok and not self.collected:
+                self._collect(started, self._collector.samples(1))
+        if self.stopped_by is None:
+            self.survivors += survivors(self._folder, SETTLE_SECONDS if exit_ and exit_.ok else 0)
+        self.sweep()
+        self.look_at_disk()
+        return exit_
 
-    def _read_rest(self, watchdog: Watchdog | None, now: float) -> None:
-        for _ in range(MOST_LAST_LOOKS):
-            self._read_progress(watchdog, now)
-            if not self._reader.behind:
-                return
-
-    def _account_for_rest(self) -> None:
-        """Take the lines that an interrupted app wrote last: it made a checkpoint, which they account for."""
-        for _ in range(MOST_LAST_LOOKS):
-            for _ in self._noted(None, time.monotonic()):
-                pass
-            if not self._reader.behind:
-                return
-
-    def _noted(self, watchdog: Watchdog | None, now: float) -> Iterator[Progress]:
-        """The new lines, each when note was taken of it: who observes them may end the run at one that advances."""
-        began, none = time.monotonic(), True
-        for line in self._reader.new():
-            none = False
-            if self._accounting:
-                self._accounting.saw(line, SeenAt(self._all_read, time.monotonic(), self._started))
-            if not 0 <= line.rank < self._ranks:
-                continue
-            self.last = line
-            self.memory.saw(line)
-            if watchdog:
-                self.exposure.saw(line, now)
-                watchdog.saw(line, now)
-            yield line
-        if none and not self._reader.behind:
-            self._all_read = began
-
-    def _report_stall(self, watchdog: Watchdog, now: float) -> None:
-        if now - self._told < TELL_SECONDS:
-            return
-        self._told = now
-        nearest = min(watchdog.at_work(now, self._position), key=lambda one: one.idle)
-        if nearest.idle >= TELL_SECONDS:
-            self._on_stall(nearest if self._asks_for_stacks else replace(nearest, limit=_whole_limit(nearest)))
+    def _read_progress(self, watchdog: Watchdog | None, now: float) -> None:
+        for line in self.progress.new(watchdog, now):
+            self._observe(line)
 
     def _sample(self, handle: Handle, now: float) -> None:
         """Look at what is gone once the run has ended."""
@@ -341,8 +269,8 @@ class Watch:
             return
         self._sampled = now
         # An unhealthy driver may keep whoever asks it, but not this watch.
-        if self._gpus and (self._gpu_look is None or self._gpu_look.done):
-            self._gpu_look = Look(partial(self._gpus.sample, partial(is_of_run, folder=self._folder.path)))
+        if self._gpus:
+            self._gpus.look(partial(is_of_run, folder=self._folder))
         if self._sensors:
             self._sensors.look()
         if self._memory_group:
@@ -350,88 +278,30 @@ class Watch:
         elif handle.pid:
             self._memory_group = MemoryGroupWatch(handle.pid)
 
-    def _confirm(
-        self, watchdog: Watchdog, confirmation: Confirmation, now: float
-    ) -> tuple[Hang, Sequence[RankStall]] | None:
-        late = watchdog.late(now, self._position)
-        hang = confirmation.judge(watchdog.suspects(now, self._position), late, now)
-        if hang is None:
-            return None
-        # Taking the last sample took its time.
-        self._read_progress(watchdog, time.monotonic())
-        stalled = watchdog.stalled(now, self._position)
-        return (hang, stalled) if stalled and not self._computes(stalled) else None
-
-    def _computes(self, stalled: Sequence[RankStall]) -> bool:
-        """Return whether a program that tells nothing is seen from outside to work all the same, for a while yet."""
-        if self._asks_for_stacks or self._sensors is None:
-            return False
-        limit = max(_whole_limit(one) for one in stalled)
-        return min(one.idle for one in stalled) <= WHILE_COMPUTING * limit and self._sensors.computes(limit)
-
-    def _position(self, rank: int) -> Position | None:
-        return read_position(self._work, rank)
-
-    def _take_stacks(self) -> StackSample:
-        if not self._asks_for_stacks:
-            # It has no other rank, and does not say so.
-            processes = tuple(replace(one, rank=0) for one in look_at_processes(self._folder.path))
-            return StackSample(time.monotonic(), time.time(), processes, (), {})
-        return take_stacks(self._work, look_at_processes(self._folder.path))
-
-    def _samples(self, count: int) -> tuple[StackSample, ...]:
-        samples = [self._take_stacks()]
-        while samples[0].stacks and len(samples) < count:
-            time.sleep(BETWEEN_SAMPLES_SECONDS)
-            samples.append(self._take_stacks())
-        return tuple(samples)
-
-    def _collect(self, handle: Handle, began: float, samples: tuple[StackSample, ...]) -> tuple[str, ...]:
+    def _collect(self, started: Started, samples: tuple[StackSample, ...]) -> tuple[str, ...]:
         """Keep the evidence while it is there; what of it is worth a word."""
-        self.collected = True
-        group = self._memory_group
-        scene = FailureScene(
-            began=began,
-            samples=samples,
-            processes=look_at_processes(self._folder.path),
-            container=handle.inspected,
-            memory_group=group.summary if group else None,
-            root=self._root,
-        )
-        notes = collect(self._folder, scene)
+        group = self._memory_group.summary if self._memory_group else None
+        notes = self._collector.collect(started.began, samples, started.handle.inspected, group)
         return notes if self._gpus else ()
 
-    def _keep_stacks_of_stuck(self, handle: Handle, watchdog: Watchdog, began: float) -> str:
+    def _keep_stacks_of_stuck(self, started: Started) -> str:
         """The evidence of a hang, where an interrupted run looks like one; where its ranks stand, in words."""
+        if (hangs := started.hangs) is None:
+            return ""
         # Not observed any more: that must not put another interruption in the place of this one.
-        for _ in self._noted(watchdog, time.monotonic()):
-            pass
-        stalled = watchdog.at_work(time.monotonic(), self._position)
+        deque(self.progress.new(hangs.watchdog, time.monotonic()), maxlen=0)
+        stalled = hangs.at_work(time.monotonic())
         self.idle = min(stalled, key=lambda one: one.idle)
         idle = self.idle.idle
-        if idle <= STUCK_SECONDS or self.collected or handle.poll() is not None:
+        if idle <= STUCK_SECONDS or self.collected or started.handle.poll() is not None:
             return ""
         with skippable(f"no rank advanced for {idle:.0f} s: keeping the stacks first; once more skips that"):
-            samples = self._samples(2)
-            self._collect(handle, began, samples)
-            return f"{describe_hang(stalled, watchdog.ranks, samples[-1])}; what was seen is in {RunFolder.FAILURE}/"
+            samples = self._collector.samples(2)
+            self._collect(started, samples)
+            return f"{hangs.describe(stalled, samples[-1])}; what was seen is in {RunFolder.FAILURE}/"
         return ""
-
-    def _keep_longest_stall(self, seen: Mapping[Wait, float]) -> None:
-        for phase, seconds in seen.items():
-            self.longest_stall[phase] = max(seconds, self.longest_stall.get(phase, 0.0))
 
     def _stop(self, handle: Handle, by: StoppedBy, detail: str) -> None:
         gone = handle.stop(GRACE_SECONDS)
         self.stopped_by = by if gone else "host"
-        self.stop_detail = detail if gone else f"{detail}, and {cannot_be_killed(self._folder.path)}"
-
-
-def _whole_limit(one: RankStall) -> float:
-    """Return the seconds after which a rank hangs that gives no stacks."""
-    return 2 * one.limit
-
-
-def _words(hang: Hang, stalled: Sequence[RankStall], heard: Collection[int]) -> str:
-    told = describe_hang(stalled, heard, hang.samples[-1])
-    return f"{told} ({hang.why})" if hang.why else told
+        self.stop_detail = detail if gone else f"{detail}, and {cannot_be_killed(self._folder)}"

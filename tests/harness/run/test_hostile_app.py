@@ -203,7 +203,7 @@ LINE = {
         "harness.evidence.memory.MemoryHistory.saw",
         "harness.evidence.memory.MemoryUse.of",
         "harness.evidence.exposure.ExposureWatch.saw",
-        "harness.run.watch.limits.Watchdog.saw",
+        "harness.run.watch.watchdog.Watchdog.saw",
         "harness.run.run_cell.verify",
         "harness.run.run_cell.keep",
         "harness.run.run_cell.decide",

@@ -18,7 +18,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
-from harness.run.watch.limits import RankStall
+from harness.run.watch.watchdog import RankStall
 from harness.screen.display import CampaignDisplay, StallLines, finished_lines
 from harness.screen.live import Current, LiveView, Scene, Square, Stall, expected_end, squares_of
 

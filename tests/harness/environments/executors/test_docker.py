@@ -246,7 +246,7 @@ class TestAnEngineThatIsAway:
         assert not any(seen)
 
     def test_a_start_waits_for_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("harness.run.watch.watch.AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr("harness.run.watch.engine_watch.AGAIN_SECONDS", 0.0)
         api = Api(ENDED)
         answers = iter([EngineSilent("away"), EngineSilent("away"), None])
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from harness.base.paths import CHECKOUT
 from harness.evidence.step_position import Position
 from harness.run.watch.confirm import Confirmation, Hang
-from harness.run.watch.limits import KNOWN_LIMITS, LIMITS, RankStall
+from harness.run.watch.limits import KNOWN_LIMITS, LIMITS
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
+from harness.run.watch.watchdog import RankStall
 
 COLLECTIVE = "/x/torch/distributed/distributed_c10d.py"
 LIMIT = KNOWN_LIMITS["step"]

@@ -11,9 +11,10 @@ from harness.evidence.gpu_sensors import GpuSensorSample, read_sensors
 from harness.evidence.program_progress import ProgramProgress
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import GpuFacts
+from harness.run.watch.confirm import WHILE_COMPUTING
 from harness.run.watch.gpu_sensors import SensorWatch
 from harness.run.watch.limits import LIMITS, Limits
-from harness.run.watch.watch import WHILE_COMPUTING, Watch
+from harness.run.watch.watch import Watch
 from tests.harness.gpu_tree import Tree, a_gpu, silent
 
 SECONDS = 5.0

@@ -16,9 +16,9 @@ from harness.run.watch.limits import (
     RESUME_LIMIT,
     STEADY_STEPS,
     Limits,
-    Watchdog,
     limits_of,
 )
+from harness.run.watch.watchdog import Watchdog
 
 OUTSIDE, WAITING, FORWARD, EXCHANGE = 0, 1, 2, 4
 QUICK: Mapping[Wait, float] = {phase: 0.5 for phase in LIMITS}  # noqa: C420

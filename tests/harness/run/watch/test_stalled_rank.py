@@ -1,8 +1,8 @@
 from harness.evidence.step_position import Position
 from harness.host.run_processes import RunProcess
-from harness.run.watch.limits import RankStall
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
 from harness.run.watch.stalled_rank import describe_hang, stuck_ranks
+from harness.run.watch.watchdog import RankStall
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 DRILL, COLLECTIVE, ENGINE, STEP = (

@@ -8,7 +8,8 @@ import pytest
 
 from harness.evidence.app_files import Phase, Progress, Wait
 from harness.evidence.step_position import Position
-from harness.run.watch.limits import Limits, Watchdog, limits_of
+from harness.run.watch.limits import Limits, limits_of
+from harness.run.watch.watchdog import Watchdog
 from tests.harness.run.watch.test_limits import line
 
 OUTSIDE, WAITING, BACKWARD, EXCHANGE = 0, 1, 3, 4

@@ -28,8 +28,9 @@ from harness.evidence.step_position import Position
 from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import processes_of_run
 from harness.run.watch.confirm import Confirmation, Hang
-from harness.run.watch.limits import LIMITS, Limits, RankStall, limits_of
+from harness.run.watch.limits import LIMITS, Limits, limits_of
 from harness.run.watch.watch import Watch
+from harness.run.watch.watchdog import RankStall
 
 RANKS = Path(__file__).with_name("fake_ranks.py")
 TIGHT = Limits.fixed({**LIMITS, "step": 1.5, "first-step": 1.5})
@@ -75,7 +76,7 @@ def test_the_lines_of_every_rank_are_seen_to_the_last_and_their_memory_is_kept(t
     assert made.stopped_by is None, made.stop_detail
     steps = [(line.rank, line.done) for line in seen if line.phase == "step"]
     assert sorted(steps) == [(rank, step) for rank in (0, 1) for step in range(1, 6)]
-    assert {sample.rank for sample in made.memory.samples} == {0, 1}
+    assert {sample.rank for sample in made.progress.memory.samples} == {0, 1}
     assert {"import", "first-step", "step", "teardown"} <= set(made.longest_stall)
     assert not made.collected
     assert not (tmp_path / "run" / "failure").exists()
@@ -152,7 +153,7 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
         return Position(1 if len(since_confirmed) > 2 and rank == 0 else 3 + (rank == 0), 3)
 
     monkeypatch.setattr(Confirmation, "judge", judged)
-    monkeypatch.setattr("harness.run.watch.watch.read_position", moving)
+    monkeypatch.setattr("harness.run.watch.confirm.read_position", moving)
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
     assert made.stopped_by == "watchdog"
     assert made.stop_detail.startswith("rank 1 made no progress")
@@ -373,7 +374,7 @@ def test_a_second_ctrl_c_skips_keeping_stacks(
     ctrl_c: Callable[..., None],
 ) -> None:
     monkeypatch.setattr("harness.run.watch.watch.STUCK_SECONDS", 1.5)
-    monkeypatch.setattr("harness.run.watch.watch.BETWEEN_SAMPLES_SECONDS", 60.0)
+    monkeypatch.setattr("harness.run.watch.collect.BETWEEN_SAMPLES_SECONDS", 60.0)
     ctrl_c(tmp_path / "run", 4, 4)
     began = time.monotonic()
     assert interrupted(tmp_path / "run", "hang@4/1") == "SIGINT"

@@ -1,0 +1,202 @@
+"""Which ranks stall for longer than they may. Pure: the caller gives the time."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.evidence.app_files import Phase, Progress, Wait
+from harness.evidence.step_position import OUTSIDE, WAITING, Position
+from harness.run.watch.limits import FACTOR, LIMITS, Limits
+
+# A rank is looked at before its time is up, so that two samples of its stacks are there when it is.
+SUSPECT_EARLIER_SECONDS = 10.0
+# A rank that waits for another has not stalled longer than that one, but for the second between two lines of each.
+JITTER_SECONDS = 3.0
+
+PositionOf = Callable[[int], Position | None]
+
+
+@dataclass(frozen=True)
+class RankStall:
+    """A rank that does not advance: since `idle` seconds, where `limit` are allowed.
+
+    It is suspected shortly before. After `cap` seconds it hangs, whatever else there is to be seen of it.
+    """
+
+    rank: int
+    phase: Phase
+    done: int
+    idle: float
+    limit: float
+
+    @property
+    def suspected(self) -> bool:
+        """True where its time is up, or nearly."""
+        return self.idle > self.limit - min(SUSPECT_EARLIER_SECONDS, self.limit / 3)
+
+    @property
+    def cap(self) -> float:
+        """Longer than any limit of this phase that is not learned."""
+        return max(LIMITS[self.phase], 2 * self.limit)
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """The place of a rank, and since when it is there.
+
+    `fresh`: no step was made since it came back to stepping from something else. `steps`: how many it made of this
+    model in this process; `step`: the number of the last one that was reported, if any.
+    """
+
+    phase: Phase
+    done: int
+    since: float
+    fresh: bool = False
+    steps: int = 0
+    step: int | None = None
+    validated: bool = False
+
+    @property
+    def wait(self) -> Wait:
+        """The kind of what is waited for."""
+        if not self.fresh:
+            return self.phase
+        return "resume" if self.steps else "first-step"
+
+
+class Watchdog:
+    """Watches the ranks of one process group from the moment it was started."""
+
+    def __init__(self, now: float, limits: Limits) -> None:
+        self._limits = limits
+        self._longest: dict[Wait, float] = {}
+        # The same of what is trained now: a second model's steps and kernels are not those of the first.
+        self._known: dict[Wait, float] = {}
+        # Before its first line a process is importing.
+        self._ranks: dict[int, _Rank] = {0: _Rank("import", 0, now)}
+
+    def saw(self, line: Progress, now: float) -> None:
+        """Take note of a progress line; only an advance counts."""
+        before = self._ranks.get(line.rank)
+        if before is None:
+            self._ranks[line.rank] = _Rank(line.phase, line.done, now)
+        elif (before.phase, before.done) != (line.phase, line.done):
+            self._note(before, now)
+            another_model = line.phase == "first-step" and before.phase != "first-step"
+            if another_model:
+                for wait in ("step", "first-step", "resume"):
+                    self._known.pop(wait, None)
+            # Loader workers that make the first batch may be starting.
+            fresh = line.phase == "step" and before.phase not in ("step", "first-step")
+            steps, step = (0, None) if another_model else (before.steps, before.step)
+            if line.phase in ("first-step", "step"):
+                # Quick ones are not all told: those of an epoch may show only in the first number after it.
+                steps, step = steps + max(0, line.done - (line.done if step is None else step)), line.done
+            validated = line.phase == "validate" or (before.validated and not another_model)
+            self._ranks[line.rank] = _Rank(line.phase, line.done, now, fresh, steps, step, validated)
+
+    def forgive(self, seconds: float) -> None:
+        """Take note that nobody could look for so long: what was not seen then is no stall."""
+        self._ranks = {rank: replace(seen, since=seen.since + seconds) for rank, seen in self._ranks.items()}
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """All ranks that are known."""
+        return frozenset(self._ranks)
+
+    def longest_stall(self, now: float) -> dict[Wait, float]:
+        """Return the longest time without an advance so far, by what was waited for; seconds."""
+        told = dict(self._longest)
+        for rank in self._ranks.values():
+            told[rank.wait] = max(told.get(rank.wait, 0.0), now - rank.since)
+        return told
+
+    def suspects(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+        """Return the ranks whose time is up or nearly so, where no rank that may still advance could be the reason."""
+        return _without_excuse(self._all_stalls(now, position_of), position_of, lambda one: one.suspected)
+
+    def late(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+        """Return the suspects whose time is up."""
+        return _without_excuse(self._all_stalls(now, position_of), position_of, lambda one: one.idle > one.limit)
+
+    def stalled(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+        """Return the ranks whose time is up, and those that may be waiting for them."""
+        least = min((one.idle for one in self.late(now, position_of)), default=math.inf)
+        return tuple(one for one in self._all_stalls(now, position_of) if one.idle > least / 2)
+
+    def at_work(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+        """Return every rank that is not through, with its time without an advance; when all are through, all."""
+        return tuple(one for one in self._all_stalls(now, position_of) if one.idle >= 0)
+
+    def _all_stalls(self, now: float, position_of: PositionOf) -> list[RankStall]:
+        idle = {rank: now - since for rank, since in self._since().items()}
+        return [
+            RankStall(rank, seen.phase, seen.done, idle[rank], self._limit(rank, seen, idle[rank], position_of))
+            for rank, seen in sorted(self._ranks.items())
+        ]
+
+    def _since(self) -> Mapping[int, float]:
+        """Return when each rank that is not through advanced; when all are, since when they could have ended."""
+        at_work = {rank: seen.since for rank, seen in self._ranks.items() if seen.phase != "teardown"}
+        last = max(seen.since for seen in self._ranks.values())
+        return {rank: at_work.get(rank, math.inf if at_work else last) for rank in self._ranks}
+
+    def _limit(self, number: int, rank: _Rank, idle: float, position_of: PositionOf) -> float:
+        if rank.wait == "resume" and idle > self._limits.steady_step and _has_its_batch(rank, position_of(number)):
+            rank = replace(rank, fresh=False)
+        waits, first = self._known, self._known.get("first-step", 0.0)
+        if rank.wait == "resume":
+            return max(self._limits.phases["resume"], FACTOR * max(waits.get("resume", 0.0), first))
+        if rank.wait != "step":
+            return max(self._limits.phases[rank.wait], FACTOR * waits.get(rank.wait, 0.0))
+        validated = rank.validated or not self._limits.steady_after_validation
+        enough = self._limits.steady_after
+        steady = validated and (rank.steps >= enough or _steps_made(rank, position_of(number)) >= enough)
+        floor = self._limits.steady_step if steady else self._limits.phases["step"]
+        # Before the second step the first is all there is to go by.
+        return max(floor, FACTOR * waits.get("step", first))
+
+    def _note(self, rank: _Rank, now: float) -> None:
+        for longest in (self._longest, self._known):
+            longest[rank.wait] = max(longest.get(rank.wait, 0.0), now - rank.since)
+
+
+def _without_excuse(
+    stalls: Sequence[RankStall], position_of: PositionOf, is_late: Callable[[RankStall], bool]
+) -> tuple[RankStall, ...]:
+    patient = [one for one in stalls if not is_late(one) and one.phase != "teardown"]
+    late = (one for one in stalls if is_late(one))
+    return tuple(one for one in late if not any(_may_wait_for(one, other, position_of) for other in patient))
+
+
+def _may_wait_for(one: RankStall, other: RankStall, position_of: PositionOf) -> bool:
+    """Return whether the other has stalled for as long, or has come no farther.
+
+    The latter is how a rank is that has just written a checkpoint for which the others wait.
+    """
+    if other.idle > one.idle - _jitter(one):
+        return True
+    position, others = position_of(one.rank), position_of(other.rank)
+    if position and others and position.order != others.order:
+        return others.order < position.order
+    return other.phase == one.phase and other.done <= one.done
+
+
+def _jitter(one: RankStall) -> float:
+    return min(JITTER_SECONDS, one.idle / 2)
+
+
+def _steps_made(rank: _Rank, position: Position | None) -> int:
+    """Return how many steps it made in this process, with those since its last line, of which there is one a second."""
+    if position is None or rank.step is None:
+        return rank.steps
+    last = position.step - (position.stage != OUTSIDE)
+    return rank.steps + max(0, last - rank.step)
+
+
+def _has_its_batch(rank: _Rank, position: Position | None) -> bool:
+    """Return whether the rank is past waiting for the first batch since it came back to stepping."""
+    if position is None:
+        return False
+    # Outside a step its number is that of the last one that was made.
+    return position.step > rank.done + 1 or (position.step == rank.done + 1 and position.stage != WAITING)
