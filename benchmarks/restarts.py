@@ -130,7 +130,7 @@ def train(prepare: Prepare, place: Path, number: int, rate: float, seed: int) ->
     sleepy.mkdir(exist_ok=True)
     (sleepy / "sitecustomize.py").write_text(SLEEPY.format(seconds=SLEEP_SECONDS), encoding="utf-8")
     limits = Limits.fixed({**LIMITS, "step": STEP_LIMIT})
-    with prepare(number) as prepared, patch("harness.run.run_cell.limits_of", return_value=limits):
+    with prepare(number) as prepared, patch("harness.run.carry_out.limits_of", return_value=limits):
         executor = FaultyExecutor(prepared.bench.executor, sleepy, rate, random.Random(f"{seed} {number}"))
         ended = replace(prepared, bench=replace(prepared.bench, executor=executor)).run(QuietDisplay())
     times = executor.times

@@ -23,15 +23,15 @@ from harness.evidence.index import Index
 from harness.evidence.orphans import account_for
 from harness.evidence.progress import last_lines
 from harness.evidence.records import TRAINING, Results, owner_alive
-from harness.evidence.run_files import HealthStep, Intent, Interruption, Record
+from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.jobs import ENDINGS, JobEnding
 from harness.host.run_processes import cannot_be_killed, end_processes_of_run, look_at_processes
 from harness.host.slurm import job_here
-from harness.run.kernel_log_step import look_for_resets
-from harness.run.unreadable import Unreadable
+from harness.run.gpu_recovery import look_for_resets
+from harness.run.notes import Unreadable
 from harness.run.watch.limits import LIMITS
 
 # An orphan is no evidence, so it gets time to end its own children, not to save its work.
@@ -254,20 +254,14 @@ def _record(
         said += f"; its progress accounts for nothing: {why_none}"
     at_limit = ending == "time-limit" and ended and not down
     interrupted = ended and not down and not at_limit
-    by: Interruption = "scheduler" if ending else "harness-killed"
-    return Record(
-        intent=intent,
-        outcome="interrupted" if interrupted else "failed" if at_limit else "host-fault",
-        diagnosis="host-down" if down else "unkillable" if not ended else "time-limit" if at_limit else None,
-        detail=said,
-        exit={},
-        ran_on="unknown",
+    return Record.bare(
+        intent,
+        "interrupted" if interrupted else "failed" if at_limit else "host-fault",
+        "host-down" if down else "unkillable" if not ended else "time-limit" if at_limit else None,
+        said,
         finished=finished,
-        seconds=0.0,
-        last_phase=None,
-        result=None,
         steps_accounted=steps,
-        interrupted_by=by if interrupted else None,
+        interrupted_by="scheduler" if ending else "harness-killed",
         idle_seconds=idle[0] if idle else None,
         idle_limit=idle[1] if idle else None,
     )

@@ -19,8 +19,8 @@ from harness.host.engine import Notify
 from harness.matrix.cells import Cell
 from harness.matrix.workloads import Workload
 from harness.registry.saved.load import saved_archive
-from harness.run.not_begun import record_not_begun
 from harness.run.workload_data import read_data, synthetic_place
+from harness.run.write_record import record_not_begun
 
 ANOTHER_KIND = (
     "its node is of another host kind than it was when the run was planned, as after a boot with another kernel; "

@@ -3,7 +3,7 @@
 `harness.cli.schemas` makes the JSON Schemas and the table in the docs from these types.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -134,6 +134,41 @@ class Record(Versioned):
     host_problems: tuple[OneLine, ...] = Field(
         (), description="what is wrong with the host or a GPU, seen after the run"
     )
+
+    @classmethod
+    def bare(
+        cls,
+        intent: Intent,
+        outcome: OutcomeName,
+        diagnosis: str | None,
+        detail: str,
+        *,
+        finished: float,
+        seconds: float = 0.0,
+        steps_accounted: tuple[int, ...] | None = (),
+        first_step: bool | None = None,
+        interrupted_by: Interruption | None = None,
+        idle_seconds: float | None = None,
+        idle_limit: float | None = None,
+    ) -> Self:
+        """Return the record of a run of which no more is known: with nothing that its app wrote."""
+        return cls(
+            intent=intent,
+            outcome=outcome,
+            diagnosis=diagnosis,
+            detail=detail,
+            exit={},
+            ran_on="unknown",
+            finished=finished,
+            seconds=seconds,
+            last_phase=None,
+            result=None,
+            steps_accounted=steps_accounted,
+            first_step=first_step,
+            interrupted_by=interrupted_by if outcome == "interrupted" else None,
+            idle_seconds=idle_seconds,
+            idle_limit=idle_limit,
+        )
 
     @property
     def injected_fault(self) -> str | None:

@@ -19,8 +19,16 @@ from harness.host.facts import GpuFacts
 from harness.host.gpu_reset import reset_gpu
 from harness.run.asked import Run
 from harness.run.gpu_probe import probe_gpu
-from harness.run.gpu_recovery import MIB, Actions, Step, probe, probe_or_reset, recover_gpu, wait_for_memory
-from harness.run.kernel_log_step import look_for_resets
+from harness.run.gpu_recovery import (
+    MIB,
+    Actions,
+    Step,
+    look_for_resets,
+    probe,
+    probe_or_reset,
+    recover_gpu,
+    wait_for_memory,
+)
 from harness.run.spec import RunSpec, resolve_run
 
 UNPROVEN = "not begun, as no stack's probe has passed on it since the boot"

@@ -1,12 +1,16 @@
-"""Recovers one GPU, until it is known to be healthy or unhealthy."""
+"""The steps by which GPUs are checked and recovered: until one is known to be healthy or unhealthy."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.evidence.run_files import HealthCheck
+from harness.host.amdgpu import pci_address
 from harness.host.facts import GpuFacts
 from harness.host.gpu_reset import Reset
+from harness.host.kernel_log import read_kernel_log
+from harness.host.kernel_resets import reset_lines
 from harness.run.gpu_probe import Probed
 
 MEMORY_SECONDS = 60
@@ -104,3 +108,20 @@ def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:
     return Step(
         "probe", gpu.index, good, detail, actions.now() - began, probed.killable, probed.of_environment, in_doubt
     )
+
+
+def look_for_resets(gpus: Iterable[GpuFacts], since: float, root: Path) -> Step:
+    """Return whether the kernel log tells of a reset of these GPUs from `since` (seconds since 1970) on.
+
+    `root` holds the host's /sys and /dev. `good` is None where the log cannot be read.
+    """
+    began = time.monotonic()
+    log = read_kernel_log(since, root)
+    seconds = time.monotonic() - began
+    if log.missing is not None:
+        return Step("kernel-log", None, None, log.missing, seconds)
+    addresses = {address for gpu in gpus if (address := pci_address(gpu, root))}
+    resets = reset_lines(log.lines, addresses)
+    more = f" (and {len(resets) - 1} more)" if len(resets) > 1 else ""
+    told = resets[0] + more if resets else f"{len(log.lines)} lines, no reset among them"
+    return Step("kernel-log", None, not resets, told, seconds)

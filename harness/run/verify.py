@@ -17,6 +17,7 @@ from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence, PickedState
 from harness.evidence.run_folder import RunFolder
 from harness.host.disk_use import RESERVE_BYTES
+from harness.run.notes import Unreadable
 from harness.run.spec import RunSpec
 from harness.run.watch.limits import Limits
 from harness.run.watch.watch import Watch
@@ -44,6 +45,20 @@ PASSED_ON: Mapping[StoppedBy, StoppedBy] = {"start": "engine", "host": "host"}
 KILLED = -signal.SIGKILL
 
 
+def verify_run(spec: RunSpec, executor: Executor, evidence: Evidence, root: Path) -> Evidence:
+    """Return the evidence with what was kept and found of a run that ended by itself, if it left a result.
+
+    Raises:
+        UserError, KeyboardInterrupt: as `verify` does.
+    """
+    if (result := evidence.result) is None:
+        return evidence
+    unreadable = Unreadable()
+    with unreadable.reading():
+        evidence = verify(spec, executor, keep(spec, evidence, result), result, root)
+    return evidence.also_left(*unreadable)
+
+
 def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
     """Copy the models of a run, and the state of each that is picked, to where its app cannot reach them.
 
@@ -56,21 +71,16 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
         return evidence
     states = [pick(training) for training in result.trainings]
     if too_much := _too_much_to_keep(folder, result, states):
-        return replace(evidence, leftovers="; ".join(filter(None, [evidence.leftovers, too_much])))
+        return evidence.also_left(too_much)
     (*earlier, model), problem = folder.keep_models(result)
-    problems = [evidence.leftovers, problem]
+    problems = [problem]
     picked: list[PickedState | None] = []
     for number, state in enumerate(states, 1):
         sha256, problem = folder.keep_state(state, number) if state else (None, "")
         picked.append(PickedState(state, sha256) if state else None)
         problems.append(problem)
-    return replace(
-        evidence,
-        model_sha256=model,
-        earlier_sha256=tuple(earlier),
-        picked=tuple(picked),
-        leftovers="; ".join(filter(None, problems)),
-    )
+    kept = replace(evidence, model_sha256=model, earlier_sha256=tuple(earlier), picked=tuple(picked))
+    return kept.also_left(*problems)
 
 
 def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptState | None]) -> str:

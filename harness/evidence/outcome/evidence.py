@@ -1,7 +1,7 @@
 """The evidence of a run: all that was seen of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.environments.executors.job import Exit
 from harness.evidence.app_files import KeptState, Result, Verification
@@ -83,3 +83,7 @@ class Evidence:
     no_kernels: str | None = None
     host_problems: tuple[str, ...] = ()
     program: ProgramEvidence | None = None
+
+    def also_left(self, *words: str) -> "Evidence":
+        """Return the evidence with more that the run left; of empty words nothing."""
+        return replace(self, leftovers="; ".join(filter(None, [self.leftovers, *words])))

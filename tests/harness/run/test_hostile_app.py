@@ -163,7 +163,7 @@ def test_a_model_with_a_name_that_no_file_has(
 
 
 @pytest.mark.parametrize(
-    "place", ["harness.run.run_cell.leftovers", "harness.evidence.run_folder.RunFolder.keep_result"]
+    "place", ["harness.run.carry_out.leftovers", "harness.evidence.run_folder.RunFolder.keep_result"]
 )
 def test_an_error_in_reading_what_it_left_fails_the_run_alone(
     place: str, attack: Attack, monkeypatch: pytest.MonkeyPatch
@@ -204,10 +204,10 @@ LINE = {
         "harness.evidence.memory.MemoryUse.of",
         "harness.evidence.exposure.ExposureWatch.saw",
         "harness.run.watch.watchdog.Watchdog.saw",
-        "harness.run.run_cell.verify",
-        "harness.run.run_cell.keep",
-        "harness.run.run_cell.decide",
-        "harness.run.run_cell.name_survivors",
+        "harness.run.verify.verify",
+        "harness.run.verify.keep",
+        "harness.run.conclude.decide",
+        "harness.run.write_record.name_survivors",
     ],
 )
 def test_whatever_cannot_make_sense_of_it_the_run_has_its_record(
@@ -291,7 +291,7 @@ def test_a_mistake_of_the_user_after_the_start_leaves_a_record_and_is_told(
     def fail(*_: object) -> None:
         raise UserError("no such engine; start it")
 
-    monkeypatch.setattr("harness.run.run_cell.keep", fail)
+    monkeypatch.setattr("harness.run.verify.keep", fail)
     monkeypatch.setattr("harness.evidence.run_folder.RunFolder.keep_result", fail)
     with pytest.raises(UserError, match="no such engine; start it"):
         attack("pass")
@@ -307,5 +307,5 @@ def test_of_a_run_whose_record_cannot_be_made_no_checkpoint_counts(
     def fail(*_: object) -> None:
         raise OverflowError("int too large to convert to float")
 
-    monkeypatch.setattr("harness.run.run_cell.name_survivors", fail)
+    monkeypatch.setattr("harness.run.write_record.name_survivors", fail)
     assert attack("sys.exit(1)").steps_accounted == ()

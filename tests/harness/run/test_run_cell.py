@@ -147,7 +147,7 @@ def test_a_run_that_completed_and_left_its_gpu_unhealthy_has_failed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.lay("breaks", "matmul-fp32")
-    monkeypatch.setattr("harness.run.run_cell.decide", completing)
+    monkeypatch.setattr("harness.run.conclude.decide", completing)
     record = bench.make()
     assert (record.outcome, record.explanation) == ("completed", None)
     assert record.host_problems == ("GPU 1 failed its probe: matmul-fp32 hung: told",)
@@ -169,7 +169,7 @@ def test_a_run_that_completed_and_left_its_gpu_unhealthy_has_failed(
 
 
 def test_the_probe_after_a_run_serves_the_next(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.run.run_cell.decide", completing)
+    monkeypatch.setattr("harness.run.conclude.decide", completing)
     bench.make()
     bench.run = replace(bench.run, run_id="r2")
     bench.make()
@@ -206,17 +206,17 @@ def test_a_reset_in_the_kernel_log_is_the_hosts_fault(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("before_run", "checking the GPUs before the run failed: RuntimeError: a mistake of ours"),
-        ("known_stalls", "reading the stalls of earlier runs failed: RuntimeError: a mistake of ours"),
-        ("after_failure", "checking the GPUs after the run failed: RuntimeError: a mistake of ours"),
-        ("explain_run", "explaining it failed: RuntimeError: a mistake of ours"),
+        ("run_cell.before_run", "checking the GPUs before the run failed: RuntimeError: a mistake of ours"),
+        ("carry_out.known_stalls", "reading the stalls of earlier runs failed: RuntimeError: a mistake of ours"),
+        ("conclude.after_failure", "checking the GPUs after the run failed: RuntimeError: a mistake of ours"),
+        ("conclude.explain_run", "explaining it failed: RuntimeError: a mistake of ours"),
     ],
 )
 def test_a_mistake_of_ours_costs_no_record(name: str, note: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def mistaken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(f"harness.run.run_cell.{name}", mistaken)
+    monkeypatch.setattr(f"harness.run.{name}", mistaken)
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("failed", "app-error")
     assert record.detail.endswith(f"; {note}")

@@ -1,0 +1,84 @@
+"""Carries out the processes of a run, one after the other, and reads what they left."""
+
+import time
+from collections.abc import Mapping
+
+from harness.environments.executors.job import Exit
+from harness.evidence.accounting import Accounting
+from harness.evidence.app_files import Result, Wait
+from harness.evidence.leftovers import Leftover, in_short, leftovers
+from harness.evidence.memory import MemoryUse
+from harness.evidence.outcome.evidence import Evidence
+from harness.evidence.records import Results
+from harness.run.notes import Notes, Unreadable
+from harness.run.spec import RunSpec
+from harness.run.watch.limits import Limits, known_stalls, limits_of
+from harness.run.watch.watch import Watch
+
+
+def carry_out(spec: RunSpec, watch: Watch, accounting: Accounting, results: Results, notes: Notes) -> Evidence:
+    """Run the phases, as far as they succeed; return what was seen of them, and whether progress accounts for it.
+
+    Raises:
+        UserError: when the run folder cannot be written to.
+        KeyboardInterrupt: when somebody interrupts it; what ran is ended then.
+    """
+    exits = _run_phases(spec, watch, _limits(spec, results, notes))
+    unreadable = Unreadable()
+    result, problem = _keep_result(spec, unreadable)
+    found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))
+    with unreadable.reading():
+        found = (*found, *leftovers(spec.work))
+    if unexpected := tuple(one for one in found if not one.expected):
+        notes.append(in_short(unexpected))
+    unaccountable = Unreadable()
+    with unaccountable.reading():
+        accounting.close(result)
+    evidence = Evidence(
+        exits=exits,
+        stopped_by=watch.stopped_by,
+        stop_detail=watch.stop_detail,
+        result=result,
+        result_problem=problem,
+        gpus_seen=watch.gpus_seen,
+        memory=MemoryUse.of(watch.progress.memory.samples),
+        leftovers=in_short(tuple(one for one in found if one.expected)),
+        breaches=accounting.breaches,
+        steps_accounted=accounting.steps if not unaccountable else (),
+    )
+    return evidence.also_left(*unreadable, *unaccountable)
+
+
+def _limits(spec: RunSpec, results: Results, notes: Notes) -> Limits:
+    """Return the watchdog's limits: the run's own, or those that earlier runs taught."""
+    if spec.limits:
+        return Limits.fixed(spec.limits)
+    history = list[Mapping[Wait, float]]()
+    with notes.tolerated("reading the stalls of earlier runs"):
+        history = known_stalls(results, spec.intent, spec.workload_hashes)
+    return limits_of(history, spec.intent.device)
+
+
+def _run_phases(spec: RunSpec, watch: Watch, limits: Limits) -> dict[str, Exit]:
+    """Return how each process ended of which that is known."""
+    exits: dict[str, Exit] = {}
+    deadline = time.monotonic() + spec.intent.time_limit
+    for phase, job in spec.phases.items():
+        exit_ = watch.execute(job, deadline - time.monotonic(), limits)
+        if exit_ is not None:
+            exits[phase] = exit_
+        if exit_ is None or not exit_.ok or watch.stopped_by:
+            break
+    return exits
+
+
+def _keep_result(spec: RunSpec, unreadable: Unreadable) -> tuple[Result | None, str]:
+    """Keep what the app says that it did, and return it, or why there is none; a program of the user's own says it not.
+
+    Raises:
+        UserError: when the run folder cannot be written to.
+    """
+    with unreadable.reading():
+        if spec.request.program is None:
+            return spec.folder.keep_result()
+    return None, ""

@@ -1,0 +1,89 @@
+"""What follows the processes of a run: its outcome, the checks of its GPUs, and why it did not complete."""
+
+import time
+from dataclasses import dataclass, replace
+
+from harness.base.interrupts import GRACE_SECONDS, open_to_interruption
+from harness.diagnosis import explain_run
+from harness.evidence.outcome.decide import Outcome, decide, undecided
+from harness.evidence.outcome.evidence import Evidence
+from harness.evidence.run_files import Explanation
+from harness.host.run_processes import end_processes_of_run
+from harness.run.gpu_health import Checkup, MemoryBefore, after_completion, after_failure, after_unkillable
+from harness.run.notes import Notes, cannot_be_read
+from harness.run.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class RunConclusion:
+    """The outcome of a run and what it rests on. `interrupt`: what stopped the post-run checks."""
+
+    outcome: Outcome
+    evidence: Evidence
+    explanation: Explanation | None
+    interrupt: KeyboardInterrupt | None = None
+
+
+def conclude(
+    spec: RunSpec, checkup: Checkup, evidence: Evidence, memory: MemoryBefore, notes: Notes, began: float | None
+) -> RunConclusion:
+    """Decide the outcome; check the GPUs of a run that did not complete, and explain it.
+
+    `began`: on the monotonic clock; None where somebody interrupted the run, who should not have to wait for that.
+    """
+    if evidence.stopped_by == "host":
+        with notes.tolerated("noting that the GPUs can be used no more"):
+            after_unkillable(checkup)
+    explanation = None
+    outcome, evidence = _decided(spec, evidence)
+    if evidence.stopped_by == "unhealthy":
+        return RunConclusion(outcome, evidence, None)
+    if outcome.name == "completed":
+        try:
+            with open_to_interruption(), notes.tolerated("checking the GPUs after the run"):
+                health = after_completion(checkup, wall_time(began))
+                evidence = replace(evidence, host_problems=health.problems)
+        except KeyboardInterrupt as caught:
+            notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
+            return RunConclusion(outcome, evidence, None, caught)
+    elif began is not None:
+        try:
+            with open_to_interruption():
+                with notes.tolerated("checking the GPUs after the run"):
+                    health = after_failure(checkup, memory, wall_time(began), unkillable=evidence.stopped_by == "host")
+                    evidence = replace(evidence, host_problems=health.problems)
+                outcome, evidence = _decided(spec, evidence)
+                with notes.tolerated("explaining it"):
+                    intent = spec.intent
+                    explanation = explain_run(
+                        spec.folder,
+                        outcome,
+                        evidence.exits,
+                        intent.host,
+                        intent.rocm,
+                        intent.torch,
+                        own_program=intent.program is not None,
+                    )
+        except KeyboardInterrupt as caught:
+            # A probe that had just been started, and that nobody has noted yet.
+            with notes.tolerated("ending what it left"):
+                end_processes_of_run(spec.folder.path, GRACE_SECONDS)
+            # The run itself had ended before, and stays what it was.
+            notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
+            return RunConclusion(outcome, evidence, explanation, caught)
+    return RunConclusion(outcome, evidence, explanation)
+
+
+def _decided(spec: RunSpec, evidence: Evidence) -> tuple[Outcome, Evidence]:
+    """Return the outcome, and the evidence: as of a run that was stopped, where nothing can be decided from it."""
+    try:
+        return decide(spec.request, evidence), evidence
+    except Exception as error:
+        outcome = undecided(evidence.stopped_by, cannot_be_read(error))
+        stopped_by = evidence.stopped_by or "work-folder"
+        return outcome, replace(evidence, stopped_by=stopped_by, stop_detail=outcome.detail)
+
+
+def wall_time(began: float | None) -> float:
+    """Return a time on the monotonic clock in seconds since 1970: the clock may have been set since."""
+    return time.time() - (time.monotonic() - began) if began is not None else time.time()

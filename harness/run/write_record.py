@@ -1,0 +1,108 @@
+"""Writes the record of a run: all that is known of it, or that it was not begun."""
+
+import time
+
+from harness.base.errors import UserError
+from harness.base.interrupts import shielded
+from harness.evidence.last_line import APP_ERROR, last_line
+from harness.evidence.outcome.decide import APP_EXITS, undecided
+from harness.evidence.records import Results
+from harness.evidence.run_files import Interruption, Record
+from harness.host.run_processes import name_survivors
+from harness.run.asked import Run
+from harness.run.conclude import RunConclusion
+from harness.run.notes import Notes, cannot_be_read
+from harness.run.own_program import ran_on
+from harness.run.spec import RunSpec, resolve_run
+from harness.run.watch.watch import Watch
+
+APP_WORDS = {"app-error", "refused", *APP_EXITS.values()}
+"""Diagnoses of what the app said itself, where there is no result."""
+
+
+def write_record(
+    spec: RunSpec,
+    conclusion: RunConclusion,
+    watch: Watch,
+    notes: Notes,
+    interrupted_by: Interruption | None,
+    results: Results,
+) -> Record:
+    """Write the record, and return it; one without all that the app wrote, where that cannot be written.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    if conclusion.evidence.stopped_by == "engine":
+        interrupted_by = "engine"
+    try:
+        record = _record(spec, conclusion, watch, notes, interrupted_by)
+        results.finish(record)
+    except UserError:
+        raise
+    except Exception as error:
+        outcome = undecided(conclusion.evidence.stopped_by, cannot_be_read(error))
+        record = Record.bare(
+            spec.intent,
+            outcome.name,
+            outcome.diagnosis,
+            outcome.detail,
+            finished=time.time(),
+            seconds=watch.seconds,
+            # Nothing more may be resumed from than of a run whose record can be written.
+            steps_accounted=conclusion.evidence.steps_accounted or (),
+            interrupted_by=interrupted_by,
+        )
+        results.finish(record)
+    return record
+
+
+def record_not_begun(run: Run, results: Results, why: str) -> Record:
+    """Leave the intent and the record of a run of which nothing was started; `why` is its host's fault.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    with shielded():
+        intent = resolve_run(run, results.folder_of(run.run_id)).intent
+        results.begin(intent)
+        outcome = undecided("image", why)
+        record = Record.bare(
+            intent, outcome.name, outcome.diagnosis, outcome.detail, finished=time.time(), first_step=False
+        )
+        results.finish(record)
+    return record
+
+
+def _record(
+    spec: RunSpec, conclusion: RunConclusion, watch: Watch, notes: Notes, interrupted_by: Interruption | None
+) -> Record:
+    outcome, evidence = conclusion.outcome, conclusion.evidence
+    unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
+    result = evidence.result
+    said = f": {last_line(spec.folder.log, APP_ERROR)}" if outcome.diagnosis in APP_WORDS and result is None else ""
+    left = [evidence.leftovers] if evidence.leftovers and outcome.diagnosis != "work-folder" else []
+    exposure = watch.progress.exposure.exposure
+    return Record(
+        intent=spec.intent,
+        outcome=outcome.name,
+        diagnosis=outcome.diagnosis,
+        # What was decided, what the app said of it, what it left that still ran or cannot be read, what of ours failed.
+        detail="; ".join(filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes])),
+        exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
+        ran_on=ran_on(spec, evidence),
+        finished=time.time(),
+        seconds=watch.seconds,
+        last_phase=watch.progress.last.phase if watch.progress.last else None,
+        result=result,
+        not_verified=evidence.not_verified,
+        steps_accounted=evidence.steps_accounted,
+        longest_stall=watch.longest_stall,
+        first_step=exposure.first_step,
+        exposure_seconds=exposure.seconds,
+        interrupted_by=interrupted_by if outcome.name == "interrupted" else None,
+        idle_seconds=watch.idle.idle if watch.idle else None,
+        idle_limit=watch.idle.limit if watch.idle else None,
+        explanation=conclusion.explanation,
+        host_problems=(*unkillable, *evidence.host_problems),
+    )
