@@ -1,6 +1,1 @@
 """Explains why a run failed: class, cause, evidence and remedy, by rules that are data. It never decides an outcome."""
-
-from harness.diagnosis.explain import explain_files, explain_log, explain_run
-from harness.diagnosis.record import explain_record
-
-__all__ = ["explain_files", "explain_log", "explain_record", "explain_run"]

@@ -1,25 +1,27 @@
-"""Explains why a run failed from its files, or from any log."""
+"""Explains why a run failed, from its folder: as it ends, or from its record."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
-from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
 from harness.base.storage import open_regular
-from harness.diagnosis.judge import ASK_THE_KERNEL, END_LINES, Facts, cut, diagnose, stopped
-from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
-from harness.diagnosis.scan import Found, OfRun, anybodys, scan
-from harness.diagnosis.sieve import worth_reading
+from harness.diagnosis.judge import Facts, diagnose
+from harness.diagnosis.lines import Line, as_lines, read_lines
+from harness.diagnosis.matcher import OfRun
+from harness.diagnosis.scan import Found, scan, worth_reading
 from harness.diagnosis.stalled_at import stuck_at
-from harness.environments.executors.job import Exit
-from harness.evidence.outcome.decide import SHELL_SIGNALS, Outcome
+from harness.environments.executors.job import SHELL_SIGNALS, Exit
+from harness.evidence.outcome.decide import Outcome
 from harness.evidence.progress import last_lines, last_phase
-from harness.evidence.run_files import EvidenceLine, Explanation
+from harness.evidence.run_files import Explanation, Intent, Record
 from harness.evidence.run_folder import RunFolder
-from harness.host.facts import HostFacts
 from harness.matrix.cells import Preset
 from harness.matrix.wheels import supported_targets
+
+if TYPE_CHECKING:
+    from harness.evidence.outcome.diagnoses import Diagnosis
 
 LAST_BYTES = 1 << 16
 KILLED = 9
@@ -30,91 +32,57 @@ _KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(
 
 
 def explain_run(
-    folder: RunFolder,
-    outcome: Outcome,
-    exits: Mapping[str, Exit],
-    host: HostFacts,
-    rocm: str | None,
-    torch: str | None,
-    presets: Collection[Preset] = (),
-    *,
-    own_program: bool = False,
+    folder: RunFolder, intent: Intent, outcome: Outcome, exits: Mapping[str, Exit], presets: Collection[Preset] = ()
 ) -> Explanation:
     """Explain why a run did not complete, from its folder. Unreadable files are left out; the class may be `unknown`.
 
     `presets` are those that may be named as remedies (empty: all that signatures name), except those already in effect.
-    `own_program`: the user's own ran in place of the app.
     """
     refused = (
         scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()
     )
     if refused.fatal:
         # Nothing was started: the engine's message is the only evidence.
-        return diagnose(refused, Found(), Facts(), _usable(presets, folder))
+        return diagnose(refused, Found(), Facts(), _usable(presets, intent))
     # If the harness stopped the run, the kill was its own.
     alone = outcome.name == "failed" and outcome.diagnosis not in ("time-limit", "disk-limit")
     killed = alone and any(_was_killed(exit_) for exit_ in exits.values())
     of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
-    log = _scan_file(folder, RunFolder.LOG, rocm, torch)
-    kernel = _scan_file(folder, RunFolder.KERNEL_LOG, rocm, torch, of_run)
+    log = _scan_file(folder, RunFolder.LOG, intent)
+    kernel = _scan_file(folder, RunFolder.KERNEL_LOG, intent, of_run)
     stack = stuck_at(folder, last_phase(folder.work)) if outcome.name == "hung" else None
-    facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=own_program)
-    explanation = diagnose(log, kernel, facts, _usable(presets, folder))
-    without = sorted({gpu.gfx for gpu in host.gpus} - supported_targets())
+    facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=intent.program is not None)
+    explanation = diagnose(log, kernel, facts, _usable(presets, intent))
+    without = sorted({gpu.gfx for gpu in intent.host.gpus} - supported_targets())
     if explanation.class_ == "missing-arch" and without:
         seen = f"{explanation.cause}; this host shows {', '.join(without)}, for which no wheel has code"
         explanation = explanation.model_copy(update={"cause": seen})
     return explanation
 
 
-def explain_log(
-    lines: Iterable[str],
-    name: str,
-    kernel: Iterable[str] = (),
-    rocm: str | None = None,
-    torch: str | None = None,
-    presets: Collection[str] | None = None,
-) -> Explanation:
-    """Explain the failure in a log in memory. `kernel` are lines of the kernel log of that time."""
-    found = scan(as_lines(lines, name), rocm=rocm, torch=torch)
-    return diagnose(found, scan(as_lines(kernel, "kernel log"), ("kernel",)), Facts(), presets)
+def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
+    """Explain a recorded run by the present signatures; if none matches, return the explanation in its record."""
+    # A record of another version may have a diagnosis that is unknown here.
+    outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
+    found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
+    return found if found.rule or not record.explanation else record.explanation
 
 
-def explain_files(
-    log: tuple[BinaryIO, str] | None,
-    kernel: tuple[BinaryIO, str] | None = None,
-    rocm: str | None = None,
-    torch: str | None = None,
-    presets: Collection[str] | None = None,
-) -> Explanation:
-    """Explain the failure in open files of any size, with their names. Of an unknown failure show the last line.
-
-    A log that names no failure and ends in the middle of the work is of the class `stopped`.
-    """
-    read = WithEnd(log[0]) if log else None
-    found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()
-    seen = scan(read_lines(*kernel, worth_reading(("kernel",))), ("kernel",)) if kernel else Found()
-    explanation = diagnose(found, seen, Facts(), presets)
-    if explanation.rule or log is None or read is None:
-        return explanation
-    if read.is_empty:
-        return explanation.model_copy(update={"cause": "the log is empty"})
-    if of_end := stopped(read.last_lines(log[1], END_LINES)):
-        return of_end
-    last = read.last_line(log[1])
-    shown = (EvidenceLine(file=last.file, line=last.number, text=cut(last.text)),) if last else ()
-    remedy = explanation.remedy if kernel else ASK_THE_KERNEL
-    return explanation.model_copy(update={"lines": shown, "remedy": remedy})
+def _exits(record: Record) -> Iterator[tuple[str, Exit]]:
+    """Yield how each process ended; what another host says in words that nobody writes tells nothing."""
+    for phase, words in record.exit.items():
+        with suppress(ValueError):
+            yield phase, Exit.parse(words)
 
 
-def _scan_file(folder: RunFolder, name: str, rocm: str | None, torch: str | None, of_run: OfRun | None = None) -> Found:
+def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | None = None) -> Found:
     """Scan a file of the run; with `of_run` it is a kernel log."""
     try:
         with open_regular(folder.named(name)) as stream:
             if of_run is None:
-                return scan(read_lines(stream, name, worth_reading()), rocm=rocm, torch=torch, of_run=anybodys)
+                return scan(read_lines(stream, name, worth_reading()), rocm=intent.rocm, torch=intent.torch)
             lines = read_lines(stream, name, worth_reading(("kernel",)))
-            return scan(lines, ("kernel",), rocm, torch, of_run)
+            return scan(lines, ("kernel",), intent.rocm, intent.torch, of_run)
     except OSError:
         return Found()
 
@@ -186,15 +154,11 @@ def _counts_kills(group: Any) -> bool:
     return any(value > first.get(key, 0) for key, value in kills.items())
 
 
-def _usable(presets: Collection[Preset], folder: RunFolder) -> Collection[str] | None:
+def _usable(presets: Collection[Preset], intent: Intent) -> Collection[str] | None:
     """Return the names of presets that set a variable differently from the run."""
     if not presets:
         return None
-    try:
-        intent = folder.read_intent()
-    except UserError:
-        intent = None
-    had = [set(of_phase.items()) for of_phase in intent.variables.values()] if intent else []
+    had = [set(of_phase.items()) for of_phase in intent.variables.values()]
     return {
         preset.name
         for preset in presets

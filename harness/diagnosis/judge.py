@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from harness.diagnosis.lines import Line
+from harness.diagnosis.matcher import Hit, matcher_of
 from harness.diagnosis.rules import Fault, Signature, load_signatures
-from harness.diagnosis.scan import Found, Hit, matcher_of
-from harness.environments.executors.job import Exit
-from harness.evidence.outcome.decide import SHELL_SIGNALS, Outcome
+from harness.diagnosis.scan import Found
+from harness.environments.executors.job import SHELL_SIGNALS, Exit
+from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import OfResult
 from harness.evidence.run_files import EvidenceLine, Explanation
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
+from signal import Signals
 from typing import Annotated, Literal, Self
 
 from packaging.specifiers import SpecifierSet
@@ -15,8 +16,8 @@ from harness.base.versions import Specifier
 from harness.base.yaml_lines import Document, read_yaml
 from harness.diagnosis.allocations import Allocation
 from harness.diagnosis.patterns import kind_of, needed_text, of_kinds
-from harness.diagnosis.signal_words import of_signals
 from harness.diagnosis.tracebacks import Raised
+from harness.environments.executors.job import SHELL_SIGNALS
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
@@ -24,6 +25,32 @@ SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
 Where = Literal["log", "build", "kernel", "exit", "stack", "end"]
 Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
 Fault = Literal["environment", "host", "program", "run"]
+
+# {number}: 11; {name}: SIGSEGV; {code}: 139, as a shell reports it; {words}: segmentation fault, as Go says it.
+_WORDINGS = (
+    r"exits with return code = -(?:{number})\b",
+    r"\bexitcode\s*:\s*-(?:{number})\b",
+    r"[Ee]xit(?:ed with)? code:? (?:{code}|-(?:{number}))\b",
+    r"xit status:? (?:{code}|-(?:{number}))\b",
+    r"\breturncode[=: ]{{1,2}}-(?:{number})\b",
+    r"status=(?:{number})/[A-Z]",
+    r"Signal (?:{number}) \(SIG",
+    r"(?:by|with|on|received|caught|got) signal:? (?:{number})\b",
+    r"(?:[Rr]eceived|[Cc]aught|[Gg]ot) signal:? (?:{name})\b",
+    r"terminated (?:with|by) signal (?:{name})\b",
+    r"died with <Signals\.(?:{name})\b",
+    r"was killed by (?:{name})\b",
+    r"\bsignal: (?:{words})\b",
+)
+_WORDS = {
+    "SIGABRT": "aborted",
+    "SIGBUS": "bus error",
+    "SIGFPE": "floating point exception",
+    "SIGILL": "illegal instruction",
+    "SIGKILL": "killed",
+    "SIGSEGV": "segmentation fault",
+    "SIGTERM": "terminated",
+}
 
 
 RuleName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
@@ -172,6 +199,26 @@ def load_signatures(file: Path = SIGNATURES) -> Signatures:
         return Signatures.model_validate(document.data)
     except ValidationError as error:
         raise UserError("\n".join(_messages(file, document, error))) from None
+
+
+def of_signals(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """Return the expressions for the end of a process by one of these signals, in every wording of it.
+
+    Raises:
+        ValueError: a name is none of those whose words are known.
+    """
+    if unknown := set(names) - set(_WORDS):
+        raise ValueError(f"give some of {', '.join(sorted(_WORDS))}, not {', '.join(sorted(unknown))}")
+    if not names:
+        return ()
+    numbers = [int(Signals[name]) for name in names]
+    said = {
+        "number": "|".join(map(str, numbers)),
+        "code": "|".join(str(SHELL_SIGNALS + number) for number in numbers),
+        "name": "|".join(names),
+        "words": "|".join(_WORDS[name] for name in names),
+    }
+    return tuple(re.compile(wording.format(**said)) for wording in _WORDINGS)
 
 
 def _letters(text: str) -> int:

@@ -1,14 +1,13 @@
 """Scans the lines of a log for known failures. Pure, and in bounded memory."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 
-from harness.diagnosis.allocations import memory_of
 from harness.diagnosis.lines import Line
-from harness.diagnosis.patterns import any_of, kind_of
-from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load_signatures
+from harness.diagnosis.matcher import Hit, Matcher, OfRun, Sieve, anybodys, matcher_of
+from harness.diagnosis.rules import Severity, Signatures, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
 
 RECOVERY_LINES = 5
@@ -16,8 +15,6 @@ RECOVERY_LINES = 5
 TAIL_LINES = 1000
 """This number of lines after the first fatal one are still scanned: its traceback may continue in another exception."""
 MOST_PROCESSES = 256
-MOST_KINDS, LONGEST_KIND = 4096, 1024
-"""Number of kinds of lines that are cached, and the characters of the longest."""
 DEVICE_ASSERT = "device-assert"
 PAGE_FAULT = "gpu-page-fault"
 PAGE_FAULT_DETAILS, DETAIL_LINES = "gpu-page-fault-details", 12
@@ -30,8 +27,6 @@ _CRASHES = frozenset({"crash", "shm"})
 
 IN_A_LOG: tuple[Where, ...] = ("log", "build", "kernel")
 
-# A warning by its own word. RCCL calls its errors so.
-_WARNING = re.compile(r"\b\w*Warning\b(?=[:\s\])])|\bWARNING\b|(?<!NCCL )\bWARN\b|\[W\d*[ .]|^W(?:\d{4})? |: W \w+/")
 _ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
 # Newer kernels name the process of a page fault in one of the next lines.
 _FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>.{1,40}?) pid (?P<pid>\d+) thread ")
@@ -51,18 +46,6 @@ _TRACEBACK_TEXTS = (
 )
 STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 
-OfRun = Callable[[re.Match[str]], bool]
-"""Filter by the groups `pid` and `name` of a match: True if the process belongs to the run."""
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A signature in a line. `frame` is the place in the program, if a traceback or faulthandler shows it."""
-
-    signature: Signature
-    line: Line
-    frame: Line | None = None
-
 
 @dataclass(frozen=True)
 class Found:
@@ -76,9 +59,10 @@ class Found:
     every: tuple[Hit, ...] = ()
 
 
-def anybodys(_: re.Match[str]) -> bool:
-    """Return True: every process counts as one of the run."""
-    return True
+@cache
+def worth_reading(where: tuple[Where, ...] = IN_A_LOG) -> Sieve:
+    """Return the sieve for these places, made once."""
+    return Sieve(load_signatures().of(*where), STATE_TEXTS)
 
 
 def scan(
@@ -96,67 +80,6 @@ def scan(
         if state.is_over(line):
             break
     return state.found()
-
-
-class Matcher:
-    """Some signatures, in their order. The candidates for a kind of line are determined once for each kind."""
-
-    def __init__(self, signatures: Iterable[Signature]) -> None:
-        # A line known to be benign never counts, whatever else it contains.
-        self._ordered = sorted(signatures, key=lambda one: one.severity != "benign")
-        self._of_kind: dict[str, tuple[Signature, ...]] = {}
-
-    def match(self, body: str, traceback: Traceback | None = None, of_run: OfRun = anybodys) -> Signature | None:
-        """Return the signature of a line; None if there is none, or if the line is known to be benign."""
-        for signature in self.candidates(kind_of(body)):
-            found = signature.find(body)
-            if found is None or (signature.traceback and not (traceback and traceback.was_raised(signature.traceback))):
-                continue
-            if signature.memory and signature.memory not in memory_of(body):
-                continue
-            if signature.in_program and traceback and traceback.is_of_packages:
-                continue
-            if signature.severity == "benign":
-                return None
-            if not signature.in_warnings and _WARNING.search(body, 0, found.start()):
-                continue
-            if not of_run(found):
-                continue
-            return signature
-        return None
-
-    def candidates(self, kind: str) -> tuple[Signature, ...]:
-        """Return the signatures that may match a line of this kind, without what is written before it."""
-        known = self._of_kind.get(kind)
-        if known is None:
-            anywhere, holding = self._needed
-            texts = {found[1] for found in anywhere.finditer(kind)}
-            numbers = sorted({number for text in texts for number in holding[text]})
-            known = tuple(one for one in (self._ordered[number] for number in numbers) if one.may_be_of(kind))
-            if len(kind) <= LONGEST_KIND:
-                if len(self._of_kind) >= MOST_KINDS:
-                    self._of_kind.clear()
-                self._of_kind[kind] = known
-        return known
-
-    @cached_property
-    def _needed(self) -> tuple[re.Pattern[str], dict[str, list[int]]]:
-        """Return a pattern for the beginnings of needed texts, overlapping ones too, and the signatures by text."""
-        needed = [one.needed_of_kinds for one in self._ordered]
-        any_needed = any_of(text for texts in needed for text in texts)
-        holding: dict[str, list[int]] = {}
-        for number, texts in enumerate(needed):
-            for text in texts:
-                # Of texts that begin alike only the shortest is found.
-                if shortest := any_needed.match(text):
-                    holding.setdefault(shortest[0], []).append(number)
-        return re.compile(f"(?=({any_needed.pattern}))"), holding
-
-
-@cache
-def matcher_of(where: tuple[Where, ...], rocm: str | None = None, torch: str | None = None) -> Matcher:
-    """Return the matcher for these places and versions, made once."""
-    return Matcher(one for one in load_signatures().of(*where) if one.holds_for(rocm, torch))
 
 
 @dataclass

@@ -7,7 +7,7 @@ from functools import partial
 from harness.base.storage import read_regular
 from harness.base.untrusted_tree import NotAFileError
 from harness.diagnosis.lines import Line, as_lines
-from harness.diagnosis.scan import Hit, matcher_of
+from harness.diagnosis.matcher import Hit, matcher_of
 from harness.evidence.python_stacks import parse_stacks
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_positions

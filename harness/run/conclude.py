@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, replace
 
 from harness.base.interrupts import GRACE_SECONDS, open_to_interruption
-from harness.diagnosis import explain_run
+from harness.diagnosis.explain import explain_run
 from harness.evidence.outcome.decide import Outcome, decide, undecided
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.run_files import Explanation
@@ -24,7 +24,7 @@ class RunConclusion:
     interrupt: KeyboardInterrupt | None = None
 
 
-def conclude(
+def conclude_run(
     spec: RunSpec, checkup: Checkup, evidence: Evidence, memory: MemoryBefore, notes: Notes, began: float | None
 ) -> RunConclusion:
     """Decide the outcome; check the GPUs of a run that did not complete, and explain it.
@@ -54,16 +54,7 @@ def conclude(
                     evidence = replace(evidence, host_problems=health.problems)
                 outcome, evidence = _decided(spec, evidence)
                 with notes.tolerated("explaining it"):
-                    intent = spec.intent
-                    explanation = explain_run(
-                        spec.folder,
-                        outcome,
-                        evidence.exits,
-                        intent.host,
-                        intent.rocm,
-                        intent.torch,
-                        own_program=intent.program is not None,
-                    )
+                    explanation = explain_run(spec.folder, spec.intent, outcome, evidence.exits)
         except KeyboardInterrupt as caught:
             # A probe that had just been started, and that nobody has noted yet.
             with notes.tolerated("ending what it left"):

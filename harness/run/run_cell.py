@@ -22,7 +22,7 @@ from harness.host.jobs import ENDINGS
 from harness.host.slurm import why_ended
 from harness.run.asked import Run
 from harness.run.carry_out import carry_out
-from harness.run.conclude import conclude, wall_time
+from harness.run.conclude import conclude_run, wall_time
 from harness.run.gpu_health import Checkup, Readiness, after_interruption, before_run
 from harness.run.notes import Notes, cannot_be_read
 from harness.run.own_program import OwnProgram
@@ -114,7 +114,7 @@ def run_cell(
             )
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
-        conclusion = conclude(
+        conclusion = conclude_run(
             spec,
             checkup,
             replace(evidence, no_kernels=ready.no_kernels),

@@ -13,10 +13,9 @@ from harness.base.storage import file_hash
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
-from harness.environments.executors.job import Executor, Exit, Job, JobLost
+from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Job, JobLost
 from harness.evidence.app_files import InputFile
 from harness.evidence.last_line import APP_ERROR, last_line
-from harness.evidence.outcome.decide import SHELL_SIGNALS
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
 from harness.matrix.workloads import Workload
 

@@ -1,14 +1,21 @@
 """How a command of a run is started, found again and stopped on this host."""
 
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     # Half a second with the Docker SDK, which nothing needs that only reads how processes ended.
     from harness.environments.executors.container import Container
+
+# A shell or an init process reports signal n as exit code 128 + n.
+SHELL_SIGNALS = 128
+_EXIT = re.compile(
+    r"(?:exit (?P<code>\d{1,9})|signal (?P<number>\d{1,9})|(?P<name>SIG\w+))(?P<memory>, out of memory)?"
+)
 
 
 class JobLost(Exception):  # noqa: N818
@@ -48,6 +55,21 @@ class Exit:
 
     code: int
     out_of_memory: bool = False
+
+    @classmethod
+    def parse(cls, words: str) -> Self:
+        """Return the exit that `str` turned into `words`.
+
+        Raises:
+            ValueError: when `words` describe no exit.
+        """
+        found = _EXIT.fullmatch(words)
+        if found is None or (found["name"] and found["name"] not in signal.Signals.__members__):
+            raise ValueError(f"{words!r} is not how a process ends")
+        if found["code"]:
+            return cls(int(found["code"]), found["memory"] is not None)
+        number = int(found["number"]) if found["number"] else int(signal.Signals[found["name"]])
+        return cls(-number, found["memory"] is not None)
 
     @property
     def ok(self) -> bool:

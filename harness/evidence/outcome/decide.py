@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.base.contract import CONTRACT
+from harness.environments.executors.job import SHELL_SIGNALS
 from harness.evidence.app_files import Result
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, StoppedBy
 from harness.evidence.outcome.evidence import Evidence
@@ -20,8 +21,6 @@ APP_EXITS: Mapping[int, Diagnosis] = {4: "not-finite", 5: "wrong-result"}
 REFUSAL_EXIT = 2
 UNVERIFIED = "old contract, not verified: nothing shows that the result is this run's, and it qualifies for nothing"
 NOT_INDEPENDENTLY = "not verified independently, so that it qualifies for nothing"
-# A shell or an init process reports signal n as exit code 128 + n.
-SHELL_SIGNALS = 128
 # Begins the fault of an attempt that follows one into which it was injected.
 AFTER_FAULT = "after "
 

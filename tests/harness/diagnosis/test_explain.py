@@ -7,14 +7,16 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.diagnosis import explain_log, explain_run
+from harness.diagnosis.explain import explain_record, explain_run
+from harness.diagnosis.explain_log import explain_log
 from harness.environments.executors.job import Exit
 from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, OfEnding, OfResult
-from harness.evidence.run_files import Explanation, Intent
+from harness.evidence.run_files import Explanation, Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Preset
+from harness.matrix.programs import Program
 
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
 RESET = "[ 5000.0] amdgpu 0000:03:00.0: amdgpu: GPU reset begin!"
@@ -24,7 +26,7 @@ OOM = "[ 7777.1] Out of memory: Killed process 4711 (python) total-vm:33554432kB
 
 
 @pytest.fixture
-def explain(tmp_path: Path, host: HostFacts) -> Callable[..., Explanation]:
+def explain(tmp_path: Path, host: HostFacts, make_intent: Callable[..., Intent]) -> Callable[..., Explanation]:
     """Explains a run that left these files."""
 
     def run(
@@ -35,14 +37,15 @@ def explain(tmp_path: Path, host: HostFacts) -> Callable[..., Explanation]:
         rocm: str | None = None,
         presets: tuple[Preset, ...] = (),
         on: HostFacts = host,
-        own: bool = False,
+        **intent: object,
     ) -> Explanation:
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text, encoding="utf-8")
         ended = Outcome(outcome, diagnosis, "the detail")  # type: ignore[arg-type]
         of = {"train": exits[0]} if exits else {}
-        return explain_run(RunFolder(tmp_path), ended, of, on, rocm, None, presets, own_program=own)
+        asked = make_intent(host=on, rocm=rocm, torch=None, **intent)
+        return explain_run(RunFolder(tmp_path), asked, ended, of, presets)
 
     return run
 
@@ -197,14 +200,16 @@ def test_every_diagnosis_is_decided_or_explained(explain: Callable[..., Explanat
         assert found.class_ != "unknown", f"{diagnosis}: needs a rule for `where: exit`, or to be one of OfResult"
 
 
-def test_a_container_that_was_refused_is_explained_by_what_the_engine_said(tmp_path: Path, host: HostFacts) -> None:
+def test_a_container_that_was_refused_is_explained_by_what_the_engine_said(
+    tmp_path: Path, make_intent: Callable[..., Intent]
+) -> None:
     said = 'error gathering device information while adding custom device "/dev/kfd": no such file or directory'
     for detail, exits, expected in (
         (f"the Docker engine refuses the container: {said}", {}, "no-device"),
         ("stopped by Ctrl-C", {}, "interrupted"),
         (said, {"train": Exit(-9)}, "interrupted"),
     ):
-        found = explain_run(RunFolder(tmp_path), Outcome("interrupted", None, detail), exits, host, None, None)
+        found = explain_run(RunFolder(tmp_path), make_intent(), Outcome("interrupted", None, detail), exits)
         assert found.class_ == expected
 
 
@@ -289,14 +294,11 @@ def test_presets_are_those_that_can_be_tried(explain: Callable[..., Explanation]
     assert explain(log, Exit(1), presets=(matrix.presets["no-sdma"],)).presets == ()
 
 
-def test_a_preset_that_was_in_effect_is_no_remedy(
-    explain: Callable[..., Explanation], matrix: Matrix, make_intent: Callable[..., Intent]
-) -> None:
+def test_a_preset_that_was_in_effect_is_no_remedy(explain: Callable[..., Explanation], matrix: Matrix) -> None:
     log = "RuntimeError: CUDA error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul"
     had = {"TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1", "OTHER": "x"}
-    intent = make_intent(variables={"train": had}).model_dump_json(by_alias=True)
     presets = tuple(matrix.presets.values())
-    assert explain({"log.txt": log, "intent.json": intent}, Exit(1), presets=presets).presets == ()
+    assert explain({"log.txt": log}, Exit(1), presets=presets, variables={"train": had}).presets == ()
 
 
 def test_a_gpu_without_code_is_named(explain: Callable[..., Explanation], dual_host: HostFacts) -> None:
@@ -308,14 +310,12 @@ def test_a_gpu_without_code_is_named(explain: Callable[..., Explanation], dual_h
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"{", b"[1, 2]", b"null", b'{"last": 3}', b'{"State": 1}'])
-def test_damaged_files_are_passed_over(tmp_path: Path, host: HostFacts, content: bytes) -> None:
+def test_damaged_files_are_passed_over(tmp_path: Path, make_intent: Callable[..., Intent], content: bytes) -> None:
     (tmp_path / "failure").mkdir()
     names = ("cgroup.json", "container.json", "processes.txt", "kernel-log.txt", "stacks-1.txt")
     for name in (*(f"failure/{name}" for name in names), "progress-0.jsonl", "intent.json", "position-0.bin"):
         (tmp_path / name).write_bytes(content)
-    found = explain_run(
-        RunFolder(tmp_path), Outcome("failed", "crash", "d"), {"train": Exit(-11)}, host, None, None, []
-    )
+    found = explain_run(RunFolder(tmp_path), make_intent(), Outcome("failed", "crash", "d"), {"train": Exit(-11)})
     assert found.class_ == "crash"
 
 
@@ -361,5 +361,13 @@ def test_a_program_of_the_users_own_does_not_speak_in_statuses_of_the_app(
     explain: Callable[..., Explanation], code: int, class_: str
 ) -> None:
     assert explain({}, Exit(code)).class_ == class_
-    assert explain({}, Exit(code), own=True).class_ == "unknown"
-    assert explain({}, Exit(127), own=True).class_ == "install"
+    assert explain({}, Exit(code), program=Program(command=("python", "x.py"), source="code")).class_ == "unknown"
+    assert explain({}, Exit(127), program=Program(command=("python", "x.py"), source="code")).class_ == "install"
+
+
+@pytest.mark.parametrize("words", ["", "\x1b[2J", "SIGNOT", f"exit {'9' * 5000}", f"signal {'9' * 5000}"])
+def test_words_that_another_host_made_up_tell_nothing(
+    words: str, make_record: Callable[..., Record], tmp_path: Path
+) -> None:
+    record = make_record(outcome="failed", diagnosis="crash").model_copy(update={"exit": {"train": words}})
+    assert explain_record(RunFolder(tmp_path), record).cause

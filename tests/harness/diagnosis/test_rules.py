@@ -1,4 +1,4 @@
-"""Mistakes in signatures.yaml are refused, each with its line."""
+"""Mistakes in signatures.yaml are refused, each with its line; every wording of a signal is known for each of them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.diagnosis.rules import load_signatures
+from harness.diagnosis.explain_log import explain_log
+from harness.diagnosis.rules import load_signatures, of_signals
 
 GOOD = """\
 schema: 1
@@ -19,6 +20,33 @@ signatures:
     cause: a cause that is long enough
     remedy: none
 """
+CLASSES = {
+    "SIGSEGV": (11, "segmentation fault", "crash"),
+    "SIGILL": (4, "illegal instruction", "crash"),
+    "SIGFPE": (8, "floating point exception", "crash"),
+    "SIGABRT": (6, "aborted", "crash"),
+    "SIGBUS": (7, "bus error", "shm"),
+    "SIGKILL": (9, "killed", "killed"),
+    "SIGTERM": (15, "terminated", "interrupted"),
+}
+WORDINGS = [
+    "[launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = -{number}",
+    "  exitcode  : -{number} (pid: 1320)",
+    "train-1 exited with code {code}",
+    "(exit code: -{number})",
+    'error="exit status {code}"',
+    "subprocess returned returncode=-{number}",
+    "x.service: Main process exited, code=dumped, status={number}/{short}",
+    "   Signal {number} ({name}) received by PID 7",
+    "mpirun noticed that process rank 0 exited on signal {number}",
+    "Process 7 (python) terminated abnormally with signal {number}/{short}, processing...",
+    'Thread 1 "python" received signal {name}',
+    "process 1 terminated with signal {name}",
+    '"train.sh" terminated by signal {name}',
+    "Command '['python']' died with <Signals.{name}: {number}>.",
+    "train was killed by {name}",
+    'level=ERROR error="signal: {words}"',
+]
 
 
 @pytest.fixture
@@ -75,3 +103,23 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_versions_hold_only_where_they_are_known() -> None:
     one = load_signatures().by_id("illegal-access-since-7.0")
     assert [one.holds_for(rocm, None) for rocm in ("7.0", "7.1.1", "6.4", None, "odd")] == [True, True, *[False] * 3]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_a_wording_is_known_for_every_signal(wording: str, name: str) -> None:
+    number, words, expected = CLASSES[name]
+    line = wording.format(number=number, code=128 + number, name=name, short=name.removeprefix("SIG"), words=words)
+    assert explain_log([line], "x").class_ == expected
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_the_number_of_another_signal_is_none_of_these(wording: str) -> None:
+    line = wording.format(number=1, code=129, name="SIGHUP", short="HUP", words="hangup")
+    patterns = of_signals(tuple(CLASSES))
+    assert not any(pattern.search(line) for pattern in patterns)
+
+
+def test_only_signals_whose_words_are_known_may_be_given() -> None:
+    with pytest.raises(ValueError, match="not SIGPWR"):
+        of_signals(("SIGPWR",))

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.diagnosis import explain_files
+from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.lines import BLOCK
 from harness.diagnosis.patterns import kind_of
 from harness.diagnosis.rules import Signature, load_signatures
-from harness.diagnosis.scan import IN_A_LOG
-from harness.diagnosis.sieve import worth_reading
+from harness.diagnosis.scan import IN_A_LOG, worth_reading
 
 Noise = Callable[[int, int], list[str]]
 PATTERNS = [(one, pattern.pattern) for one in load_signatures().signatures for pattern in one.expressions]

@@ -1,0 +1,141 @@
+"""Finds the signature of a line among many, and the blocks of a log that may hold a line with one."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from harness.diagnosis.allocations import memory_of
+from harness.diagnosis.lines import LONGEST, Line
+from harness.diagnosis.patterns import any_of, kind_of, kinds_in
+from harness.diagnosis.rules import Signature, Where, load_signatures
+from harness.diagnosis.tracebacks import Traceback, split_prefix
+
+MOST_KINDS, LONGEST_KIND = 4096, 1024
+"""Number of kinds of lines that are cached, and the characters of the longest."""
+MOST_DULL = 20_000
+"""Maximum number of cached kinds of lines that match nothing."""
+
+# A warning by its own word. RCCL calls its errors so.
+_WARNING = re.compile(r"\b\w*Warning\b(?=[:\s\])])|\bWARNING\b|(?<!NCCL )\bWARN\b|\[W\d*[ .]|^W(?:\d{4})? |: W \w+/")
+_ESCAPED = re.compile(r"\{\"log\":")
+
+OfRun = Callable[[re.Match[str]], bool]
+"""Filter by the groups `pid` and `name` of a match: True if the process belongs to the run."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A signature in a line. `frame` is the place in the program, if a traceback or faulthandler shows it."""
+
+    signature: Signature
+    line: Line
+    frame: Line | None = None
+
+
+def anybodys(_: re.Match[str]) -> bool:
+    """Return True: every process counts as one of the run."""
+    return True
+
+
+class Matcher:
+    """Some signatures, in their order. The candidates for a kind of line are determined once for each kind."""
+
+    def __init__(self, signatures: Iterable[Signature]) -> None:
+        # A line known to be benign never counts, whatever else it contains.
+        self._ordered = sorted(signatures, key=lambda one: one.severity != "benign")
+        self._of_kind: dict[str, tuple[Signature, ...]] = {}
+
+    def match(self, body: str, traceback: Traceback | None = None, of_run: OfRun = anybodys) -> Signature | None:
+        """Return the signature of a line; None if there is none, or if the line is known to be benign."""
+        for signature in self.candidates(kind_of(body)):
+            found = signature.find(body)
+            if found is None or (signature.traceback and not (traceback and traceback.was_raised(signature.traceback))):
+                continue
+            if signature.memory and signature.memory not in memory_of(body):
+                continue
+            if signature.in_program and traceback and traceback.is_of_packages:
+                continue
+            if signature.severity == "benign":
+                return None
+            if not signature.in_warnings and _WARNING.search(body, 0, found.start()):
+                continue
+            if not of_run(found):
+                continue
+            return signature
+        return None
+
+    def candidates(self, kind: str) -> tuple[Signature, ...]:
+        """Return the signatures that may match a line of this kind, without what is written before it."""
+        known = self._of_kind.get(kind)
+        if known is None:
+            anywhere, holding = self._needed
+            texts = {found[1] for found in anywhere.finditer(kind)}
+            numbers = sorted({number for text in texts for number in holding[text]})
+            known = tuple(one for one in (self._ordered[number] for number in numbers) if one.may_be_of(kind))
+            if len(kind) <= LONGEST_KIND:
+                if len(self._of_kind) >= MOST_KINDS:
+                    self._of_kind.clear()
+                self._of_kind[kind] = known
+        return known
+
+    @cached_property
+    def _needed(self) -> tuple[re.Pattern[str], dict[str, list[int]]]:
+        """Return a pattern for the beginnings of needed texts, overlapping ones too, and the signatures by text."""
+        needed = [one.needed_of_kinds for one in self._ordered]
+        any_needed = any_of(text for texts in needed for text in texts)
+        holding: dict[str, list[int]] = {}
+        for number, texts in enumerate(needed):
+            for text in texts:
+                # Of texts that begin alike only the shortest is found.
+                if shortest := any_needed.match(text):
+                    holding.setdefault(shortest[0], []).append(number)
+        return re.compile(f"(?=({any_needed.pattern}))"), holding
+
+
+@cache
+def matcher_of(where: tuple[Where, ...], rocm: str | None = None, torch: str | None = None) -> Matcher:
+    """Return the matcher for these places and versions, made once."""
+    return Matcher(one for one in load_signatures().of(*where) if one.holds_for(rocm, torch))
+
+
+class Sieve:
+    """Selects the blocks of a log that may match a signature, or hold one of some `texts`; it refuses no other.
+
+    The lines of a block are reduced to their kinds first, of which a training log has few. All texts that signatures
+    need are then looked for at once, and only a kind that holds one is compared with the signatures themselves.
+    """
+
+    def __init__(self, signatures: Sequence[Signature], texts: Iterable[str]) -> None:
+        self._matcher = Matcher(signatures)
+        recoveries = [one.recovered_by for one in signatures if one.recovered_by]
+        always = [kind_of(text) for text in (*recoveries, *texts)]
+        self._always = any_of(always)
+        self._any = any_of([*always, *(text for one in signatures for text in one.needed_of_kinds)])
+        self._dull: set[bytes] = set()
+
+    def __call__(self, block: str) -> bool:
+        """Return whether a block has to be read line by line."""
+        new = kinds_in(block) - self._dull
+        if any(map(self._may_count, self._holding(b"\n".join(new).decode()))):
+            return True
+        if len(self._dull) > MOST_DULL:
+            self._dull.clear()
+        self._dull.update(kind for kind in new if len(kind) <= LONGEST_KIND)
+        return False
+
+    def _holding(self, lines: str) -> Iterator[str]:
+        """Yield the lines that hold any text that is looked for."""
+        end = 0
+        while found := self._any.search(lines, end):
+            start = lines.rfind("\n", 0, found.start()) + 1
+            end = lines.find("\n", found.end())
+            end = len(lines) if end < 0 else end
+            yield lines[start:end]
+
+    def _may_count(self, kind: str) -> bool:
+        # A line that is split or unescaped before matching has other kinds than its parts.
+        if len(kind) > LONGEST or _ESCAPED.match(kind) or self._always.search(kind):
+            return True
+        body = split_prefix(kind)[1]
+        return any(map(self._matcher.candidates, {kind, body, kind.lstrip(" |"), body.lstrip(" |")}))
