@@ -224,7 +224,7 @@ PAGE_TEXT = """\
 # Figures on controls
 
 `make bench-fault-isolation` wrote this page: {campaigns:,} simulated campaigns of each row. What decides is the real
-code, the runs are simulated. Nothing here is about a GPU. [Running and verdicts](../running.md#cell-stack-gpu-or-host)
+code, the runs are simulated. Nothing here is about a GPU. [Verdicts](../verdicts.md#cell-stack-gpu-or-host)
 says how the controls are chosen.
 
 What works passes {sound:.0%} of its runs here and what is at fault {faulty:.0%}; two faults at once pass

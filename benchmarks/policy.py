@@ -245,7 +245,7 @@ PAGE_TEXT = """\
 
 `make bench-policy` wrote this page. It is a simulation: the schedule and the bounds are the real ones, the runs are
 simulated, with cells whose true pass rate is known. Nothing here is about a GPU.
-[Running and verdicts](../running.md#a-goal---until-known-good---all) says what is decided, and how.
+[Running](../running.md#a-goal---until-known-good---all) says what is decided, and how.
 
 {cells} cells: eight stacks with five presets. A cell is wrongly called known-good where its true pass rate is not above
 {rate}; that must happen in less than {goal:.0%} of the campaigns. In brackets: below what that share is with 95 %

@@ -251,7 +251,7 @@ PAGE_TEXT = """\
 `make bench-policy` wrote this page. It is a simulation: what counts, the bounds and the tiers are the real code, the
 runs are synthetic, of {run_hours:g} h of training each, {runs} at most of a cell, and looked at after every one. A boot
 lasts {of_a_boot} runs, and there are two. Nothing here is about a GPU.
-[Running and verdicts](../running.md#verdicts) says what counts, and what a verdict takes.
+[Verdicts](../verdicts.md#what-a-verdict-takes) says what counts, and what a verdict takes.
 
 ## Rates that are constant
 

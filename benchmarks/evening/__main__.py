@@ -73,7 +73,7 @@ PAGE_TEXT = """\
 
 `make bench-evening` wrote this page. It is a simulation: which run comes next, what counts, and what a verdict takes is
 the real code, on the project's own matrix.yaml and its {stacks} ROCm stacks; clock, downloads and runs are synthetic,
-on a host with two GPUs. Nothing here is about a GPU. [Running and verdicts](../running.md#in-stages) says what is
+on a host with two GPUs. Nothing here is about a GPU. [Running](../running.md#in-stages) says what is
 decided, and how.
 
 {seeds} evenings of each world, of {budget:g} hours at most. **Right**: the tier `good` is reached on two GPUs by a cell

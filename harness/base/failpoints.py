@@ -6,27 +6,36 @@ from collections import Counter
 
 VARIABLE = "MATRIX_KILL_AT"
 POINTS = (
+    # Around a campaign.
     "campaign-begins",
     "campaign-begun",
     "campaign-done",
+    # A GPU is locked, names its run, is given back.
     "gpus-locked",
     "gpus-noted",
     "gpus-released",
+    # The intent is written, the run folder has its name.
     "run-begins",
     "run-begun",
+    # A container or process is created, started, its identity written.
     "container-created",
     "job-started",
     "job-noted",
+    # A line of progress was read.
     "running",
+    # Around the record.
     "record-begins",
     "record-written",
+    # Around the index.
     "index-begins",
     "index-written",
     "index-rebuilt",
+    # In a recovery.
     "recovery-begins",
     "orphan-ended",
     "orphan-recorded",
     "recovery-done",
+    # In every durable write.
     "file-opened",
     "file-written",
     "file-synced",

@@ -13,8 +13,22 @@ from harness.evidence.outcome import diagnoses
 from harness.matrix.cells import Matrix
 
 DOCS = CHECKOUT / "docs"
-READ = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
-LOOKED_UP = [*sorted((DOCS / "reference").glob("*.md")), *sorted((DOCS / "evidence").glob("*.md"))]
+# The programs that write pages of docs/reference, each compared with what it writes by a test of its own.
+WRITERS = (
+    "harness/cli/schemas.py",
+    "harness/diagnosis/reference.py",
+    "tests/harness/reference_pages.py",
+    "tests/app/reference_pages.py",
+)
+WRITTEN = {
+    DOCS / "reference" / name
+    for writer in WRITERS
+    for name in re.findall(r'"([\w-]+\.md)"', (CHECKOUT / writer).read_text(encoding="utf-8"))
+}
+LOOKED_UP = [*sorted(WRITTEN), *sorted((DOCS / "evidence").glob("*.md"))]
+# What is written by hand, wherever it stands.
+BY_HAND = sorted({*DOCS.rglob("*.md")} - {*LOOKED_UP})
+READ = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *BY_HAND]
 EVERY = [*READ, CHECKOUT / "CHANGELOG.md", *LOOKED_UP]
 MOST_PAGES, MOST_WORDS = 16, 20_000
 # Where code of ours names pages.
@@ -58,6 +72,11 @@ def test_what_is_read_is_short() -> None:
     words = {page.name: len(text(page).split()) for page in READ}
     assert len(READ) <= MOST_PAGES
     assert sum(words.values()) <= MOST_WORDS, words
+
+
+def test_what_is_written_by_hand_does_not_stand_among_the_references() -> None:
+    assert [page.name for page in BY_HAND if page.parent != DOCS] == []
+    assert [page.name for page in WRITTEN if not page.exists()] == []
 
 
 def test_there_is_nothing_else_among_the_docs() -> None:

@@ -1,4 +1,7 @@
-"""The commands in docs/images.md, run as they stand. Those about tags need runs first: test_promote has them."""
+"""The commands in docs/images.md, run as they stand. Those about tags need runs first: test_promote has them.
+
+Those that verify and sign are in test_verify and test_attestations.
+"""
 
 import os
 import re
@@ -20,7 +23,10 @@ def test_every_example_runs(tmp_path: Path, registry: str, images: dict[str, Ima
         (tmp_path / name).symlink_to(CHECKOUT / name)
     (tmp_path / "wheels").mkdir()
     page = re.sub(
-        r"^## Known-good tags\n.*?(?=^## )", "", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+        r"^## (Known-good tags|Verify and sign)\n.*?(?=^## )",
+        "",
+        DOCUMENT.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
     )
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     lines = [

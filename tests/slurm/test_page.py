@@ -1,4 +1,4 @@
-"""The commands of docs/reference/slurm.md, typed as written but for what two hosts on one take, make a campaign."""
+"""The commands of docs/slurm.md, typed as written but for what two hosts on one take, make a campaign."""
 
 import os
 import pwd
@@ -18,7 +18,7 @@ from harness.rehearsal.stand_in_app import HELD
 from tests.slurm.cluster import DAEMONS, Cluster, free_ports
 from tests.slurm.test_slurm import wait
 
-PAGE = CHECKOUT / "docs" / "reference" / "slurm.md"
+PAGE = CHECKOUT / "docs" / "slurm.md"
 USER = pwd.getpwuid(os.getuid()).pw_name
 HOSTS = (("one",), ("one", "two"), ("two",), ("one",))
 # Of two hosts on one, without root and munge; each once.

@@ -16,11 +16,12 @@ from harness.base.paths import CHECKOUT
 from harness.cli.main import main
 from harness.evidence.app_files import InputFile
 
-# Its examples need a Docker engine: tests/images runs them as they stand, here only their options are tried.
+# Their examples need a Docker engine, or Slurm: tests/images and tests/slurm run them, here only their options are tried.
 WITH_ENGINE = CHECKOUT / "docs" / "images.md"
+WITH_SLURM = CHECKOUT / "docs" / "slurm.md"
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 # What they do is tested elsewhere, and takes minutes: here only their options are.
-LONG = ("minimise", "compare", "inject")
+LONG = ("minimise", "compare", "inject", "isolate")
 # Start the app, for seconds each, or need a Docker engine.
 TESTED_ELSEWHERE = (
     "run",
@@ -32,6 +33,8 @@ TESTED_ELSEWHERE = (
     "pull",
     "save",
     "load",
+    "verify",
+    "keys",
     "promote",
     "demote",
     "tags",
@@ -43,9 +46,10 @@ MAY_END_WITH_1 = ("doctor",)
 
 
 def examples(document: Path) -> Iterator[str]:
-    """The lines of the `sh` blocks of a document, without what they say in comments."""
+    """The lines of the `sh` blocks of a document, without what they say in comments; of Slurm's only ours."""
     for block in re.findall(r"^```sh\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        yield from (re.split(r"\s#\s", line)[0].strip() for line in block.splitlines() if line.strip())
+        lines = (re.split(r"\s#\s", line)[0].strip() for line in block.splitlines() if line.strip())
+        yield from (line for line in lines if document != WITH_SLURM or line.startswith(".venv/bin/matrix "))
 
 
 def command_of(words: list[str]) -> str:
@@ -62,7 +66,7 @@ def as_tried(line: str, *, quick: bool) -> list[str]:
     if words[0] == "make":
         return ["make", "-n", *words[1:]]
     command = command_of(words) if words[0].endswith("/matrix") else ""
-    if command == "run" and words[2].startswith("rocm"):
+    if command == "run" and words[2].startswith("rocm") and "--on" not in words:
         return [words[0], "plan", *words[2:]]
     if (command in LONG and "--list" not in words) or (quick and command in TESTED_ELSEWHERE):
         # Unknown options are refused before the help is printed.
@@ -123,7 +127,9 @@ def test_the_options_of_every_example_are_known(document: Path, place: Path, mon
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("document", [one for one in WITH_EXAMPLES if one != WITH_ENGINE], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "document", [one for one in WITH_EXAMPLES if one not in (WITH_ENGINE, WITH_SLURM)], ids=lambda one: one.name
+)
 def test_every_example_runs(document: Path, place: Path) -> None:
     for line in examples(document):
         tried(line, place, quick=False)
