@@ -40,7 +40,7 @@ from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.workloads import SyntheticData
-from harness.run.spec import base_variables
+from harness.run.launch import base_variables
 from harness.run.workload_data import synthetic_file
 from harness.training.choose_cell import CellRequest
 from harness.training.options import own_workload

@@ -20,7 +20,7 @@ from harness.environments.executors.pids import pids_limit
 from harness.environments.images import cell_tag
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell
-from harness.run.spec import visible_devices
+from harness.run.launch import visible_devices
 
 
 @dataclass(frozen=True)

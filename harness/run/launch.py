@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from harness.base.contract import NONCE_VARIABLE, OLD_CONTRACT
@@ -126,3 +126,37 @@ def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
         limits=limits,
         not_verified=NOT_CHECKED,
     )
+
+
+def base_variables(work: WorkFolder, temporary: PurePath, threads: int) -> dict[str, str]:
+    """Return what every process of a run has set but for preset and devices: no variable of the caller's is passed on.
+
+    `work`: the work folder as the process calls it, which has every cache.
+    """
+    places = {
+        "HOME": work.scratch,
+        "TMPDIR": temporary,
+        "XDG_CACHE_HOME": work.cache,
+        **{variable: work.cache / name for variable, name in work.CACHES.items()},
+    }
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        # torch below 2.13 dies on a uid that has no name.
+        "USER": "matrix",
+        "LOGNAME": "matrix",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "POLARS_MAX_THREADS": str(threads),
+        # With no other network, the usual rendezvous by host name waits for ever.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        **{name: str(place) for name, place in places.items()},
+    }
+
+
+def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
+    """Return the variables that limit a process to some GPUs, by their index among the host's."""
+    return {"ROCR_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}

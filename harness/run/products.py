@@ -17,7 +17,7 @@ from harness.evidence.outcome.evidence import FoundProduct
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import LARGEST
 from harness.matrix.programs import Product, Program
-from harness.run.watch.watch import Watch
+from harness.run.verify import watch_verifying
 
 LOAD_SECONDS = 600
 # Empty lists take thirty times as much in memory.
@@ -79,9 +79,8 @@ def loader_of(make: Callable[[Path], Job] | None, folder: RunFolder, executor: E
         return None
 
     def loads(file: Path) -> tuple[str, str]:
-        folder.make_verifying()
         job = make(file)
-        with Watch(folder, executor, lambda _: None, None, root=root, work=folder.verifying, ranks=1) as watch:
+        with watch_verifying(folder, executor, root) as watch:
             exit_ = watch.execute(job, LOAD_SECONDS)
         if watch.stopped_by or exit_ is None or exit_.out_of_memory or exit_.code < 0:
             return "", f"{watch.stopped_by}: {watch.stop_detail}" if watch.stopped_by else f"ended with {exit_}"

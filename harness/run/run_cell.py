@@ -23,7 +23,8 @@ from harness.host.slurm import why_ended
 from harness.run.asked import Run
 from harness.run.carry_out import carry_out
 from harness.run.conclude import conclude_run, wall_time
-from harness.run.gpu_health import Checkup, Readiness, after_interruption, before_run
+from harness.run.gpu_health import Checkup, after_interruption
+from harness.run.gpu_readiness import Readiness, before_run
 from harness.run.notes import Notes, cannot_be_read
 from harness.run.own_program import OwnProgram
 from harness.run.spec import RunSpec, resolve_run

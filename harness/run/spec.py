@@ -3,48 +3,29 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path, PurePath
 from secrets import token_hex
 
 from harness import __version__
 from harness.base.paths import REHEARSAL
 from harness.base.storage import json_hash
-from harness.environments.environment import Environment
-from harness.environments.executors.container import KFD, WORK, Container, container_of, inside
+from harness.environments.executors.container import KFD, WORK, Container, container_of
 from harness.environments.executors.job import Job
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.app_files import Phase
 from harness.evidence.outcome.request import Request
-from harness.evidence.outcome.tolerances import COMPARED_STEPS
 from harness.evidence.program_files import TakenOver
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder, resumed_steps
 from harness.host.facts import GpuFacts
 from harness.host.processes import ProcessId
-from harness.matrix.workload_options import (
-    REFERENCE_OPTIONS,
-    arguments,
-    family_of,
-    options_of,
-    workload_hash,
-)
+from harness.matrix.workload_options import family_of, workload_hash
 from harness.run.asked import Run
-from harness.run.launch import Launch, launch_of
+from harness.run.launch import Launch, base_variables, launch_of, visible_devices
+from harness.run.verifying import VerifierJobs
 
 ENV = "/usr/bin/env"
-# Pickles of a program's own are never run: only what weights consist of is read.
-LOAD_WEIGHTS = """
-import sys, torch
-def tensors(value):
-    if isinstance(value, torch.Tensor):
-        return 1
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return sum(map(tensors, values))
-if not tensors(torch.load(sys.argv[1], map_location="cpu", weights_only=True)):
-    sys.exit("it holds no tensor")
-"""
 
 
 @dataclass(frozen=True)
@@ -99,7 +80,7 @@ class RunSpec:
 
 def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     """Derive everything that follows from a run in its folder, with the intent of this process to run it now."""
-    verifier = run.verifier.environment
+    jobs = VerifierJobs(run, folder, verifier) if (verifier := run.verifier.environment) else None
     environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
     nonce = token_hex(16)
     contained = environment.image is not None
@@ -184,8 +165,8 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
             for phase, command in launch.commands.items()
         },
         links=launch.links,
-        loader=None if not verifier else partial(_loader, run, folder, verifier),
-        verification=None if launch.not_verified or not verifier else _verification(run, folder, verifier),
+        loader=jobs.load if jobs else None,
+        verification=jobs.verify() if jobs and not launch.not_verified else None,
         container=container,
         app=app,
         option_names=environment.option_names,
@@ -198,40 +179,6 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         resume_from=run.resume_from,
         taken_over=run.taken_over,
     )
-
-
-def base_variables(work: WorkFolder, temporary: PurePath, threads: int) -> dict[str, str]:
-    """Return what every process of a run has set but for preset and devices: no variable of the caller's is passed on.
-
-    `work`: the work folder as the process calls it, which has every cache.
-    """
-    places = {
-        "HOME": work.scratch,
-        "TMPDIR": temporary,
-        "XDG_CACHE_HOME": work.cache,
-        **{variable: work.cache / name for variable, name in work.CACHES.items()},
-    }
-    return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        # torch below 2.13 dies on a uid that has no name.
-        "USER": "matrix",
-        "LOGNAME": "matrix",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONNOUSERSITE": "1",
-        "OMP_NUM_THREADS": str(threads),
-        "POLARS_MAX_THREADS": str(threads),
-        # With no other network, the usual rendezvous by host name waits for ever.
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
-        **{name: str(place) for name, place in places.items()},
-    }
-
-
-def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """Return the variables that limit a process to some GPUs, by their index among the host's."""
-    return {"ROCR_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
 
 
 def _container(run: Run, folder: RunFolder, readable: tuple[Path, ...]) -> Container | None:
@@ -284,41 +231,3 @@ def _plain_app(run: Run, *words: str) -> tuple[str, ...]:
         return command
     unset = (word for name in run.cell.preset.variables for word in ("--unset", name))
     return (ENV, *unset, *command)
-
-
-def _verification(run: Run, folder: RunFolder, verifier: Environment) -> Job:
-    """Return the process that verifies the run, but for its models: without devices, in a folder of its own.
-
-    In a container it can read the data and the copies of what the run left.
-    """
-    data = Path(run.data.path)
-    seen = WorkFolder(WORK) if verifier.image else folder.verifying
-    found = inside(data) if verifier.image else data
-    words = arguments(options_of(run.workload, REFERENCE_OPTIONS))
-    places = ("--data", str(found), "--output", str(seen.verification), "--run-dir", str(seen.path))
-    asked = ("--workload-hash", run.workload_hash, "--steps", str(COMPARED_STEPS))
-    return _verifying(run, folder, verifier, verifier.app("verify", *places, *asked, *words), (data, folder.kept))
-
-
-def _loader(run: Run, folder: RunFolder, verifier: Environment, file: Path) -> Job:
-    """Return the process that loads a copy of a file of weights, as `_verification`."""
-    found = inside(folder.kept) / file.name if verifier.image else file
-    command = (str(verifier.python), "-I", "-c", LOAD_WEIGHTS, str(found))
-    return _verifying(run, folder, verifier, command, (folder.kept,))
-
-
-def _verifying(
-    run: Run, folder: RunFolder, verifier: Environment, command: tuple[str, ...], readable: tuple[Path, ...]
-) -> Job:
-    """Return a process without devices that has a folder of its own, and in a container can read these places."""
-    work = Path(folder.verifying.path)
-    seen = WorkFolder(WORK) if verifier.image else folder.verifying
-    container = None
-    if verifier.image is not None:
-        alone = container_of(verifier.image, work, readable, run.host.memory_bytes)
-        container = replace(alone, pids=pids_limit(run.host.cores, 1))
-    temporary = seen.temporary if container else folder.temporary
-    variables = {**base_variables(seen, temporary, run.workload.threads), **verifier.variables}
-    log = folder.verification_log
-    note = folder.note_of(log, contained=container is not None)
-    return Job(command, variables, folder.path, log, container, note, work)

@@ -114,9 +114,8 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
     if spec.verification is None or not stands_so_far(spec.request, evidence):
         return evidence
     folder = spec.folder
-    folder.make_verifying()
     job = _with_files(spec.verification, folder, evidence, result)
-    with Watch(folder, executor, lambda _: None, None, root=root, work=folder.verifying, ranks=1) as watch:
+    with watch_verifying(folder, executor, root) as watch:
         exit_ = watch.execute(job, LIMIT_SECONDS, Limits.fixed(STALL_LIMITS))
     if watch.stopped_by:
         if by := PASSED_ON.get(watch.stopped_by):
@@ -128,6 +127,16 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
         return replace(evidence, verification_problem=f"the process that verifies it ended with {exit_}")
     found, problem = folder.keep_verification()
     return replace(evidence, verification=found, verification_problem=problem)
+
+
+def watch_verifying(folder: RunFolder, executor: Executor, root: Path) -> Watch:
+    """Return what watches a process that verifies a run, with a new work folder for that.
+
+    Raises:
+        UserError: when the folder cannot be made.
+    """
+    folder.make_verifying()
+    return Watch(folder, executor, root=root, work=folder.verifying, ranks=1)
 
 
 def _with_files(job: Job, folder: RunFolder, evidence: Evidence, result: Result) -> Job:

@@ -27,7 +27,7 @@ from harness.host.engine import Engine, find_engine
 from harness.host.run_processes import run_mark
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
-from harness.run.spec import base_variables
+from harness.run.launch import base_variables
 
 BASE = "vpoc-base:bookworm"
 TRIXIE = "vpoc-base:trixie-python3-torch"

@@ -11,7 +11,7 @@ from harness.environments.executors.job import Job
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import Engine
-from harness.run.spec import base_variables
+from harness.run.launch import base_variables
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.diagnosis.explain_log import explain_log
+from harness.diagnosis import explain_log
 from harness.doctor import examine, read_machine
 from harness.host.simulated import SimulatedHost
 from harness.matrix.cells import Matrix

@@ -18,7 +18,7 @@ from harness.evidence.app_files import InputFile
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_position
 from harness.host.run_processes import processes_of_run
-from harness.run.spec import base_variables
+from harness.run.launch import base_variables
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
 

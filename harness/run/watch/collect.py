@@ -8,8 +8,10 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.time_limits import Look
+from harness.environments.executors.job import Handle
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
+from harness.host.cgroup import MemoryGroupWatch
 from harness.host.gpu_state import GpuSample, sample_gpus
 from harness.host.kernel_log import read_kernel_log
 from harness.host.memory_owners import memory_owners
@@ -47,15 +49,32 @@ class Collector:
     """Takes samples of the stacks of a run, and writes the evidence of its failure into its folder.
 
     `work` has what its ranks tell. `tells_stacks`: its processes can be asked for them; signals to a program of the
-    user's own may mean anything. `collected`: whether there is evidence of a failure.
+    user's own may mean anything. `on_gpus`: what is seen of the host's GPUs is worth a word. `collected`: whether there
+    is evidence of a failure.
     """
 
-    def __init__(self, folder: RunFolder, work: WorkFolder, root: Path, *, tells_stacks: bool) -> None:
+    def __init__(self, folder: RunFolder, work: WorkFolder, root: Path, *, tells_stacks: bool, on_gpus: bool) -> None:
         self._folder = folder
         self._work = work
         self._root = root
         self._tells_stacks = tells_stacks
+        self._on_gpus = on_gpus
+        self._handle: Handle | None = None
+        self._began = time.monotonic()
+        self._memory_group: MemoryGroupWatch | None = None
         self.collected = False
+
+    def begin(self, handle: Handle, began: float) -> None:
+        """Take note of a process that was started, at that time on the monotonic clock."""
+        self._handle, self._began = handle, began
+        self._memory_group = None
+
+    def look(self) -> None:
+        """Look at what is gone once the process has ended: the counts of its control group."""
+        if self._memory_group:
+            self._memory_group.look()
+        elif self._handle and self._handle.pid:
+            self._memory_group = MemoryGroupWatch(self._handle.pid)
 
     def take_stacks(self) -> StackSample:
         """Take a sample."""
@@ -74,17 +93,19 @@ class Collector:
             samples.append(self.take_stacks())
         return tuple(samples)
 
-    def collect(
-        self,
-        began: float,
-        samples: Sequence[StackSample],
-        container: Mapping[str, Any] | None,
-        memory_group: Callable[[], Mapping[str, object]] | None,
-    ) -> tuple[str, ...]:
+    def keep(self, samples: Sequence[StackSample]) -> tuple[str, ...]:
         """Keep the evidence while it is there, as `FailureScene` has it; return what of it is worth a word."""
         self.collected = True
-        processes = look_at_processes(self._folder.path)
-        return collect(self._folder, FailureScene(began, samples, processes, container, memory_group, self._root))
+        scene = FailureScene(
+            began=self._began,
+            samples=samples,
+            processes=look_at_processes(self._folder.path),
+            container=self._handle.inspected if self._handle else None,
+            memory_group=self._memory_group.summary if self._memory_group else None,
+            root=self._root,
+        )
+        notes = collect(self._folder, scene)
+        return notes if self._on_gpus else ()
 
 
 def collect(folder: RunFolder, scene: FailureScene) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from harness.evidence.program_progress import ProgramProgress
 from harness.evidence.progress import ProgressReader
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import MOST_RANKS, WorkFolder
-from harness.host.cgroup import MemoryGroupWatch
 from harness.host.disk_use import DiskWatch
 from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import cannot_be_killed, end_processes_of_run, is_of_run, survivors
@@ -30,7 +29,6 @@ from harness.run.watch.engine_watch import EngineWatch, Say
 from harness.run.watch.gpu_sensors import SensorWatch
 from harness.run.watch.limits import Limits
 from harness.run.watch.progress_watch import ProgressWatch
-from harness.run.watch.python_stacks import StackSample
 from harness.run.watch.watchdog import RankStall, Watchdog
 
 POLL_SECONDS = 0.1
@@ -79,8 +77,8 @@ class Watch:
         self,
         folder: RunFolder,
         executor: Executor,
-        observe: Observer,
-        gpus: GpuWatch | None,
+        observe: Observer = lambda _: None,
+        gpus: GpuWatch | None = None,
         on_stall: OnStall = lambda _: None,
         root: Path = Path("/"),
         accounting: Accounting | None = None,
@@ -97,11 +95,10 @@ class Watch:
         # As it was before the app began: whatever it makes of its folder, no other is read.
         self._work = work or folder.work
         self.progress = ProgressWatch(program or ProgressReader(self._work, ranks), ranks, accounting)
-        self._collector = Collector(folder, self._work, root, tells_stacks=program is None)
+        self._collector = Collector(folder, self._work, root, tells_stacks=program is None, on_gpus=gpus is not None)
         self._computes = (sensors.computes if sensors else lambda _: False) if program else None
         self._gpus = gpus
         self._sensors = sensors
-        self._memory_group: MemoryGroupWatch | None = None
         # What verifies a run has no part in what the run took.
         self._disk = DiskWatch((Path(work.path) if work else folder.path, folder.temporary))
         self._sampled = -math.inf
@@ -154,6 +151,7 @@ class Watch:
         except (OSError, ValueError) as error:
             self.stopped_by, self.stop_detail = "start", f"{job.arguments[0]} could not be started: {error}"
             return None
+        self._collector.begin(started.handle, began)
         try:
             ended = self._until_end(started, limit)
             return self._after_end(started, ended)
@@ -203,37 +201,38 @@ class Watch:
 
     def _until_end(self, started: Started, limit: float) -> float:
         """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
-        handle, hangs = started.handle, started.hangs
-        self._memory_group = None
+        handle, watchdog = started.handle, started.watchdog
         while handle.poll() is None:
             now = time.monotonic()
-            self._read_progress(started.watchdog, now)
-            self._sample(handle, now)
-            if hangs and self.progress.breaches:
-                self._stop(handle, "breach", "; ".join(self.progress.breaches))
-                return now
-            self._engine.note_silence(handle, started.watchdog)
-            if hangs:
-                hangs.tell_of_stall(now)
-            if hang := self._confirmed(started, now):
-                notes = self._collect(started, hang.samples)
-                self._stop(handle, "watchdog", "; ".join([hang.why, *notes]))
-                return now
-            if excess := self._disk.excess(now):
-                # Before anything is collected: that takes a while, and it goes on writing.
-                self._stop(handle, "disk-limit", excess)
-                return now
-            if now - started.began > limit + handle.silent_seconds:
-                if hangs:
-                    self._collect(started, self._collector.samples(2))
-                self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
+            self._read_progress(watchdog, now)
+            self._sample(now)
+            self._engine.note_silence(handle, watchdog)
+            if started.hangs:
+                started.hangs.tell_of_stall(now)
+            if reason := self._reason_to_stop(started, now, limit):
+                self._stop(handle, *reason)
                 return now
             asleep = time.monotonic()
             time.sleep(POLL_SECONDS)
             unseen = time.monotonic() - asleep
-            if hangs and unseen > UNSEEN_SECONDS:
-                hangs.watchdog.forgive(unseen)
+            if watchdog and unseen > UNSEEN_SECONDS:
+                watchdog.forgive(unseen)
         return time.monotonic()
+
+    def _reason_to_stop(self, started: Started, now: float, limit: float) -> tuple[StoppedBy, str] | None:
+        """Return what ends a process that runs, and why in words; of a hang or a limit the evidence is kept by then."""
+        if started.hangs and self.progress.breaches:
+            return "breach", "; ".join(self.progress.breaches)
+        if hang := self._confirmed(started, now):
+            return "watchdog", "; ".join([hang.why, *self._collector.keep(hang.samples)])
+        if excess := self._disk.excess(now):
+            # Nothing is collected: that takes a while, and it goes on writing.
+            return "disk-limit", excess
+        if now - started.began > limit + started.handle.silent_seconds:
+            if started.hangs:
+                self._collector.keep(self._collector.samples(2))
+            return "time-limit", f"still running after {limit:.0f} s"
+        return None
 
     def _confirmed(self, started: Started, now: float) -> Hang | None:
         """Return a hang of what runs; an engine that was restarted may have ended what seems to hang."""
@@ -252,7 +251,7 @@ class Watch:
             for phase, seconds in watchdog.longest_stall(ended).items():
                 self.longest_stall[phase] = max(seconds, self.longest_stall.get(phase, 0.0))
             if exit_ and not exit_.ok and not self.collected:
-                self._collect(started, self._collector.samples(1))
+                self._collector.keep(self._collector.samples(1))
         if self.stopped_by is None:
             self.survivors += survivors(self._folder, SETTLE_SECONDS if exit_ and exit_.ok else 0)
         self.sweep()
@@ -263,7 +262,7 @@ class Watch:
         for line in self.progress.new(watchdog, now):
             self._observe(line)
 
-    def _sample(self, handle: Handle, now: float) -> None:
+    def _sample(self, now: float) -> None:
         """Look at what is gone once the run has ended."""
         if now - self._sampled < SAMPLE_SECONDS:
             return
@@ -273,16 +272,7 @@ class Watch:
             self._gpus.look(partial(is_of_run, folder=self._folder))
         if self._sensors:
             self._sensors.look()
-        if self._memory_group:
-            self._memory_group.look()
-        elif handle.pid:
-            self._memory_group = MemoryGroupWatch(handle.pid)
-
-    def _collect(self, started: Started, samples: tuple[StackSample, ...]) -> tuple[str, ...]:
-        """Keep the evidence while it is there; what of it is worth a word."""
-        group = self._memory_group.summary if self._memory_group else None
-        notes = self._collector.collect(started.began, samples, started.handle.inspected, group)
-        return notes if self._gpus else ()
+        self._collector.look()
 
     def _keep_stacks_of_stuck(self, started: Started) -> str:
         """The evidence of a hang, where an interrupted run looks like one; where its ranks stand, in words."""
@@ -297,7 +287,7 @@ class Watch:
             return ""
         with skippable(f"no rank advanced for {idle:.0f} s: keeping the stacks first; once more skips that"):
             samples = self._collector.samples(2)
-            self._collect(started, samples)
+            self._collector.keep(samples)
             return f"{hangs.describe(stalled, samples[-1])}; what was seen is in {RunFolder.FAILURE}/"
         return ""
 

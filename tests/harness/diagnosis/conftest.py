@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.yaml_lines import read_yaml
-from harness.diagnosis.explain_log import explain_log
+from harness.diagnosis import explain_log
 from harness.evidence.run_files import Explanation
 
 # What healthy programs print; N is a number, H an address, W a word.

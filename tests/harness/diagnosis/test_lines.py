@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.diagnosis.explain_log import explain_files
+from harness.diagnosis import explain_files
 from harness.diagnosis.lines import BLOCK, LONGEST, as_lines, read_lines
 
 FAULT = "Memory access fault by GPU node-1 (Agent handle: 0x1) on address 0x2. Reason: Unknown."

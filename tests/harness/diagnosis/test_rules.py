@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.diagnosis.explain_log import explain_log
+from harness.diagnosis import explain_log
 from harness.diagnosis.rules import load_signatures, of_signals
 
 GOOD = """\

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.base.text import one_line
-from harness.diagnosis.explain_log import explain_log
+from harness.diagnosis import explain_log
 from harness.diagnosis.rules import load_signatures
 from harness.matrix.cells import Matrix
 

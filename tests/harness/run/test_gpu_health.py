@@ -24,10 +24,10 @@ from harness.run.gpu_health import (
     after_failure,
     after_interruption,
     after_unkillable,
-    before_run,
     recheck,
 )
 from harness.run.gpu_probe import Probed
+from harness.run.gpu_readiness import SERVES_SECONDS, before_run
 from harness.run.gpu_recovery import Actions
 from harness.run.spec import resolve_run
 from tests.harness.gpu_tree import ADDRESSES, Tree
@@ -142,7 +142,7 @@ def test_a_run_may_rely_on_the_probe_after_the_one_before_for_ten_minutes(
     count = len(shown(checkup))
     assert before_run(checkup, acting()) == ({0: 1, 1: 1}, None, None)
     assert len(shown(checkup)) == count
-    later = time.time() + gpu_health.SERVES_SECONDS
+    later = time.time() + SERVES_SECONDS
     monkeypatch.setattr("time.time", lambda: later)
     before_run(checkup, acting(WELL, WELL))
     assert [step[:2] for step in shown(checkup)[count:]] == [("before-run", "probe")] * 2
