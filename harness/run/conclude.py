@@ -1,4 +1,4 @@
-"""What follows the processes of a run: its outcome, the checks of its GPUs, and why it did not complete."""
+"""The conclusion of a run after its processes: outcome, checks of its GPUs, and why it did not complete."""
 
 import time
 from dataclasses import dataclass, replace

@@ -9,8 +9,9 @@ from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
 from harness.evidence.program_files import take_over
 from harness.evidence.program_progress import ProgramProgress, progress_of
-from harness.run.products import check_products, loader_of, stamps
+from harness.run.products import check_products, stamps
 from harness.run.spec import RunSpec
+from harness.run.verify import loader_of
 from harness.run.watch.watch import Watch
 
 
@@ -64,8 +65,7 @@ class OwnProgram:
         evidence = replace(evidence, program=seen)
         if not program.produces or not stands_so_far(spec.request, evidence):
             return evidence
-        loads = loader_of(spec.loader, spec.folder, executor, root)
-        products = check_products(spec.folder, program, self._before, loads)
+        products = check_products(spec.folder, program, self._before, loader_of(spec, executor, root))
         return replace(evidence, program=replace(seen, products=products))
 
 

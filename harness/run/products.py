@@ -10,16 +10,12 @@ from typing import Any
 
 from harness.base.json_bounds import load_json
 from harness.base.untrusted_tree import NotAFileError
-from harness.environments.executors.job import Executor, Job
-from harness.evidence.last_line import last_line
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import FoundProduct
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import LARGEST
 from harness.matrix.programs import Product, Program
-from harness.run.verify import watch_verifying
 
-LOAD_SECONDS = 600
 # Empty lists take thirty times as much in memory.
 LARGEST_JSON = 4 << 20
 LARGEST_HEADER = 100 << 20
@@ -71,22 +67,6 @@ def check_products(
         else:
             found.append(_checked(FoundProduct(product, sha256), folder.kept_product(number), loads))
     return tuple(found)
-
-
-def loader_of(make: Callable[[Path], Job] | None, folder: RunFolder, executor: Executor, root: Path) -> Loader | None:
-    """Return what loads a copy of weights in a process of this host's own; None where there is nothing to do it in."""
-    if make is None:
-        return None
-
-    def loads(file: Path) -> tuple[str, str]:
-        job = make(file)
-        with watch_verifying(folder, executor, root) as watch:
-            exit_ = watch.execute(job, LOAD_SECONDS)
-        if watch.stopped_by or exit_ is None or exit_.out_of_memory or exit_.code < 0:
-            return "", f"{watch.stopped_by}: {watch.stop_detail}" if watch.stopped_by else f"ended with {exit_}"
-        return ("", "") if exit_.ok else (f"does not load: {last_line(job.log)}", "")
-
-    return loads
 
 
 def _checked(found: FoundProduct, copy: Path, loads: Loader | None) -> FoundProduct:

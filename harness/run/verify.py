@@ -12,12 +12,14 @@ from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
 from harness.evidence.app_files import KeptState, Phase, Result
 from harness.evidence.kept_states import pick
+from harness.evidence.last_line import last_line
 from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence, PickedState
 from harness.evidence.run_folder import RunFolder
 from harness.host.disk_use import RESERVE_BYTES
 from harness.run.notes import Unreadable
+from harness.run.products import Loader
 from harness.run.spec import RunSpec
 from harness.run.watch.limits import Limits
 from harness.run.watch.watch import Watch
@@ -37,6 +39,7 @@ STALL_LIMITS: Mapping[Phase, float] = {
 }
 # Altogether: the largest model takes half an hour for as many samples as fifteen years have.
 LIMIT_SECONDS = 3600
+LOAD_SECONDS = 600
 # Copies of its models and of a state of each.
 MOST_KEPT_BYTES = 8 << 30
 # What ends the run as a whole: nothing could be started to verify it, which is not its fault; a process that cannot be
@@ -115,7 +118,7 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
         return evidence
     folder = spec.folder
     job = _with_files(spec.verification, folder, evidence, result)
-    with watch_verifying(folder, executor, root) as watch:
+    with _watch(folder, executor, root) as watch:
         exit_ = watch.execute(job, LIMIT_SECONDS, Limits.fixed(STALL_LIMITS))
     if watch.stopped_by:
         if by := PASSED_ON.get(watch.stopped_by):
@@ -129,7 +132,24 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
     return replace(evidence, verification=found, verification_problem=problem)
 
 
-def watch_verifying(folder: RunFolder, executor: Executor, root: Path) -> Watch:
+def loader_of(spec: RunSpec, executor: Executor, root: Path) -> Loader | None:
+    """Return what loads a copy of weights in a process of this host's own; None where there is nothing to do it in."""
+    make = spec.loader
+    if make is None:
+        return None
+
+    def loads(file: Path) -> tuple[str, str]:
+        job = make(file)
+        with _watch(spec.folder, executor, root) as watch:
+            exit_ = watch.execute(job, LOAD_SECONDS)
+        if watch.stopped_by or exit_ is None or exit_.out_of_memory or exit_.code < 0:
+            return "", f"{watch.stopped_by}: {watch.stop_detail}" if watch.stopped_by else f"ended with {exit_}"
+        return ("", "") if exit_.ok else (f"does not load: {last_line(job.log)}", "")
+
+    return loads
+
+
+def _watch(folder: RunFolder, executor: Executor, root: Path) -> Watch:
     """Return what watches a process that verifies a run, with a new work folder for that.
 
     Raises:

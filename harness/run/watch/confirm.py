@@ -69,7 +69,7 @@ class Confirmation:
 class HangWatch:
     """Finds the hang of one process group, by what its `watchdog` suspects and by the stacks that `take` samples.
 
-    `work` has the positions of its ranks. `on_stall` is told about once a second of the rank that advanced last, while
+    `work` has the positions of its ranks. `on_stall` hears about once a second of the rank that advanced last, while
     none advances. `computes`: of what tells no stacks, whether it was seen to compute in the last so many seconds; None
     for our app.
     """
@@ -99,7 +99,7 @@ class HangWatch:
             self._on_stall(replace(nearest, limit=_whole_limit(nearest)) if self._computes else nearest)
 
     def find(self, now: float, catch_up: Callable[[], None]) -> Hang | None:
-        """Return a confirmed hang: which rank hangs, where and why. `catch_up` reads what was told meanwhile."""
+        """Return a confirmed hang: which rank hangs, where and why. `catch_up` reads the progress meanwhile."""
         late = self.watchdog.late(now, self._position)
         hang = self._confirmation.judge(self.watchdog.suspects(now, self._position), late, now)
         if hang is None:

@@ -1,4 +1,4 @@
-"""Takes note of what the ranks of a run tell while they run."""
+"""Takes note of the progress of a run while it is made."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ MOST_LAST_LOOKS = 32
 class ProgressWatch:
     """Notes the progress that a `reader` yields, as it comes; all of it goes to the `accounting`.
 
-    `ranks`: how many the run has; of others only the accounting hears. `last`: the line that was told last. `exposure`
+    `ranks`: how many the run has; of others only the accounting hears. `last`: the newest line. `exposure`
     is that of the processes which are expected to tell their progress.
     """
 

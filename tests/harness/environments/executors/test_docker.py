@@ -20,6 +20,7 @@ from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
+from harness.run.watch.confirm import HangWatch
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
 
@@ -237,7 +238,7 @@ class TestAnEngineThatIsAway:
         executor = cast("Any", SimpleNamespace(start=lambda _: handle))
         watch = Watch(RunFolder(tmp_path), executor, lambda _: None, None, say=say)
         seen: list[bool] = []
-        monkeypatch.setattr(watch, "_confirm", lambda *_: seen.append(handle.unanswered))
+        monkeypatch.setattr(HangWatch, "find", lambda *_: seen.append(handle.unanswered))
         limits = Limits.fixed(dict.fromkeys(LIMITS, 3600.0))
         assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt"), 60, limits) == Exit(0)
         assert said[0] == "the Docker engine does not answer; it is waited for, 120 s at most"
