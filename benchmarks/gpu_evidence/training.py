@@ -1,13 +1,14 @@
 """Trainings on the prepared samples, by the app's own code, as `vpoc train` makes them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.gpu_evidence.arrays import BATCH, Arrays
+from vpoc.commands.train import train_command
 from vpoc.progress import Progress
 from vpoc.ranks.launch import Ranks
 from vpoc.training.device_setup import start_devices
@@ -36,55 +37,12 @@ class Carried(Prepared):
 
 def options_of(kind: str, device: str, **chosen: Any) -> TrainOptions:
     """The defaults of `vpoc train` for bar rows, all epochs and the last weights, with what was chosen."""
-    defaults = {
-        "data": Path("prepared"),
-        "features": None,
-        "rows": "bar",
-        "as_of": "close",
-        "target": "up_30",
-        "lookback": 20,
-        "data_fraction": 1.0,
-        "placement": "uniform",
-        "value_area": "two_row",
-        "rth_close": "16:00",
-        "rolls": "auto",
-        "chunk_size": 64,
-        "vpoc_path": "cpu",
-        "model": (kind,),
-        "hidden_layers": (32, 16),
-        "sdpa": "auto",
-        "activation_checkpointing": False,
-        "deterministic": False,
-        "epochs": 1,
-        "batch_size": BATCH[kind],
-        "micro_batch_size": None,
-        "spare": None,
-        "learning_rate": 1e-3,
-        "weight_decay": 0.01,
-        "clip_norm": 1.0,
-        "schedule": "constant",
-        "keep": "last",
-        "patience": 0,
-        "loop": "plain",
-        "chunk_rows": None,
-        "use_mixed_precision": False,
-        "mixed_precision_dtype": None,
-        "seed": 7,
-        "threads": 1,
-        "loader_workers": 0,
-        "device": device,
-        "strategy": "single",
-        "backend": None,
-        "devices": None,
-        "rank_timeout": 60.0,
-        "checkpoint_every": 3600.0,
-        "resume": False,
-        "skip_gpu_cleanup": False,
-        "run_dir": None,
-        "workload_hash": None,
-        "injected_fault": None,
-    }
-    return TrainOptions(**{**defaults, **chosen})
+    words = ["--data", "prepared", "--device", device, "--batch-size", str(BATCH[kind]), "--epochs", "1"]
+    words += ["--lookback", "20", "--keep", "last", "--patience", "0", "--loader-workers", "0"]
+    words += ["--rank-timeout", "60", "--checkpoint-every", "3600"]
+    usual = train_command.make_context("train", words).params
+    of_training = {field.name: usual[field.name] for field in fields(TrainOptions)}
+    return TrainOptions(**{**of_training, "target": "up_30", "model": (kind,), **chosen})
 
 
 def fit(

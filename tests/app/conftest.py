@@ -1,5 +1,6 @@
 import io
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import polars as pl
@@ -7,6 +8,19 @@ import pytest
 
 from vpoc.data.synth import synthetic_csv
 
+FEW_STEPS = {
+    "target": "prior_vpoc_touched",
+    "lookback": 20,
+    "chunk_size": 16,
+    "hidden_layers": (8, 4),
+    "epochs": 2,
+    "batch_size": 8,
+    "keep": "last",
+    "patience": 0,
+    "loader_workers": 0,
+    "rank_timeout": 60.0,
+    "checkpoint_every": 3600.0,
+}
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
 
@@ -57,57 +71,13 @@ def options(merged: Path):
     """Options of a run of a few steps in this process; keyword arguments replace some."""
 
     def make(**chosen):
-        defaults = {
-            "data": merged,
-            "features": None,
-            "rows": "bar",
-            "as_of": "close",
-            "target": "prior_vpoc_touched",
-            "lookback": 20,
-            "data_fraction": 1.0,
-            "placement": "uniform",
-            "value_area": "two_row",
-            "rth_close": "16:00",
-            "rolls": "auto",
-            "chunk_size": 16,
-            "vpoc_path": "cpu",
-            "model": ("mlp",),
-            "hidden_layers": (8, 4),
-            "sdpa": "auto",
-            "activation_checkpointing": False,
-            "deterministic": False,
-            "epochs": 2,
-            "batch_size": 8,
-            "micro_batch_size": None,
-            "spare": None,
-            "learning_rate": 1e-3,
-            "weight_decay": 0.01,
-            "clip_norm": 1.0,
-            "schedule": "constant",
-            "keep": "last",
-            "patience": 0,
-            "loop": "plain",
-            "chunk_rows": None,
-            "use_mixed_precision": False,
-            "mixed_precision_dtype": None,
-            "seed": 7,
-            "threads": 1,
-            "loader_workers": 0,
-            "device": "cpu",
-            "strategy": "single",
-            "backend": None,
-            "devices": None,
-            "rank_timeout": 60.0,
-            "checkpoint_every": 3600.0,
-            "resume": False,
-            "skip_gpu_cleanup": False,
-            "run_dir": None,
-            "workload_hash": None,
-            "injected_fault": None,
-        }
-        from vpoc.training.train_options import TrainOptions  # noqa: PLC0415 - few tests train
+        # Few tests train.
+        from vpoc.commands.train import train_command  # noqa: PLC0415
+        from vpoc.training.train_options import TrainOptions  # noqa: PLC0415
 
-        return TrainOptions(**{**defaults, **chosen})
+        usual = train_command.make_context("train", ["--data", str(merged), "--device", "cpu"]).params
+        of_training = {field.name: usual[field.name] for field in fields(TrainOptions)}
+        return TrainOptions(**{**of_training, **FEW_STEPS, **chosen})
 
     return make
 

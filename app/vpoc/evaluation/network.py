@@ -100,30 +100,13 @@ def training_options(options: FeatureOptions, target: str, chosen: dict[str, Any
     """The options of a training as the evaluation makes it: `chosen`, on the device, and nothing left behind."""
     fixed: dict[str, Any] = {
         "data": Path(chosen["data"]),
-        "features": None,
         "target": target,
-        "vpoc_path": "cpu",
         "model": (chosen["model"],),
-        "sdpa": "auto",
-        "activation_checkpointing": False,
-        "deterministic": False,
-        "micro_batch_size": None,
-        "spare": None,
         "loop": "resident",
-        "chunk_rows": None,
-        "use_mixed_precision": False,
-        "mixed_precision_dtype": None,
         "loader_workers": 0,
-        "strategy": "single",
-        "backend": None,
-        "devices": None,
         "rank_timeout": 600.0,
         "checkpoint_every": 3600.0,
-        "resume": False,
         "skip_gpu_cleanup": True,
-        "run_dir": None,
-        "workload_hash": None,
-        "injected_fault": None,
     }
     return TrainOptions(**asdict(options), **fixed, **{name: chosen[name] for name in CHOSEN})
 

@@ -13,12 +13,15 @@ CPU_DEVICES = 2
 """Processes, or parts of a model, where devices are not counted."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Options of `vpoc train` and `vpoc reference`, resolved; the command's help says what each means."""
+    """Options of `vpoc train` and `vpoc reference`, resolved; the command's help says what each means.
+
+    A default here is what is the case where nothing is asked for.
+    """
 
     data: Path
-    features: Path | None
+    features: Path | None = None
     rows: str
     as_of: str
     target: str
@@ -29,16 +32,16 @@ class TrainOptions:
     rth_close: str
     rolls: str
     chunk_size: int
-    vpoc_path: str
+    vpoc_path: str = "cpu"
     model: tuple[str, ...]
     hidden_layers: tuple[int, ...]
-    sdpa: str
-    activation_checkpointing: bool
-    deterministic: bool
+    sdpa: str = "auto"
+    activation_checkpointing: bool = False
+    deterministic: bool = False
     epochs: int
     batch_size: int
-    micro_batch_size: int | str | None
-    spare: float | None
+    micro_batch_size: int | str | None = None
+    spare: float | None = None
     learning_rate: float
     weight_decay: float
     clip_norm: float
@@ -46,23 +49,23 @@ class TrainOptions:
     keep: str
     patience: int
     loop: str
-    chunk_rows: int | None
-    use_mixed_precision: bool
-    mixed_precision_dtype: str | None
+    chunk_rows: int | None = None
+    use_mixed_precision: bool = False
+    mixed_precision_dtype: str | None = None
     seed: int
     threads: int
     loader_workers: int
     device: str
-    strategy: str
-    backend: str | None
-    devices: int | None
+    strategy: str = "single"
+    backend: str | None = None
+    devices: int | None = None
     rank_timeout: float
     checkpoint_every: float
-    resume: bool
+    resume: bool = False
     skip_gpu_cleanup: bool
-    run_dir: Path | None
-    workload_hash: str | None
-    injected_fault: InjectedFault | None
+    run_dir: Path | None = None
+    workload_hash: str | None = None
+    injected_fault: InjectedFault | None = None
     accepted: tuple[str, ...] = ()
     framework: str = "torch"
 
