@@ -5,16 +5,14 @@ meets all alike. Writes docs/evidence/commands.md.
 """
 
 import argparse
-import datetime
 import os
-import platform
 import random
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.pages import machine_and_load, today, write_page
 from benchmarks.records import synthetic
 from harness.base.paths import CHECKOUT
 
@@ -43,18 +41,15 @@ def main() -> None:
     text = [
         "# What commands cost, measured",
         "",
-        f"Written by `make bench-commands` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {platform.system()} "
-        f"{platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores, load "
-        f"{os.getloadavg()[0]:.1f} at the end. Commands are timed whole; of {given.repeats} times each the least. With "
-        "a load above the number of cores the clock measures the others: then the processor's time counts.",
+        f"Written by `make bench-commands` on {today()}: {machine_and_load()}. "
+        f"Commands are timed whole; of {given.repeats} times each the least. With a "
+        "load above the number of cores the clock measures the others: then the processor's time counts.",
         "",
         "| what | seconds | of processor | goal |",
         "|---|---|---|---|",
         *rows(spent, given.records),
     ]
-    FIGURES.parent.mkdir(exist_ok=True)
-    FIGURES.write_text("\n".join(text) + "\n", encoding="utf-8")
-    sys.stdout.write(FIGURES.read_text(encoding="utf-8"))
+    write_page(FIGURES, text)
 
 
 def measured(place: Path, records: int, repeats: int) -> dict[str, Spent]:

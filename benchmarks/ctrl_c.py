@@ -4,12 +4,8 @@ Fails where an answer took more than a second, or the end more than ten. Writes 
 """
 
 import argparse
-import datetime
-import os
-import platform
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from benchmarks.pages import machine_and_load, today, write_page
 from harness.base.interrupts import INTERRUPTED
 from harness.base.paths import CHECKOUT
 from harness.evidence.records import Results
@@ -63,17 +60,15 @@ def main() -> None:
     text = [
         "# Ctrl-C, measured",
         "",
-        f"Written by `make bench-ctrl-c` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {platform.system()} "
-        f"{platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores, load "
-        f"{os.getloadavg()[0]:.1f} at the end. A campaign whose run trains on the CPU with two loader workers, "
+        f"Written by `make bench-ctrl-c` on {today()}: {machine_and_load()}. "
+        f"A campaign whose run trains on the CPU with two loader workers, "
         f"{times} times each: seconds from Ctrl-C to its answer, and to the end of the command with record and report.",
         "",
         "| a run | answered, median | longest | goal | done, median | longest | goal |",
         "|---|---|---|---|---|---|---|",
         *(row(name, found) for name, found in took.items()),
     ]
-    FIGURES.write_text("\n".join(text) + "\n", encoding="utf-8")
-    sys.stdout.write(FIGURES.read_text(encoding="utf-8"))
+    write_page(FIGURES, text)
     if any(one.answer > ANSWER_GOAL or one.end > END_GOAL for found in took.values() for one in found):
         raise SystemExit("longer than the goal")
 

@@ -3,23 +3,20 @@
 What decides is the real code (`harness.search.fault_isolation`); only the runs are simulated.
 """
 
-import argparse
-import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from math import log
-from pathlib import Path
 from random import Random
 from statistics import mean, median, quantiles
 
 from scipy.optimize import linprog
 from scipy.stats import binomtest
 
+from benchmarks.pages import simulation
 from harness.base.paths import CHECKOUT
 from harness.search.fault_isolation import (
     CAMPAIGN_ERROR,
@@ -254,21 +251,14 @@ arm, and for runs that do not depend on those before them. These break that.
 """
 
 
-def main() -> None:
-    """Simulate, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--campaigns", type=int, default=1000, help="simulated campaigns of each row")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=PAGE)
-    given = parser.parse_args()
-    began = time.monotonic()
-    with ProcessPoolExecutor(given.jobs) as pool:
-        tables = [
-            "\n".join(lines(pool, worlds, given.campaigns, bound=worlds is not OUTSIDE))
-            for worlds in (WORLDS, HIDDEN, FEWER, OUTSIDE)
-        ]
-    text = PAGE_TEXT.format(
-        campaigns=given.campaigns,
+def page(campaigns: int, pool: Executor) -> str:
+    """Simulate, and return the page."""
+    tables = [
+        "\n".join(lines(pool, worlds, campaigns, bound=worlds is not OUTSIDE))
+        for worlds in (WORLDS, HIDDEN, FEWER, OUTSIDE)
+    ]
+    return PAGE_TEXT.format(
+        campaigns=campaigns,
         sound=SOUND_RATE,
         faulty=FAULTY_RATE,
         both=FAULTY_RATE**2,
@@ -279,8 +269,11 @@ def main() -> None:
         fewer=tables[2],
         outside=tables[3],
     )
-    given.output.write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{given.output}: {time.monotonic() - began:.0f} s\n")
+
+
+def main() -> None:
+    """Simulate, and write the page."""
+    simulation(__doc__, PAGE, "--campaigns", "simulated campaigns of each row", page, 1000)
 
 
 if __name__ == "__main__":

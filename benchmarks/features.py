@@ -6,7 +6,6 @@ docs/evidence/features-speed.md when it is of
 all 1,014 sessions. What was not measured is said to be so.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -18,10 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import click
 
+from benchmarks import pages
+from benchmarks.pages import hardware
 from harness.base.paths import CACHE, CHECKOUT, ENVIRONMENTS
 from harness.base.storage import file_hash
 from harness.environments.pins import uv
@@ -157,24 +157,9 @@ def synthetic(folder: Path, sessions: int) -> Path:
 @contextmanager
 def worker(python: Path, kind: str, file: Path, series: Series) -> Iterator[dict[str, Job]]:
     """The jobs of a process that does one when told; see features_worker.py."""
-    words = [str(python), str(WORKER), kind, str(file)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        told, answers = process.stdin, process.stdout
-
-        def done(name: str) -> float:
-            told.write(f"{name}\n")
-            told.flush()
-            return float(answers.readline())
-
-        first = answers.readline()
-        if not first:
-            raise SystemExit(f"benchmarks/features.py: the worker {kind} ended at its start")
-        ready: dict[str, Any] = json.loads(first)
+    with pages.worker(python, WORKER, kind, file) as (ready, done):
         series.versions |= ready["versions"]
         yield {name: partial(done, name) for name in ready["jobs"]}
-        told.close()
 
 
 @contextmanager
@@ -268,10 +253,6 @@ def table(series: Series) -> list[Row]:
 
 def page(series: Series, sessions: int, loads: list[float]) -> str:
     """The page, in Markdown."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    machine = f"{next(names, 'unknown processor')}, {os.cpu_count()} cores, {memory:.0f} GB"
     told = ", ".join(f"{name} {version}" for name, version in series.versions.items())
     counted = ", ".join(f"{name}: {count:,}" for name, count in series.rows.items())
     return "\n".join(
@@ -281,7 +262,7 @@ def page(series: Series, sessions: int, loads: list[float]) -> str:
             "`make bench-features` wrote this page (`LARGE=1`: also at 10 x the rows). Figures are ratios of",
             "times taken in one run, in alternating order: medians of the rounds that stand beside them.",
             "",
-            f"Machine: {machine}; load average {short(loads[0])} before, {short(loads[1])} after. {told}.",
+            f"Machine: {hardware()}; load average {short(loads[0])} before, {short(loads[1])} after. {told}.",
             f"Data: `vpoc synth --sessions {sessions}`, {sessions * 1380:,} rows. Rows out: {counted}.",
             "",
             *markdown(["what", "goal", "measured", "met", "rounds"], [row.cells() for row in table(series)]),

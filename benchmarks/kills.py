@@ -6,10 +6,7 @@ the real app in containers. Writes docs/evidence/crash-safety-figures.md and .js
 """
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import random
 import sys
 from collections.abc import Iterator
@@ -17,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, kill_often
+from benchmarks.pages import machine, today
 from harness.base.failpoints import POINTS
 from harness.base.paths import CHECKOUT
 from harness.host.engine import find_engine
@@ -43,8 +41,7 @@ def report(process: Figures, containers: Figures | None, seed: int) -> str:
     lines = [
         "# `kill -9` of the harness, counted",
         "",
-        f"Written by `benchmarks/kills.py` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores. "
+        f"Written by `benchmarks/kills.py` on {today()}, seed {seed}: {machine()}. "
         "Processes run a stand-in for the app on a simulated GPU, containers the real one on a CPU. "
         "`kill -9` does not test what a power cut does: the kernel still writes what was written. "
         "A restart is timed until it begins a run; one that is killed before that is not.",

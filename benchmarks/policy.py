@@ -3,22 +3,19 @@
 Everything that decides is the real code (`harness.search`, `harness.evidence.verdicts`); only the runs are synthetic.
 """
 
-import argparse
-import os
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, log
-from pathlib import Path
 from statistics import median, quantiles
 
 from scipy.stats import binomtest
 
+from benchmarks.pages import simulation
 from harness.base.paths import CHECKOUT
 from harness.matrix.cells import Verdicts
 from harness.search.goal import Goal
@@ -302,18 +299,8 @@ def page(bench: Bench) -> str:
 
 def main() -> None:
     """Simulate, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--campaigns", type=int, default=1000, help="simulated campaigns of a row, and of hard ones an eighth"
-    )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=PAGE)
-    given = parser.parse_args()
-    began = time.monotonic()
-    with ProcessPoolExecutor(given.jobs) as pool:
-        text = page(Bench(pool, given.campaigns))
-    given.output.write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{given.output}: {time.monotonic() - began:.0f} s\n")
+    about = "simulated campaigns of a row, and of hard ones an eighth"
+    simulation(__doc__, PAGE, "--campaigns", about, lambda campaigns, pool: page(Bench(pool, campaigns)), 1000)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ Writes the section "Injected faults" of docs/evidence/own-programs-figures.md. I
 """
 
 import argparse
-import datetime
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -16,6 +14,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from typing import Any
 
+from benchmarks.pages import python_and_cores, today
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.process import ProcessExecutor
@@ -173,10 +172,9 @@ def main() -> None:
         seen.append(one)
         told = f"{one.record.outcome} ({one.record.diagnosis}): {one.record.detail}"
         print(f"{time.strftime('%H:%M:%S')} {'right' if one.right else 'WRONG'} {one.fault.name}: {told}", flush=True)
-    day = datetime.datetime.now(tz=datetime.UTC)
     origin = (
-        f"Written by `.venv/bin/python -m benchmarks.program_faults` on {day:%Y-%m-%d}: "
-        f"Python {platform.python_version()}, {os.cpu_count()} cores that had other things to do, processes, no GPU, "
+        f"Written by `.venv/bin/python -m benchmarks.program_faults` on {today()}: "
+        f"{python_and_cores()} that had other things to do, processes, no GPU, "
         f"a stall limit of {STALL_LIMIT} s."
     )
     lines = section(seen, origin)

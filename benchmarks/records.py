@@ -5,13 +5,9 @@ whole, from typing to prompt. Writes docs/evidence/records-figures.md.
 """
 
 import argparse
-import datetime
-import os
-import platform
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +17,7 @@ from typing import NamedTuple
 
 from playwright.sync_api import sync_playwright
 
+from benchmarks.pages import machine_and_load, today, write_page
 from harness.base.paths import CHECKOUT
 from harness.evidence.health_log import health_file
 from harness.evidence.records import Results
@@ -50,12 +47,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         results = synthetic(Path(place), count)
         lines = list(figures(results, Path(place)))
-    cores, load = os.cpu_count(), os.getloadavg()[0]
     text = [
         f"# {count:,} records, measured",
         "",
-        f"Written by `make bench-records` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {platform.system()} "
-        f"{platform.release()}, Python {platform.python_version()}, {cores} cores, load {load:.1f} at the end. "
+        f"Written by `make bench-records` on {today()}: {machine_and_load()}. "
         "Synthetic runs of the default selection; commands are timed whole, with Python's start and all imports: the "
         f"median of {REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
         "the number of cores the clock measures the others.",
@@ -64,8 +59,7 @@ def main() -> None:
         "|---|---|---|---|---|",
         *lines,
     ]
-    FIGURES.write_text("\n".join(text) + "\n", encoding="utf-8")
-    sys.stdout.write(FIGURES.read_text(encoding="utf-8"))
+    write_page(FIGURES, text)
 
 
 def synthetic(place: Path, count: int) -> Results:

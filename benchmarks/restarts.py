@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from scipy.stats import t as student
 
-from harness.campaign.display import QuietDisplay
+from harness.campaign.display import Display
 from harness.environments.executors.job import Executor, Handle, Job
 from harness.evidence.progress import ProgressReader
 from harness.evidence.run_folder import RunFolder
@@ -132,7 +132,7 @@ def train(prepare: Prepare, place: Path, number: int, rate: float, seed: int) ->
     limits = Limits.fixed({**LIMITS, "step": STEP_LIMIT})
     with prepare(number) as prepared, patch("harness.run.carry_out.limits_of", return_value=limits):
         executor = FaultyExecutor(prepared.bench.executor, sleepy, rate, random.Random(f"{seed} {number}"))
-        ended = replace(prepared, bench=replace(prepared.bench, executor=executor)).run(QuietDisplay())
+        ended = replace(prepared, bench=replace(prepared.bench, executor=executor)).run(Display())
     times = executor.times
     if ended.model is None or times.through is None:
         raise RuntimeError(f"training {number} made no model: {ended.exhausted}, {times}")

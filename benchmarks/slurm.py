@@ -4,9 +4,7 @@ One slurmctld and four slurmd on this host, and a stand-in for the app. Writes d
 """
 
 import argparse
-import datetime
 import os
-import platform
 import random
 import re
 import signal
@@ -24,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
+from benchmarks.pages import machine_and_load, today
 from benchmarks.slurm_faults import faults
 from harness.base.paths import CHECKOUT
 from harness.evidence.verdicts.counting import counts_of
@@ -67,11 +66,9 @@ def main() -> None:
 
 def keep(name: str, lines: list[str]) -> None:
     """Write a part into the page, in the place of what it was."""
-    measured = f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, {platform.system()} {platform.release()}, "
-    measured += f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end"
     before = FIGURES.read_text(encoding="utf-8") if FIGURES.exists() else ""
     sections = dict(re.findall(r"^## (\w+)\n\n(.*?)\n*(?=^## |\Z)", before, re.MULTILINE | re.DOTALL))
-    sections[name] = "\n".join([f"Measured {measured}.", "", *lines])
+    sections[name] = "\n".join([f"Measured {today()}, {machine_and_load()}.", "", *lines])
     text = (
         "# Runs on Slurm, measured\n\nWritten by `make bench-slurm`. One host is all of the nodes, and a stand-in is "
     )

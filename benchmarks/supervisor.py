@@ -7,10 +7,8 @@ faults at a known rate (restarts.py), which continue where they stopped.
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import random
 import subprocess
 import sys
@@ -25,10 +23,11 @@ from statistics import median
 from typing import get_args
 
 from benchmarks import restarts
+from benchmarks.pages import machine, python_and_cores, today
 from benchmarks.wedges import HOURS, WEDGES, Remedy, share_settled
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.campaign.display import QuietDisplay
+from harness.campaign.display import Display
 from harness.campaign.plan import BEST
 from harness.environments.environment import ensure_environment
 from harness.environments.executors.process import ProcessExecutor
@@ -114,7 +113,7 @@ class Trainer:
         """One training, with this fault in its first attempt."""
         began = time.monotonic()
         with self.prepared(number, fault) as prepared:
-            ended = prepared.run(QuietDisplay())
+            ended = prepared.run(Display())
         seconds = time.monotonic() - began
         begins = tuple(line["begin"] for line in ended.attempts)
         weights = self._weights(self._place / f"{number}" / "training" / "bars.pt")
@@ -139,8 +138,7 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
     lines = [
         "# `matrix train` through faults, counted",
         "",
-        f"Written by `benchmarks/supervisor.py` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores, {how}, "
+        f"Written by `benchmarks/supervisor.py` on {today()}, seed {seed}: {machine()}, {how}, "
         "on a CPU. Each training has one fault, in a random step of its first attempt; what follows it is found, ended "
         f"and resumed from as with any other. Two epochs of {EPOCH_STEPS} steps.",
         "",
@@ -212,9 +210,8 @@ def measure_restarts(matrix: Matrix, output: Path, count: int, side_by_side: int
         trainer = Trainer(Path(place), matrix, contained=False, epochs=restarts.EPOCHS)
         made = restarts.train_all(trainer.prepared, Path(place), kept, count, side_by_side, seed, print_line)
     origin = (
-        f"Written by `python -m benchmarks.supervisor --restarts {count}` on "
-        f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: Python {platform.python_version()}, "
-        f"{os.cpu_count()} cores that had other things to do, {side_by_side} trainings at a time, load before {load}."
+        f"Written by `python -m benchmarks.supervisor --restarts {count}` on {today()}, seed {seed}: "
+        f"{python_and_cores()} that had other things to do, {side_by_side} trainings at a time, load before {load}."
     )
     page = output.with_suffix(".md")
     text = with_section(page.read_text(encoding="utf-8"), restarts.section(made, origin))

@@ -5,7 +5,6 @@ the figure is the median of the rounds' ratios. The app trains as `vpoc train` d
 number checks and checkpoints. The page is printed, and written to docs/evidence/training-speed.md.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -21,7 +20,9 @@ from typing import Any
 
 import click
 
+from benchmarks import pages
 from benchmarks.features import APP_PYTHON, BENCH, KEEPING_BYTECODE, Row, command, listed, markdown, short, synthetic
+from benchmarks.pages import hardware
 from benchmarks.training_lightning import BATCH, EPOCHS, HIDDEN
 from benchmarks.training_worker import PREDICTED
 from harness.base.paths import CHECKOUT
@@ -112,28 +113,9 @@ def peers_python() -> Path:
 @contextmanager
 def worker(python: Path, kind: str, csv: Path, series: Series) -> Iterator[dict[str, Job]]:
     """The jobs of a process that does one when told; see training_worker.py."""
-    words = [str(python), str(WORKER), kind, str(csv)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        told, answers = process.stdin, process.stdout
-
-        def answer() -> Any:
-            line = answers.readline()
-            if not line:
-                raise SystemExit(f"benchmarks/training.py: the worker {kind} ended")
-            return json.loads(line)
-
-        def done(name: str) -> Measured:
-            told.write(f"{name}\n")
-            told.flush()
-            measured: Measured = answer()
-            return measured
-
-        ready = answer()
+    with pages.worker(python, WORKER, kind, csv) as (ready, done):
         series.versions |= ready["versions"]
         yield {name: partial(done, name) for name in ready["jobs"]}
-        told.close()
 
 
 def race(csv: Path, rounds: int, series: Series) -> None:
@@ -238,9 +220,6 @@ def table(series: Series) -> list[Row]:
 def page(series: Series, loads: list[float]) -> str:
     """The page, in Markdown."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    machine = f"{next(names, 'unknown processor')}, {os.cpu_count()} cores, {memory:.0f} GB"
     found = {word for line in lines if line.startswith("flags") for word in line.split() if word.endswith("_bf16")}
     half = ", ".join(sorted(found)) or "none"
     versions = ", ".join(f"{name} {version}" for name, version in series.versions.items())
@@ -256,7 +235,7 @@ def page(series: Series, loads: list[float]) -> str:
             "`make bench-training` wrote this page (`ARGS=--chunks`: also the memory of training in chunks). Figures",
             "are ratios of times taken in one run, in alternating order: medians of the rounds that stand beside them.",
             "",
-            f"Machine: {machine}; load average {short(loads[0])} before, {short(loads[1])} after. {versions}.",
+            f"Machine: {hardware()}; load average {short(loads[0])} before, {short(loads[1])} after. {versions}.",
             f"Instructions for bfloat16: {half}.",
             f"Data: rows per bar of `vpoc synth --sessions {SESSIONS}`. Every loop has one thread, no loader process.",
             "MLP is 54-32-16-1; attention has batches of 32. The app's progress, memory monitor, number checks and",

@@ -3,22 +3,19 @@
 What counts and what a verdict takes is the real code (`harness.evidence.verdicts`); only the runs are synthetic.
 """
 
-import argparse
-import os
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import inf
-from pathlib import Path
 from statistics import median
 
 from scipy.stats import binomtest
 
+from benchmarks.pages import simulation
 from harness.base.paths import CHECKOUT
 from harness.evidence.index import Row
 from harness.evidence.run_files import HealthStep
@@ -228,7 +225,7 @@ def _one_cell(world: World, chance: random.Random, confidence: float) -> Campaig
     return Campaign(False, RUNS, total.hours, 0.0)
 
 
-def lines(worlds: Sequence[World], campaigns: int, pool: ProcessPoolExecutor) -> Iterator[str]:
+def lines(worlds: Sequence[World], campaigns: int, pool: Executor) -> Iterator[str]:
     """Yield the table of these worlds."""
     yield "| world | campaigns | called known-good | runs: median | hours: median | claimed up to: median |"
     yield "|---|---|---|---|---|---|"
@@ -276,28 +273,24 @@ often; so these figures belong beside every claim:
 """
 
 
+def page(campaigns: int, pool: Executor) -> str:
+    """Simulate, and return the page."""
+    return PAGE_TEXT.format(
+        run_hours=RUN_HOURS,
+        runs=RUNS,
+        of_a_boot=RUNS_OF_A_BOOT,
+        rate=THRESHOLDS.known_good,
+        mtbf=THRESHOLDS.mtbf_hours.known_good,
+        goal=WRONG_GOAL,
+        cells=CELLS,
+        constant="\n".join(lines(WORLDS, campaigns, pool)),
+        broken="\n".join(lines(BROKEN, campaigns, pool)),
+    )
+
+
 def main() -> None:
     """Simulate, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--campaigns", type=int, default=1000, help="simulated campaigns of a world")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=PAGE)
-    given = parser.parse_args()
-    began = time.monotonic()
-    with ProcessPoolExecutor(given.jobs) as pool:
-        text = PAGE_TEXT.format(
-            run_hours=RUN_HOURS,
-            runs=RUNS,
-            of_a_boot=RUNS_OF_A_BOOT,
-            rate=THRESHOLDS.known_good,
-            mtbf=THRESHOLDS.mtbf_hours.known_good,
-            goal=WRONG_GOAL,
-            cells=CELLS,
-            constant="\n".join(lines(WORLDS, given.campaigns, pool)),
-            broken="\n".join(lines(BROKEN, given.campaigns, pool)),
-        )
-    given.output.write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{given.output}: {time.monotonic() - began:.0f} s\n")
+    simulation(__doc__, PAGE, "--campaigns", "simulated campaigns of a world", page, 1000)
 
 
 if __name__ == "__main__":

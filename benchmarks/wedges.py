@@ -15,7 +15,7 @@ from typing import Any, Literal
 from harness.base.interrupts import GRACE_SECONDS
 from harness.campaign.bench import Bench
 from harness.campaign.campaign import Campaign
-from harness.campaign.display import QuietDisplay
+from harness.campaign.display import Display
 from harness.campaign.plan import Plan, PlannedRun
 from harness.campaign.reboot import MOST_REBOOTS
 from harness.campaign.run_plan import run_plan
@@ -169,7 +169,7 @@ def _night(
         campaign = Campaign("night", results)
         try:
             for _ in range(MOST_REBOOTS + 1):
-                run_plan(plan, campaign, Runner(bench, plan.workload, QuietDisplay(), campaign.id, len(runs)))
+                run_plan(plan, campaign, Runner(bench, plan.workload, Display(), campaign.id, len(runs)))
                 if remedy != "reboot" or campaign.done(plan) == len(runs) or not unhealthy_gpus(results, bench.host):
                     break
                 bench.reboot()

@@ -4,15 +4,11 @@ What is run next, what counts and what a verdict takes is the real code (`harnes
 project's own matrix.yaml; clock, downloads and runs are synthetic, in worlds whose truth is known.
 """
 
-import argparse
-import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from math import inf
-from pathlib import Path
 from statistics import median
 
 from benchmarks.evening.clock import (
@@ -28,6 +24,7 @@ from benchmarks.evening.clock import (
 )
 from benchmarks.evening.simulated import BUDGET, Evening, evening, in_turn
 from benchmarks.evening.worlds import SOUND, WORLDS, stacks
+from benchmarks.pages import simulation
 from harness.base.paths import CHECKOUT
 from harness.campaign.prepare import ASSUMED_BUILD_SECONDS
 
@@ -129,16 +126,7 @@ def page(seeds: int, pool: Executor) -> str:
 
 def main() -> None:
     """Simulate, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="simulated evenings of a world")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=PAGE)
-    given = parser.parse_args()
-    began = time.monotonic()
-    with ProcessPoolExecutor(given.jobs) as pool:
-        text = page(given.seeds, pool)
-    given.output.write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{given.output}: {time.monotonic() - began:.0f} s\n")
+    simulation(__doc__, PAGE, "--seeds", "simulated evenings of a world", page, 100)
 
 
 if __name__ == "__main__":
