@@ -1,7 +1,6 @@
 """The interface of what shows runs to a person while they are made ready and run."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
@@ -21,42 +20,8 @@ class Elsewhere:
     done: int
 
 
-class Display(Protocol):
-    """Takes the events of a campaign."""
-
-    def preparing(self, stack: Stack) -> None:
-        """An environment is being made ready."""
-
-    def step(self, text: str) -> None:
-        """Something takes its time before a run can begin."""
-
-    def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
-        """A run begins; `total` is 0 where nobody knows how many there will be."""
-
-    def progress(self, line: Progress) -> None:
-        """The current run advanced."""
-
-    def still(self, standing: RankStall) -> None:
-        """No rank of the current run advances; of the one that advanced last."""
-
-    def time_left(self, seconds: float | None) -> None:
-        """The seconds that the campaign still takes; None where that is not known."""
-
-    def finished(self, record: Record) -> None:
-        """A run has its record."""
-
-    def problem(self, text: str) -> None:
-        """Something kept cells from being run, or the index from being written."""
-
-    def agrees(self, question: str) -> bool:
-        """Ask the person who pressed Ctrl-C; False where nobody watches, or does not answer."""
-
-    def lane(self, number: int) -> "Display":
-        """Return what takes the events of one of several runs side by side, by its number from 0."""
-
-
-class QuietDisplay:
-    """A display that shows nothing."""
+class Display:
+    """Takes the events of a campaign, and shows nothing."""
 
     def preparing(self, stack: Stack) -> None:
         """An environment is being made ready."""
@@ -86,6 +51,6 @@ class QuietDisplay:
         """Ask the person who pressed Ctrl-C; False where nobody watches, or does not answer."""
         return False
 
-    def lane(self, _number: int) -> Display:
+    def lane(self, _number: int) -> "Display":
         """Return what takes the events of one of several runs side by side, by its number from 0."""
         return self

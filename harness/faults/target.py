@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, BenchOptions, open_bench
-from harness.campaign.display import QuietDisplay
+from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, Runner
@@ -28,7 +28,7 @@ from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 
 
-class _Notifying(QuietDisplay):
+class _Notifying(Display):
     """A display that shows steps and problems as lines."""
 
     def __init__(self, notify: Notify) -> None:
@@ -81,14 +81,14 @@ class InjectionTarget:
         bench = replace(self.bench, executor=executor or self.bench.executor)
         pending = PendingRun(PlannedRun(self.cell, 1), run_id or new_run_id(label))
         try:
-            _, record = Runner(bench, workload, QuietDisplay(), total=1).run([pending], change=change)
+            _, record = Runner(bench, workload, Display(), total=1).run([pending], change=change)
         except InterruptedRunError as error:
             return error.record
         return record
 
     def recover(self) -> None:
         """Close what a run left whose engine died."""
-        close_leftovers(self.bench, QuietDisplay())
+        close_leftovers(self.bench, Display())
 
     def left_of(self, run_id: str) -> list[str]:
         """Return what a run that has ended left on this host, in words."""

@@ -15,7 +15,7 @@ from harness.base import interrupts
 from harness.base.errors import UserError
 from harness.base.paths import IMAGES, REHEARSAL, REHEARSAL_VARIABLE
 from harness.campaign.bench import Bench, BenchOptions, open_bench
-from harness.campaign.display import QuietDisplay
+from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.runner import Runner
 from harness.environments.environment import Environment
@@ -47,7 +47,7 @@ STAND_IN = "stand-in"
 WORDS = 300
 
 
-class _Notifying(QuietDisplay):
+class _Notifying(Display):
     """A display that writes what is being done as lines."""
 
     def step(self, text: str) -> None:
@@ -139,7 +139,7 @@ def _verified(job: RehearsalJob, environment: Environment) -> str:
     return f"{said}; {'nothing is computed with a stub' if words else 'one step of training taken'}"
 
 
-def _run(bench: Bench, cell: Cell, environment: Environment, display: QuietDisplay) -> Record:
+def _run(bench: Bench, cell: Cell, environment: Environment, display: Display) -> Record:
     bench.use_environment(cell, environment)
     runner = Runner(bench, WORKLOAD, display, total=1)
     pending = PendingRun(PlannedRun(cell, 1), new_run_id(cell.id))

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from harness.base.errors import UserError
-from harness.campaign.display import Elsewhere
+from harness.campaign.display import Display, Elsewhere
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
@@ -107,129 +107,10 @@ class StallLines:
         return worth
 
 
-class CampaignDisplay:
-    """A context manager that shows the events of a campaign on `console`.
-
-    `cells` are those of its grid; `verdicts` returns their verdicts, and is called after every run.
-    """
-
-    def __init__(
-        self,
-        console: Console,
-        cells: Sequence[Cell] = (),
-        verdicts: Callable[[], Iterable[Verdict]] = tuple,
-    ) -> None:
-        self._console = console
-        self._cells = cells
-        self._verdicts = verdicts
-        self._view = LiveScene(console, Scene(time.time(), squares_of(cells, ())))
-        self._seconds: list[float] = []
-        self._lanes: dict[int, Lane] = {}
-        self._main = self.lane(0)
-
-    def __enter__(self) -> Self:
-        self._judge()
-        self._view.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._view.__exit__(kind, error, trace)
-
-    def lane(self, number: int) -> "Lane":
-        """Return what shows one of several runs side by side, by its number from 0."""
-        return self._lanes.setdefault(number, Lane(self))
-
-    def preparing(self, stack: Stack) -> None:
-        """Show that an environment is being prepared."""
-        self._main.preparing(stack)
-
-    def step(self, text: str) -> None:
-        """Show a step that precedes a run."""
-        self._main.step(text)
-
-    def time_left(self, seconds: float | None) -> None:
-        """Show the time that the campaign still takes; None if it cannot be estimated."""
-        self._change(ends=None if seconds is None else time.time() + seconds)
-
-    def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
-        """Show that a run begins; `total` is the number of runs, 0 if it is unknown."""
-        self._main.started(planned, position, total, elsewhere)
-
-    def progress(self, line: Progress) -> None:
-        """Show progress of the current run."""
-        self._main.progress(line)
-
-    def still(self, standing: RankStall) -> None:
-        """Show a stall of the current run; `standing` is that of the rank that advanced last."""
-        self._main.still(standing)
-
-    def finished(self, record: Record) -> None:
-        """Show the outcome of a run."""
-        self._main.finished(record)
-
-    def problem(self, text: str) -> None:
-        """Show why cells could not be run."""
-        self.log(f"[red]{escape(text)}[/red]")
-
-    def agrees(self, question: str) -> bool:
-        """Ask the person who pressed Ctrl-C; a further Ctrl-C, and a terminal that nobody watches, answer no."""
-        if not (self._console.is_terminal and sys.stdin.isatty()):
-            return False
-        self._view.__exit__(None, None, None)
-        with suppress(click.Abort):
-            return click.confirm(question, err=True)
-        return False
-
-    @property
-    def live(self) -> bool:
-        """Return whether the view is shown, and no line needs to say what it shows."""
-        return self._view.shown
-
-    def log(self, markup: str) -> None:
-        """Print a line, with the time before it."""
-        self._console.print(stamped(markup), soft_wrap=True)
-
-    def began(self, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
-        """Count a run that begins."""
-        done = self._view.scene.done if self._lanes_in_use() else position - 1
-        done = elsewhere.done if elsewhere else done
-        self._change(done=done, total=total or None)
-        if total and self._seconds and self._view.scene.ends is None:
-            self._change(ends=expected_end(self._seconds, total - position + 1, time.time()))
-
-    def ended(self, seconds: float) -> None:
-        """Count a run that took so long."""
-        self._seconds.append(seconds)
-        done = self._view.scene.done + 1
-        self._change(done=done, ends=None if done == self._view.scene.total else self._view.scene.ends)
-
-    def redraw(self) -> None:
-        """Show what is current in each lane."""
-        self._change(currents=tuple(lane.current for lane in self._lanes.values() if lane.current))
-
-    def judge(self) -> None:
-        """Show what the verdicts are now."""
-        self._judge()
-
-    def _lanes_in_use(self) -> bool:
-        return any(lane.current and lane.current.cell for lane in self._lanes.values())
-
-    def _judge(self) -> None:
-        if self._view.shown and self._cells:
-            # The view is only a convenience: commands that need the index or the engine report their errors.
-            with suppress(UserError, *ENGINE_ERRORS):
-                self._change(squares=squares_of(self._cells, self._verdicts()))
-
-    def _change(self, **changes: Any) -> None:
-        self._view.scene = replace(self._view.scene, **changes)
-
-
-class Lane:
+class Lane(Display):
     """Shows the events of one of the runs that a campaign has at a time."""
 
-    def __init__(self, display: CampaignDisplay) -> None:
+    def __init__(self, display: "CampaignDisplay") -> None:
         self._display = display
         self._label = ""
         self._stalls = StallLines()
@@ -297,6 +178,98 @@ class Lane:
     def _show(self, current: Current | None) -> None:
         self.current = current
         self._display.redraw()
+
+
+class CampaignDisplay(Lane):
+    """A context manager that shows the events of a campaign on `console`, and of its first run at a time.
+
+    `cells` are those of its grid; `verdicts` returns their verdicts, and is called after every run.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        cells: Sequence[Cell] = (),
+        verdicts: Callable[[], Iterable[Verdict]] = tuple,
+    ) -> None:
+        super().__init__(self)
+        self._console = console
+        self._cells = cells
+        self._verdicts = verdicts
+        self._view = LiveScene(console, Scene(time.time(), squares_of(cells, ())))
+        self._seconds: list[float] = []
+        self._lanes: dict[int, Lane] = {0: self}
+
+    def __enter__(self) -> Self:
+        self.judge()
+        self._view.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view.__exit__(kind, error, trace)
+
+    def lane(self, number: int) -> "Lane":
+        """Return what shows one of several runs side by side, by its number from 0."""
+        return self._lanes.setdefault(number, Lane(self))
+
+    def time_left(self, seconds: float | None) -> None:
+        """Show the time that the campaign still takes; None if it cannot be estimated."""
+        self._change(ends=None if seconds is None else time.time() + seconds)
+
+    def problem(self, text: str) -> None:
+        """Show why cells could not be run."""
+        self.log(f"[red]{escape(text)}[/red]")
+
+    def agrees(self, question: str) -> bool:
+        """Ask the person who pressed Ctrl-C; a further Ctrl-C, and a terminal that nobody watches, answer no."""
+        if not (self._console.is_terminal and sys.stdin.isatty()):
+            return False
+        self._view.__exit__(None, None, None)
+        with suppress(click.Abort):
+            return click.confirm(question, err=True)
+        return False
+
+    @property
+    def live(self) -> bool:
+        """Return whether the view is shown, and no line needs to say what it shows."""
+        return self._view.shown
+
+    def log(self, markup: str) -> None:
+        """Print a line, with the time before it."""
+        self._console.print(stamped(markup), soft_wrap=True)
+
+    def began(self, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
+        """Count a run that begins."""
+        done = self._view.scene.done if self._lanes_in_use() else position - 1
+        done = elsewhere.done if elsewhere else done
+        self._change(done=done, total=total or None)
+        if total and self._seconds and self._view.scene.ends is None:
+            self._change(ends=expected_end(self._seconds, total - position + 1, time.time()))
+
+    def ended(self, seconds: float) -> None:
+        """Count a run that took so long."""
+        self._seconds.append(seconds)
+        done = self._view.scene.done + 1
+        self._change(done=done, ends=None if done == self._view.scene.total else self._view.scene.ends)
+
+    def redraw(self) -> None:
+        """Show what is current in each lane."""
+        self._change(currents=tuple(lane.current for lane in self._lanes.values() if lane.current))
+
+    def judge(self) -> None:
+        """Show what the verdicts are now."""
+        if self._view.shown and self._cells:
+            # The view is only a convenience: commands that need the index or the engine report their errors.
+            with suppress(UserError, *ENGINE_ERRORS):
+                self._change(squares=squares_of(self._cells, self._verdicts()))
+
+    def _lanes_in_use(self) -> bool:
+        return any(lane.current and lane.current.cell for lane in self._lanes.values())
+
+    def _change(self, **changes: Any) -> None:
+        self._view.scene = replace(self._view.scene, **changes)
 
 
 def stamped(markup: str) -> str:

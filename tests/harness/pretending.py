@@ -1,20 +1,27 @@
 """A bench that only pretends to make runs, and a display that listens."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from harness.base.errors import UserError
 from harness.campaign.bench import Bench
+from harness.campaign.display import Display
 from harness.campaign.plan import PlannedRun
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
+from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell
+from harness.matrix.cells import Cell, Preset
 from harness.matrix.workloads import Workload
 from tests.harness.gpu_tree import a_gpu
 
 if TYPE_CHECKING:
     from harness.environments.environment import Environment
+
+Values = dict[str, Any]
 
 
 class Pretending(Bench):
@@ -47,12 +54,62 @@ class Pretending(Bench):
         return SimpleNamespace(outcome="completed", diagnosis=None, finished=1.0, intent=SimpleNamespace(started=0.0))
 
 
-class Listening:
+@dataclass(frozen=True)
+class FakeEnvironment:
+    device: str = "cuda"
+    image: str | None = None
+    version: str = "3.11"
+
+    def hash(self, preset: Preset) -> str:
+        return preset.name
+
+
+@dataclass(frozen=True)
+class FakeRun:
+    planned: PlannedRun
+    run_id: str
+    workload: Workload
+    campaign: str | None
+
+
+class Recording(Pretending):
+    """A bench whose runs leave records; the stacks in `missing` cannot be made."""
+
+    make_record: Callable[..., Record]
+    missing: tuple[str, ...] = ()
+
+    def environment(self, cell: Cell, notify: Any = None) -> Any:
+        if cell.stack.name in self.missing:
+            raise UserError("its wheels are gone")
+        self._environments[self._name(cell)] = cast("Any", FakeEnvironment())
+        return self._environments[self._name(cell)]
+
+    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
+        return FakeRun(planned, run_id, workload, campaign)
+
+    def leave(self, run: FakeRun, outcome: str, diagnosis: str | None, about: Values, update: Values) -> Record:
+        """Write the record of a run; `about` it as `make_record` takes it, `update` of the record itself."""
+        cell = run.planned.cell
+        known: Values = {"cell": cell.id, "stack": cell.stack.name, "preset": cell.preset.name, "device": "cuda"}
+        known |= {"environment_hash": cell.preset.name, "campaign": run.campaign, "repeat": run.planned.repeat}
+        known |= {"host": self.host, "gpus": run.planned.gpus, **about}
+        record = self.make_record(run.run_id, outcome, diagnosis, **known).model_copy(update=update)
+        self.results.begin(record.intent)
+        self.results.finish(record)
+        return record
+
+
+class Listening(Display):
     """A display that remembers what it was given."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.steps: list[str] = []
+        self.records: list[Record] = []
+
+    @property
+    def lines(self) -> list[str]:
+        return [*self.steps, *self.problems]
 
     def problem(self, text: str) -> None:
         self.problems.append(text)
@@ -60,8 +117,5 @@ class Listening:
     def step(self, text: str) -> None:
         self.steps.append(text)
 
-    def lane(self, _number: int) -> Self:
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
+    def finished(self, record: Record) -> None:
+        self.records.append(record)

@@ -46,19 +46,3 @@ class Scripted(Bench):
         self.results.finish(record)
         self.made.append(run.run_id)
         return record
-
-
-class Silent:
-    """A display that shows nothing; `lines` are what it was given."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def step(self, text: str) -> None:
-        self.lines.append(text)
-
-    def problem(self, text: str) -> None:
-        self.lines.append(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.campaign.bench import Bench, BenchOptions, open_bench
-from harness.campaign.display import QuietDisplay
+from harness.campaign.display import Display
 from harness.campaign.run_one import first_run
 from harness.environments.build import ensure_own_stack_image
 from harness.environments.environment import image_environment
@@ -92,7 +92,7 @@ def bench(matrix: Matrix, tmp_path: Path, images: dict[str, Image]) -> Bench:
 
 def run(bench: Bench, cell: Cell, image: Image) -> Record:
     bench.use_environment(cell, image_environment(image.id, image.identity, image.contract, cell.stack))
-    bench.make_ready(cell, TINY, QuietDisplay())
+    bench.make_ready(cell, TINY, Display())
     return bench.run_cell(bench.run(first_run(bench, cell, TINY), f"run-{time.time_ns()}", TINY))
 
 

@@ -11,7 +11,7 @@ from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.campaign import bench as bench_module
 from harness.campaign.bench import Bench, BenchOptions, StackUnavailableError, open_bench
-from harness.campaign.display import QuietDisplay
+from harness.campaign.display import Display
 from harness.campaign.gpu_locks import Holder, gpu_lock_file
 from harness.campaign.plan import PlannedRun, placements
 from harness.environments.build import NoBaseImageError
@@ -61,7 +61,7 @@ def test_a_base_that_cannot_be_had_is_noted_and_processes_are_named(
 
     monkeypatch.setattr(bench_module, "ensure_cell_image", refuse)
     with pytest.raises(StackUnavailableError, match="give --executor process"):
-        bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], QuietDisplay())
+        bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], Display())
     assert bench.lacks_base == "base image x cannot be pulled: no such host"
 
 
@@ -80,7 +80,7 @@ def test_what_an_engine_that_went_away_kept_from_being_made_is_made_once_it_is_b
         return Image("sha256:1", {"vpoc.matrix.base": "b", CONTRACT_LABEL: str(CONTRACT)}, (), 1)
 
     monkeypatch.setattr(bench_module, "ensure_cell_image", cut_short)
-    made_of = bench._environment_made(matrix.cells["cpu-plain"], QuietDisplay())
+    made_of = bench._environment_made(matrix.cells["cpu-plain"], Display())
     assert (made_of.image, len(made)) == ("sha256:1", 2)
 
 
@@ -108,7 +108,7 @@ def test_the_users_data_are_checked_before_the_stack_of_a_cell_is_made(
     monkeypatch.setattr(Bench, "data_of", refuse)
     with pytest.raises(UserError, match="line 3"):
         replace(bench, data=Path("bars.csv")).make_ready(
-            matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], QuietDisplay()
+            matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], Display()
         )
     assert made == []
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -34,7 +34,7 @@ def pretending(tmp_path: Path, host: HostFacts) -> Pretending:
 
 
 def carry_out(plan: Plan, bench: Bench, display: Listening) -> None:
-    runner = Runner(bench, plan.workload, cast("Any", display), "c", len(plan.runs))
+    runner = Runner(bench, plan.workload, display, "c", len(plan.runs))
     run_plan(plan, Campaign("c", bench.results), runner)
 
 
@@ -230,7 +230,7 @@ def test_the_time_left_is_told_from_what_is_known_and_then_from_what_runs_took(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     display, told = Listening(), list[float | None]()
-    display.time_left = told.append  # type: ignore[attr-defined]
+    monkeypatch.setattr(display, "time_left", told.append)
     run_cell = pretending.run_cell
 
     def takes_its_time(*given: Any) -> Any:

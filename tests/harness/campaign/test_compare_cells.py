@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -17,7 +16,8 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from tests.harness.scripted_bench import Scripted, Silent
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
 
 CELLS = ("cpu-plain", "cpu-no-sdma")
 
@@ -35,7 +35,7 @@ def bench(
 
 def add(bench: Scripted, matrix: Matrix, runs: int) -> str:
     placed = {cell: PlannedRun(matrix.cells[cell], 1) for cell in CELLS}
-    return add_runs(bench, placed, matrix.workloads["quick"], runs, cast("Any", Silent()))
+    return add_runs(bench, placed, matrix.workloads["quick"], runs, Listening())
 
 
 def counted(bench: Scripted) -> Counter[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -17,7 +16,8 @@ from harness.evidence.run_files import HealthStep, Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.search.trials import RecountedError, Trials
-from tests.harness.scripted_bench import Scripted, Silent
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ class OnBench:
     def __init__(self, bench: Scripted, planned: PlannedRun, matrix: Matrix) -> None:
         self.bench = bench
         self.cell = planned.cell
-        runner = Runner(bench, matrix.workloads["quick"], cast("Any", Silent()), "c", 9)
+        runner = Runner(bench, matrix.workloads["quick"], Listening(), "c", 9)
         self.trials = Trials(PlacedTrials(runner, planned), "c", 9)
 
     def passed(self, position: int) -> bool:
@@ -57,7 +57,7 @@ def test_the_repeat_of_a_run_is_in_its_record(script: Callable[..., OnBench]) ->
 
 def test_the_time_left_is_shown(script: Callable[..., OnBench], monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[float | None] = []
-    monkeypatch.setattr(Silent, "time_left", lambda _, seconds: left.append(seconds), raising=False)
+    monkeypatch.setattr(Listening, "time_left", lambda _, seconds: left.append(seconds), raising=False)
     first = script("completed", "failed")
     assert [first.passed(position) for position in (1, 2)] == [True, False]
     assert left == [None, 8.0]

@@ -10,7 +10,7 @@ from harness.base.errors import UnhealthyHostError, UserError
 from harness.campaign import follow, waiting
 from harness.campaign.bench import Bench
 from harness.campaign.dispatch import Closing, Dispatcher, JobSeen, RunRequest
-from harness.campaign.display import Display, Elsewhere, QuietDisplay
+from harness.campaign.display import Display, Elsewhere
 from harness.campaign.follow import Follower
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.environments.executors.process import ProcessExecutor
@@ -89,7 +89,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Results(tmp_path_factory.mktemp("results"))
 
 
-class Noting(QuietDisplay):
+class Noting(Display):
     """Keeps what is said, each with the number of the lane that it is in."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ def followed(
     results: Results, scheduler: Scripted, matrix: Matrix, *names: str, display: Display | None = None
 ) -> list[Record]:
     bench = Bench(results, ProcessExecutor(), scheduler.host, (), dispatcher=scheduler)
-    follower = Follower(bench, scheduler, display or QuietDisplay(), "c1")
+    follower = Follower(bench, scheduler, display or Display(), "c1")
     cell = matrix.cells["cpu-plain"]
     pending = [PendingRun(PlannedRun(cell, n), name, n) for n, name in enumerate(names or ("r1",), start=1)]
     follower.follow(pending, matrix.workloads["quick"])
@@ -332,7 +332,7 @@ def test_a_job_that_would_wait_for_ever_is_cancelled(results: Results, host: Hos
     assert scheduler.cancelled == ["r1"]
 
 
-class Person(QuietDisplay):
+class Person(Display):
     """Answers yes."""
 
     def agrees(self, question: str) -> bool:
@@ -343,14 +343,14 @@ class Person(QuietDisplay):
 @pytest.mark.parametrize(
     ("display", "name", "left", "cancelled"),
     [
-        (QuietDisplay(), "SIGINT", 1, ["r2"]),
+        (Display(), "SIGINT", 1, ["r2"]),
         (Person(), "SIGINT", 0, ["r2", "r1"]),
         # The terminal was closed: nobody can answer.
         (Person(), "SIGHUP", 1, ["r2"]),
     ],
 )
 def test_what_waits_is_cancelled_though_it_was_submitted_since_the_last_look_and_what_runs_where_that_is_wanted(
-    display: QuietDisplay,
+    display: Display,
     name: str,
     left: int,
     cancelled: list[str],

@@ -27,7 +27,8 @@ from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from tests.harness.scripted_bench import Scripted, Silent
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
 
 CELL, PLAIN = "rocm6.3-torch2.9.1-notes-stable", "rocm6.3-torch2.9.1-plain"
 OTHER = "rocm6.2-torch2.5.1-plain"
@@ -68,7 +69,7 @@ def asked(bench: OnGpus, matrix: Matrix, cell: str = CELL, last: str = "r9", wor
 
 
 def answer(bench: OnGpus, matrix: Matrix, question: Question, max_runs: int = 40) -> FaultIsolation:
-    return isolate_fault(bench, question, matrix.workloads["quick"], cast("Any", Silent()), max_runs)
+    return isolate_fault(bench, question, matrix.workloads["quick"], Listening(), max_runs)
 
 
 def only_cell(cell: Cell) -> str:
@@ -144,8 +145,8 @@ def test_a_run_that_poisoned_its_gpu_is_taken_back(
         return "completed"
 
     bench.outcome_of = then_it_shows
-    display = Silent()
-    found = isolate_fault(bench, asked(bench, matrix), matrix.workloads["quick"], cast("Any", display))
+    display = Listening()
+    found = isolate_fault(bench, asked(bench, matrix), matrix.workloads["quick"], display)
     assert any("take it back" in line for line in display.lines)
     assert sum(one.runs - one.passes for one in found.counts) == 2
 

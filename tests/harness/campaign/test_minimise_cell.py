@@ -4,7 +4,6 @@ import fcntl
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, cast
 
 import pytest
 
@@ -20,7 +19,8 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
 from harness.search.minimise import Minimum
-from tests.harness.scripted_bench import Scripted, Silent
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
 
 CELL = "cpu-notes-dockerfile"
 CAUSE = ("HSA_XNACK", "PYTORCH_ROCM_ARCH")
@@ -44,7 +44,7 @@ def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -
 def search(bench: Scripted, matrix: Matrix, cell: str = CELL, max_runs: int = 300) -> Minimum:
     chosen = matrix.cells[cell]
     control = control_of(chosen, matrix)
-    display = cast("Any", Silent())
+    display = Listening()
     return minimise_cell(bench, PlannedRun(chosen, 1), matrix.workloads["quick"], control, max_runs, display)
 
 
@@ -121,11 +121,9 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
         return outcome_of(cell)
 
     bench.outcome_of = then_it_shows
-    display = Silent()
+    display = Listening()
     place = PlannedRun(chosen, 1, (0,))
-    found = minimise_cell(
-        bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, cast("Any", display)
-    )
+    found = minimise_cell(bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, display)
     assert any("takes it back" in text for text in display.lines)
     assert found.variables == set(CAUSE)
     # It failed, and is not made again.

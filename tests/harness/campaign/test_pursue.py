@@ -4,9 +4,9 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from harness.base.errors import UserError
 from harness.campaign import pursue as pursue_module
 from harness.campaign import unhealthy as unhealthy_module
 from harness.campaign.campaign import Campaign, begin_or_continue
-from harness.campaign.plan import PendingRun, Plan, PlannedRun, make_plan
+from harness.campaign.plan import PendingRun, Plan, make_plan
 from harness.campaign.pursue import pursue_goal
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
@@ -24,79 +24,37 @@ from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED
 from harness.evidence.verdicts.rates import runs_to_show
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Matrix, Preset
+from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import family_of, options_of
 from harness.matrix.workloads import Workload
 from harness.search.goal import Goal
 from harness.search.pursue import UNCOUNTED, Pursuit
-from tests.harness.pretending import Listening, Pretending
+from tests.harness.pretending import FakeRun, Listening, Recording
 
 PLAIN, MORE, OTHER_STACK = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma", "rocm7.0-torch2.10.0-plain"
 SECONDS = 10.0
 MakeRecord = Callable[..., Record]
 
 
-@dataclass(frozen=True)
-class FakeEnvironment:
-    device: str = "cuda"
-
-    def hash(self, preset: Preset) -> str:
-        return preset.name
-
-
-@dataclass(frozen=True)
-class FakeRun:
-    planned: PlannedRun
-    run_id: str
-    campaign: str
-
-
-class Recording(Pretending):
+class Sought(Recording):
     """A bench whose runs leave records; `outcome_of` says how each ends: outcome and diagnosis."""
 
-    make_record: MakeRecord
     outcome_of: Callable[[FakeRun], tuple[str, str | None]]
     workload: Workload
-    missing: tuple[str, ...] = ()
-
-    def environment(self, cell: Cell, notify: Any = None) -> Any:
-        if cell.stack.name in self.missing:
-            raise UserError("its wheels are gone")
-        self._environments[self._name(cell)] = cast("Any", FakeEnvironment())
-        return self._environments[self._name(cell)]
-
-    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
-        return FakeRun(planned, run_id, campaign or "")
 
     def run_cell(self, run: Any, *_: object) -> Any:
         planned = run.planned
         outcome, diagnosis = self.outcome_of(run)
         self.made.append((planned.cell.id, planned.gpus))
         started = 1e9 + SECONDS * len(self.made)
-        record = self.make_record(
-            run.run_id,
-            outcome,
-            diagnosis,
-            campaign=run.campaign,
-            cell=planned.cell.id,
-            stack=planned.cell.stack.name,
-            preset=planned.cell.preset.name,
-            repeat=planned.repeat,
-            host=self.host,
-            device="cuda",
-            gpus=planned.gpus,
-            environment_hash=planned.cell.preset.name,
-            family=family_of(options_of(self.workload), smoke_test=self.workload.smoke_test),
-            started=started,
-        ).model_copy(update={"finished": started + SECONDS})
-        self.results.begin(record.intent)
-        self.results.finish(record)
-        return record
+        family = family_of(options_of(self.workload), smoke_test=self.workload.smoke_test)
+        about = {"family": family, "started": started}
+        return self.leave(run, outcome, diagnosis, about, {"finished": started + SECONDS})
 
 
 @pytest.fixture
-def bench(tmp_path: Path, host: HostFacts, matrix: Matrix, make_record: MakeRecord) -> Recording:
-    made = Recording.on(tmp_path, host)
+def bench(tmp_path: Path, host: HostFacts, matrix: Matrix, make_record: MakeRecord) -> Sought:
+    made = Sought.on(tmp_path, host)
     made.data = tmp_path / "merged.csv"
     made.data.write_text("bars")
     made.make_record, made.workload = make_record, matrix.workloads["quick"]
@@ -107,20 +65,18 @@ def bench(tmp_path: Path, host: HostFacts, matrix: Matrix, make_record: MakeReco
 FIND = Goal(rate=0.4, confidence=0.7)
 
 
-def planned(bench: Recording, matrix: Matrix, goal: Goal, *cells: str, side_by_side: bool = False) -> Plan:
+def planned(bench: Sought, matrix: Matrix, goal: Goal, *cells: str, side_by_side: bool = False) -> Plan:
     host = Capabilities(bench.gpus, "process", frozenset({"3.11"}), None)
     chosen = [matrix.cells[cell] for cell in cells]
     return make_plan(chosen, bench.workload, 1, host, {}, named=True, goal=goal, side_by_side=side_by_side)
 
 
-def pursued(
-    plan: Plan, goal: Goal, campaign: Campaign, bench: Recording, matrix: Matrix, display: Listening
-) -> Pursuit:
-    runner = Runner(bench, plan.workload, cast("Any", display), campaign.id)
+def pursued(plan: Plan, goal: Goal, campaign: Campaign, bench: Sought, matrix: Matrix, display: Listening) -> Pursuit:
+    runner = Runner(bench, plan.workload, display, campaign.id)
     return pursue_goal(plan, goal, campaign, runner, Tallies(plan, bench, matrix))
 
 
-def searched(bench: Recording, matrix: Matrix, goal: Goal, *cells: str) -> tuple[Pursuit, Listening, Campaign]:
+def searched(bench: Sought, matrix: Matrix, goal: Goal, *cells: str) -> tuple[Pursuit, Listening, Campaign]:
     plan, display = planned(bench, matrix, goal, *cells), Listening()
     with begin_or_continue(plan, bench) as (campaign, _):
         found = pursued(plan, goal, campaign, bench, matrix, display)
@@ -131,7 +87,7 @@ def has_ended(campaign: Campaign) -> bool:
     return (campaign.results.folder / "campaigns" / f"{campaign.id}.ended").exists()
 
 
-def test_both_gpus_are_used_in_turn_and_their_runs_count_together(bench: Recording, matrix: Matrix) -> None:
+def test_both_gpus_are_used_in_turn_and_their_runs_count_together(bench: Sought, matrix: Matrix) -> None:
     found, display, campaign = searched(bench, matrix, FIND, PLAIN)
     needed = runs_to_show(0, FIND.rate, FIND.confidence)
     assert found.why == "reached"
@@ -145,7 +101,7 @@ def test_both_gpus_are_used_in_turn_and_their_runs_count_together(bench: Recordi
 
 @pytest.mark.parametrize(("rate", "rounds"), [(0.7, [2, 2]), (0.6, [2, 1])])
 def test_runs_of_the_chosen_cell_go_side_by_side_as_far_as_they_are_needed(
-    rate: float, rounds: list[int], bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+    rate: float, rounds: list[int], bench: Sought, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goal, made = replace(FIND, rate=rate), list[int]()
     assert runs_to_show(0, rate, goal.confidence) == sum(rounds)
@@ -163,7 +119,7 @@ def test_runs_of_the_chosen_cell_go_side_by_side_as_far_as_they_are_needed(
     assert (found.why, tally.runs, made) == ("reached", sum(rounds), [many for many in rounds if many > 1])
 
 
-def test_what_was_found_before_is_not_run_again(bench: Recording, matrix: Matrix) -> None:
+def test_what_was_found_before_is_not_run_again(bench: Sought, matrix: Matrix) -> None:
     _, _, first = searched(bench, matrix, FIND, PLAIN, MORE)
     before = list(bench.made)
     found, _, second = searched(bench, matrix, FIND, PLAIN, MORE)
@@ -171,7 +127,7 @@ def test_what_was_found_before_is_not_run_again(bench: Recording, matrix: Matrix
     assert first.id != second.id
 
 
-def test_what_fails_for_its_stack_is_left_for_another_stack(bench: Recording, matrix: Matrix) -> None:
+def test_what_fails_for_its_stack_is_left_for_another_stack(bench: Sought, matrix: Matrix) -> None:
     def outcome_of(run: FakeRun) -> tuple[str, str | None]:
         return ("completed", None) if run.planned.cell.id == OTHER_STACK else ("failed", "wrong-stack")
 
@@ -184,7 +140,7 @@ def test_what_fails_for_its_stack_is_left_for_another_stack(bench: Recording, ma
     assert diagnoses in ("", "Counter({'wrong-stack': 1})")
 
 
-def test_every_cell_is_settled(bench: Recording, matrix: Matrix) -> None:
+def test_every_cell_is_settled(bench: Sought, matrix: Matrix) -> None:
     goal = replace(FIND, every=True)
     bench.outcome_of = lambda run: ("completed", None) if run.planned.cell.id == PLAIN else ("hung", "no-progress")
     found, _, _ = searched(bench, matrix, goal, PLAIN, MORE)
@@ -195,7 +151,7 @@ def test_every_cell_is_settled(bench: Recording, matrix: Matrix) -> None:
     }
 
 
-def test_a_killed_search_goes_on_and_overwrites_nothing(bench: Recording, matrix: Matrix) -> None:
+def test_a_killed_search_goes_on_and_overwrites_nothing(bench: Sought, matrix: Matrix) -> None:
     goal = replace(FIND, rate=0.7)
 
     class Killed(Exception):  # noqa: N818
@@ -221,7 +177,7 @@ def test_a_killed_search_goes_on_and_overwrites_nothing(bench: Recording, matrix
     }
 
 
-def test_an_interrupted_attempt_is_made_again_and_does_not_count(bench: Recording, matrix: Matrix) -> None:
+def test_an_interrupted_attempt_is_made_again_and_does_not_count(bench: Sought, matrix: Matrix) -> None:
     bench.outcome_of = lambda _: ("interrupted", None)
     with pytest.raises(UserError, match="the same command continues"):
         searched(bench, matrix, FIND, PLAIN)
@@ -232,7 +188,7 @@ def test_an_interrupted_attempt_is_made_again_and_does_not_count(bench: Recordin
 
 
 def test_runs_that_do_not_count_do_not_go_on_for_ever(
-    bench: Recording, matrix: Matrix, make_step: Callable[..., HealthStep]
+    bench: Sought, matrix: Matrix, make_step: Callable[..., HealthStep]
 ) -> None:
     append_steps(bench.results, [make_step(gpu=gpu) for gpu in (0, 1)])
     bench.outcome_of = lambda run: ("host-fault", NOT_BEGUN) if run.planned.cell.id == PLAIN else ("completed", None)
@@ -245,7 +201,7 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(
     assert not has_ended(campaign)
 
 
-def test_what_the_app_refuses_is_left_out_at_once_and_counts_against_no_cell(bench: Recording, matrix: Matrix) -> None:
+def test_what_the_app_refuses_is_left_out_at_once_and_counts_against_no_cell(bench: Sought, matrix: Matrix) -> None:
     bench.outcome_of = lambda run: ("failed", REFUSED) if run.planned.cell.id == PLAIN else ("completed", None)
     found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
     assert Counter(cell for cell, _ in bench.made)[PLAIN] == 1
@@ -254,7 +210,7 @@ def test_what_the_app_refuses_is_left_out_at_once_and_counts_against_no_cell(ben
 
 
 def test_a_stack_whose_probe_fails_first_is_put_off_until_anothers_has_passed(
-    bench: Recording, matrix: Matrix, make_step: Callable[..., HealthStep]
+    bench: Sought, matrix: Matrix, make_step: Callable[..., HealthStep]
 ) -> None:
     probed: set[int] = set()
 
@@ -275,16 +231,14 @@ def test_a_stack_whose_probe_fails_first_is_put_off_until_anothers_has_passed(
 
 
 @pytest.mark.parametrize("share", [2, 3, 5])
-def test_a_cell_that_resets_the_gpu_every_few_runs_is_not_known_good(
-    share: int, bench: Recording, matrix: Matrix
-) -> None:
+def test_a_cell_that_resets_the_gpu_every_few_runs_is_not_known_good(share: int, bench: Sought, matrix: Matrix) -> None:
     """Every second, third or fifth run of the only cell is a host fault: as many as the first version let through."""
     bench.outcome_of = lambda _: ("host-fault", "unhealthy-gpu") if len(bench.made) % share else ("completed", None)
     found, _, _ = searched(bench, matrix, replace(FIND, rate=0.9), PLAIN)
     assert found.why == "exhausted"
 
 
-def test_a_stack_that_cannot_be_made_is_left_out(bench: Recording, matrix: Matrix) -> None:
+def test_a_stack_that_cannot_be_made_is_left_out(bench: Sought, matrix: Matrix) -> None:
     bench.missing = (matrix.cells[PLAIN].stack.name,)
     found, display, _ = searched(bench, matrix, FIND, PLAIN, MORE, OTHER_STACK)
     assert {cell for cell, _ in bench.made} == {OTHER_STACK}
@@ -293,7 +247,7 @@ def test_a_stack_that_cannot_be_made_is_left_out(bench: Recording, matrix: Matri
 
 
 def test_an_unhealthy_gpu_takes_no_more_runs_and_without_any_the_search_ends(
-    bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+    bench: Sought, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unhealthy(*_: object) -> dict[int, str]:
         return {gpu: "its probe failed" for gpu in (0, 1) if len(bench.made) > gpu}
@@ -307,7 +261,7 @@ def test_an_unhealthy_gpu_takes_no_more_runs_and_without_any_the_search_ends(
 
 
 def test_the_budget_is_that_of_the_whole_campaign(
-    bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+    bench: Sought, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -329,7 +283,7 @@ def test_the_budget_is_that_of_the_whole_campaign(
     assert other.id != campaign.id
 
 
-def test_another_goal_or_workload_is_another_campaign(bench: Recording, matrix: Matrix) -> None:
+def test_another_goal_or_workload_is_another_campaign(bench: Sought, matrix: Matrix) -> None:
     keys = set()
     for goal in (FIND, replace(FIND, every=True), replace(FIND, budget=1.0), None):
         plan = replace(planned(bench, matrix, FIND, PLAIN), goal=goal)

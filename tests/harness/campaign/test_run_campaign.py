@@ -20,7 +20,8 @@ from harness.evidence.verdicts.recommend import NamedCell
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.search.conclusion import Conclusion
-from tests.harness.scripted_bench import Scripted, Silent
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
 
 CELLS = ("rocm6.3-torch2.9.1-plain", "rocm6.2-torch2.5.1-plain")
 FOUND = Conclusion("reached", True, "cpu-plain is known-good.", False, {}, NamedCell("cpu-plain", "single"))
@@ -38,10 +39,10 @@ def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Recor
     return bench
 
 
-def run(bench: Scripted, matrix: Matrix, display: Silent | None = None) -> CampaignResult:
+def run(bench: Scripted, matrix: Matrix, display: Listening | None = None) -> CampaignResult:
     runs = tuple(PlannedRun(matrix.cells[cell], 1, (0,)) for cell in CELLS)
     plan = Plan(matrix.workloads["quick"], runs, (), 0.0, 0.0, None, "", 0.0, None)
-    return run_campaign(PreparedCampaign(plan, cast("Any", None), bench, matrix), cast("Any", display or Silent()))
+    return run_campaign(PreparedCampaign(plan, cast("Any", None), bench, matrix), display or Listening())
 
 
 @pytest.mark.parametrize("error", [UserError("the disk is full; free some"), ValueError("a mistake of ours")])
@@ -71,7 +72,7 @@ def test_an_error_before_any_run_is_raised(bench: Scripted, matrix: Matrix) -> N
 def test_what_is_lost_with_the_engine_is_run_again(bench: Scripted, matrix: Matrix) -> None:
     ends = iter(["interrupted", "completed", "interrupted", "interrupted", "failed"])
     bench.outcome_of = lambda _: next(ends)
-    display = Silent()
+    display = Listening()
     ended = run(bench, matrix, display)
     assert (ended.error, ended.done) == (None, 2)
     assert [row.outcome for row in Index(bench.results).rows()] == [

@@ -16,7 +16,8 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from tests.harness.scripted_bench import Scripted, Silent
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
 
 CELL, PLAIN = "rocm6.3-torch2.9.1-notes-stable", "rocm6.3-torch2.9.1-plain"
 OTHER = "rocm6.2-torch2.5.1-plain"
@@ -36,7 +37,7 @@ def hangs(cell: Cell) -> str:
 
 
 def run(
-    bench: Scripted, matrix: Matrix, repeats: int = 2, controls: int = 40, display: Silent | None = None
+    bench: Scripted, matrix: Matrix, repeats: int = 2, controls: int = 40, display: Listening | None = None
 ) -> CampaignResult:
     runs = tuple(
         PlannedRun(matrix.cells[cell], repeat, (gpu,), f"-gpu{gpu}")
@@ -47,7 +48,7 @@ def run(
     workload = matrix.workloads["quick"]
     plan = Plan(workload, runs, (), 0.0, 0.0, None, "", 0.0, None, controls=controls)
     prepared = PreparedCampaign(plan, cast("Any", None), bench, matrix)
-    return run_campaign(prepared, cast("Any", display or Silent()))
+    return run_campaign(prepared, display or Listening())
 
 
 def controls_in(bench: Scripted) -> int:
@@ -55,7 +56,7 @@ def controls_in(bench: Scripted) -> int:
 
 
 def test_a_campaign_with_suspicious_failures_runs_controls(bench: Scripted, matrix: Matrix) -> None:
-    display = Silent()
+    display = Listening()
     ended = run(bench, matrix, display=display)
     assert ended.isolation is not None
     assert (ended.isolation.cause, ended.isolation.failures, ended.hint) == ("cell", 4, None)

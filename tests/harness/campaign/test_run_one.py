@@ -9,7 +9,7 @@ from harness.base.errors import UserError
 from harness.campaign import run_one as run_one_module
 from harness.campaign.bench import BenchOptions
 from harness.campaign.dispatch import RunRequest
-from harness.campaign.display import QuietDisplay
+from harness.campaign.display import Display
 from harness.campaign.run_one import ANOTHER_KIND, run_one, run_requested
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
@@ -34,7 +34,7 @@ def run(
         bench = Scripted(results, ProcessExecutor(), host, ())
         bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: outcome, []
         monkeypatch.setattr(run_one_module, "open_bench", lambda *_: bench)
-        return run_one(BenchOptions(results), matrix.cells[cell], matrix.workloads["quick"], run_id, QuietDisplay())
+        return run_one(BenchOptions(results), matrix.cells[cell], matrix.workloads["quick"], run_id, Display())
 
     return run
 
@@ -59,7 +59,7 @@ def test_a_run_that_comes_to_a_host_of_another_kind_is_not_begun(
         executor="process",
         kind="another",
     )
-    assert run_requested(BenchOptions(results), request, None, QuietDisplay()) == record
+    assert run_requested(BenchOptions(results), request, None, Display()) == record
     assert bench.made == []
 
 

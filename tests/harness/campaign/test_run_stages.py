@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from harness.base.errors import UserError
 from harness.campaign import run_stages as module
 from harness.campaign.campaign import begin_or_continue
-from harness.campaign.plan import PendingRun, PlannedRun, make_plan
+from harness.campaign.plan import PendingRun, make_plan
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.run_stages import placement_of
 from harness.campaign.runner import Runner
@@ -21,7 +20,7 @@ from harness.evidence.index import Row
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Matrix, Preset
+from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.matrix.stages import CampaignStage
 from harness.matrix.workload_options import train_options
@@ -30,52 +29,23 @@ from harness.search.conclusion import Conclusion
 from harness.search.goal import Goal
 from harness.search.stage_runs import Setting, StageHost, StageRun, family
 from harness.search.stage_search import StageSearch
-from tests.harness.pretending import Listening, Pretending
+from tests.harness.pretending import FakeRun, Listening, Recording
 
 FIRST, SECOND = "rocm6.3-torch2.9.1", "rocm10.0.0-torch2.13.0"
 HOURS = {"endurance": 1.25}
 MakeRecord = Callable[..., Record]
 
 
-@dataclass(frozen=True)
-class FakeEnvironment:
-    device: str = "cuda"
-    image: str | None = None
-    version: str = "3.11"
-
-    def hash(self, preset: Preset) -> str:
-        return preset.name
-
-
-@dataclass(frozen=True)
-class FakeRun:
-    planned: PlannedRun
-    run_id: str
-    workload: Workload
-    campaign: str | None
-
-
-class Recording(Pretending):
+class Staged(Recording):
     """A bench whose runs leave records; `passes` says whether each completes. `stop_after` so many comes a Ctrl-C."""
 
-    make_record: MakeRecord
     passes: Callable[[FakeRun], bool]
     refuses: Callable[[FakeRun], bool] = staticmethod(lambda _: False)
-    missing: tuple[str, ...] = ()
     stop_after: int | None = None
     fails_in: str | Callable[[FakeRun], str] | None = "first-step"
     remedies: tuple[str, ...] = ()
     fails_after_hours: float = 0.0
     workloads: list[tuple[str, str, str, tuple[int, ...]]]
-
-    def environment(self, cell: Cell, notify: Any = None) -> Any:
-        if cell.stack.name in self.missing:
-            raise UserError("its wheels are gone")
-        self._environments[self._name(cell)] = cast("Any", FakeEnvironment())
-        return self._environments[self._name(cell)]
-
-    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
-        return FakeRun(planned, run_id, workload, campaign)
 
     def run_cell(self, run: Any, *_: object) -> Any:
         if len(self.workloads) == self.stop_after:
@@ -84,35 +54,22 @@ class Recording(Pretending):
         self.workloads.append((planned.cell.id, workload.name, workload.strategy, planned.gpus))
         passed = self.passes(run) and not self.refuses(run)
         started = 1e9 + 60.0 * len(self.workloads)
-        record = self.make_record(
-            run.run_id,
-            "completed" if passed else "failed" if self.refuses(run) else "hung",
-            None if passed else "refused" if self.refuses(run) else "no-progress",
-            campaign=run.campaign,
-            cell=planned.cell.id,
-            stack=planned.cell.stack.name,
-            preset=planned.cell.preset.name,
-            repeat=planned.repeat,
-            host=self.host,
-            device="cuda",
-            gpus=planned.gpus,
-            workload=workload.name,
-            environment_hash=planned.cell.preset.name,
-            options=train_options(workload, len(planned.gpus)),
-            family=family(workload, len(planned.gpus)),
-            started=started,
-        ).model_copy(
-            update={
-                "finished": started + 0.01,
-                "last_phase": "teardown" if passed else self._failed_in(run),
-                "explanation": None if passed else explanation(self.remedies),
-                "exposure_seconds": 3600 * HOURS.get(workload.name, 0.02) if passed else 3600 * self.fails_after_hours,
-                "first_step": True if passed or self.fails_after_hours else None,
-            }
-        )
-        self.results.begin(record.intent)
-        self.results.finish(record)
-        return record
+        about = {
+            "workload": workload.name,
+            "options": train_options(workload, len(planned.gpus)),
+            "family": family(workload, len(planned.gpus)),
+            "started": started,
+        }
+        update = {
+            "finished": started + 0.01,
+            "last_phase": "teardown" if passed else self._failed_in(run),
+            "explanation": None if passed else explanation(self.remedies),
+            "exposure_seconds": 3600 * HOURS.get(workload.name, 0.02) if passed else 3600 * self.fails_after_hours,
+            "first_step": True if passed or self.fails_after_hours else None,
+        }
+        refused: tuple[str, str | None] = ("failed", "refused") if self.refuses(run) else ("hung", "no-progress")
+        outcome, diagnosis = ("completed", None) if passed else refused
+        return self.leave(run, outcome, diagnosis, about, update)
 
     def _failed_in(self, run: FakeRun) -> str | None:
         return self.fails_in(run) if callable(self.fails_in) else self.fails_in
@@ -123,16 +80,16 @@ def explanation(presets: tuple[str, ...]) -> Explanation:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, host: HostFacts, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Recording:
+def bench(tmp_path: Path, host: HostFacts, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Staged:
     monkeypatch.setattr(module, "host_cause", lambda *_: None)
-    made = Recording.on(tmp_path, host)
+    made = Staged.on(tmp_path, host)
     made.data = tmp_path / "merged.csv"
     made.data.write_text("bars")
     made.make_record, made.passes, made.workloads = make_record, lambda _: True, []
     return made
 
 
-def prepared(bench: Recording, matrix: Matrix, free_bytes: int | None = None) -> PreparedCampaign:
+def prepared(bench: Staged, matrix: Matrix, free_bytes: int | None = None) -> PreparedCampaign:
     able = Capabilities(bench.gpus, "process", frozenset({"3.11"}), free_bytes, place=str(bench.results.folder))
     cells = {name: [cell for cell in matrix.select("default") if cell.stack.name == name] for name in (FIRST, SECOND)}
     chosen = [cell for of_stack in cells.values() for cell in of_stack]
@@ -141,17 +98,17 @@ def prepared(bench: Recording, matrix: Matrix, free_bytes: int | None = None) ->
     return PreparedCampaign(plan, able, bench, matrix, StageSearch(matrix, cells, StageHost((0, 1), (0, 1))))
 
 
-def carried_out(bench: Recording, prepared: PreparedCampaign) -> tuple[Conclusion, Listening, bool]:
+def carried_out(bench: Staged, prepared: PreparedCampaign) -> tuple[Conclusion, Listening, bool]:
     """Run a campaign; returns its conclusion, what was shown, and whether it was continued."""
     display = Listening()
     assert prepared.stages is not None
     with begin_or_continue(prepared.plan, bench) as (campaign, continued):
-        runner = Runner(bench, prepared.plan.workload, cast("Any", display), campaign.id)
+        runner = Runner(bench, prepared.plan.workload, display, campaign.id)
         return module.run_stages(prepared.stages, prepared, campaign, runner), display, continued
 
 
 def test_what_trains_goes_through_the_stages_until_it_is_good_and_then_meets_the_criteria(
-    bench: Recording, matrix: Matrix
+    bench: Staged, matrix: Matrix
 ) -> None:
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     cell = f"{FIRST}-plain"
@@ -169,7 +126,7 @@ def test_what_trains_goes_through_the_stages_until_it_is_good_and_then_meets_the
     assert found.sentence.startswith(f"{cell} on 2 GPUs (ddp) is good: ")
 
 
-def test_what_is_good_runs_a_program_of_the_users_own(bench: Recording, matrix: Matrix) -> None:
+def test_what_is_good_runs_a_program_of_the_users_own(bench: Staged, matrix: Matrix) -> None:
     program = Program(command=("python", "train.py"), source="code")
     mine = Workload.model_validate({"name": "mine", "description": "m", "time_limit": 60, "program": program})
     stage = CampaignStage(name="mine", description="my training", workload="mine", enters="winner")
@@ -188,7 +145,7 @@ def test_what_is_good_runs_a_program_of_the_users_own(bench: Recording, matrix: 
     assert run_as == [(f"{FIRST}-plain", mine.model_copy(update={"strategy": "ddp"}))]
 
 
-def test_where_collectives_fail_the_ways_around_them_are_tried_in_order(bench: Recording, matrix: Matrix) -> None:
+def test_where_collectives_fail_the_ways_around_them_are_tried_in_order(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: len(run.planned.gpus) == 1 or run.workload.strategy == "averaging"
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     on_two = [
@@ -208,7 +165,7 @@ def test_where_collectives_fail_the_ways_around_them_are_tried_in_order(bench: R
     assert f"{FIRST}-plain on 2 GPUs (averaging) is good" in found.sentence
 
 
-def test_ctrl_c_and_the_same_again_continue_and_no_run_is_made_twice(bench: Recording, matrix: Matrix) -> None:
+def test_ctrl_c_and_the_same_again_continue_and_no_run_is_made_twice(bench: Staged, matrix: Matrix) -> None:
     campaign = prepared(bench, matrix)
     bench.stop_after = 6
     with pytest.raises(KeyboardInterrupt):
@@ -225,7 +182,7 @@ def test_ctrl_c_and_the_same_again_continue_and_no_run_is_made_twice(bench: Reco
 
 
 def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continued(
-    bench: Recording, matrix: Matrix
+    bench: Staged, matrix: Matrix
 ) -> None:
     bench.missing = (FIRST, SECOND)
     found, display, _ = carried_out(bench, prepared(bench, matrix))
@@ -240,7 +197,7 @@ def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continu
     assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs")
 
 
-def test_a_stack_without_room_is_left_out(bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_without_room_is_left_out(bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.results.folder.mkdir(parents=True, exist_ok=True)
     free = {"free": 10 * 10**9}
     monkeypatch.setattr("harness.campaign.run_stages.shutil.disk_usage", lambda _: type("Usage", (), free))
@@ -249,7 +206,7 @@ def test_a_stack_without_room_is_left_out(bench: Recording, matrix: Matrix, monk
     assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs")
 
 
-def test_a_failed_vpoc_phase_is_tried_in_other_ways(bench: Recording, matrix: Matrix) -> None:
+def test_a_failed_vpoc_phase_is_tried_in_other_ways(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: run.workload.vpoc_path == "preallocated"
     bench.fails_in = "features"
     found, _, _ = carried_out(bench, prepared(bench, matrix))
@@ -261,7 +218,7 @@ def test_a_failed_vpoc_phase_is_tried_in_other_ways(bench: Recording, matrix: Ma
     assert "with vpoc_path preallocated is good" in found.sentence
 
 
-def test_what_got_past_the_features_is_kept_when_training_is_changed(bench: Recording, matrix: Matrix) -> None:
+def test_what_got_past_the_features_is_kept_when_training_is_changed(bench: Staged, matrix: Matrix) -> None:
     def fails_in(run: FakeRun) -> str:
         return "features" if run.workload.vpoc_path == "naive" else "first-step"
 
@@ -274,7 +231,7 @@ def test_what_got_past_the_features_is_kept_when_training_is_changed(bench: Reco
     assert f"{FIRST}-plain on 2 GPUs (ddp) with sdpa math, vpoc_path chunked is good" in found.sentence
 
 
-def test_after_a_failed_training_attention_is_changed_and_then_the_model(bench: Recording, matrix: Matrix) -> None:
+def test_after_a_failed_training_attention_is_changed_and_then_the_model(bench: Staged, matrix: Matrix) -> None:
     asked = []
 
     def passes(run: FakeRun) -> bool:
@@ -289,7 +246,7 @@ def test_after_a_failed_training_attention_is_changed_and_then_the_model(bench: 
     assert "with model mlp, attention-small is good" in found.sentence
 
 
-def test_where_the_host_went_down_progress_tells_the_phase(bench: Recording, matrix: Matrix) -> None:
+def test_where_the_host_went_down_progress_tells_the_phase(bench: Staged, matrix: Matrix) -> None:
     memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
     line = {"schema": 2, "wall": 1.0, "monotonic": 1.0, "rank": 0, "pid": 9, "phase": "features", "done": 0, "total": 9}
     line |= {"max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
@@ -310,27 +267,27 @@ def test_where_the_host_went_down_progress_tells_the_phase(bench: Recording, mat
 
 @pytest.mark.parametrize("fails_in", ["import", "first-step"])
 def test_what_did_not_fail_in_the_features_is_not_tried_with_others(
-    fails_in: str, bench: Recording, matrix: Matrix
+    fails_in: str, bench: Staged, matrix: Matrix
 ) -> None:
     bench.passes, bench.fails_in = lambda _: False, fails_in
     carried_out(bench, prepared(bench, matrix))
     assert not any("chunked" in run.name or "math" in run.name for run in bench.results.runs.iterdir())
 
 
-def test_a_vpoc_phase_that_fails_on_one_gpu_only_is_tried_in_other_ways(bench: Recording, matrix: Matrix) -> None:
+def test_a_vpoc_phase_that_fails_on_one_gpu_only_is_tried_in_other_ways(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: 1 not in run.planned.gpus or run.workload.vpoc_path != "naive"
     bench.fails_in = "features"
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     assert f"{FIRST}-plain on 2 GPUs (ddp) with vpoc_path chunked is good" in found.sentence
 
 
-def presets_in_turn(bench: Recording) -> list[tuple[str, str]]:
+def presets_in_turn(bench: Staged) -> list[tuple[str, str]]:
     """Stack and preset of each cell that ran, by its first run."""
     cells = dict.fromkeys(cell for cell, *_ in bench.workloads)
     return [(stack, cell.removeprefix(f"{stack}-")) for cell in cells for stack in (FIRST, SECOND) if stack in cell]
 
 
-def test_once_every_stack_had_its_turn_the_other_presets_are_tried(bench: Recording, matrix: Matrix) -> None:
+def test_once_every_stack_had_its_turn_the_other_presets_are_tried(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: run.workload.smoke_test or "notes-aggressive" in run.planned.cell.id
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     assert f"{FIRST}-notes-aggressive on 2 GPUs" in found.sentence
@@ -339,7 +296,7 @@ def test_once_every_stack_had_its_turn_the_other_presets_are_tried(bench: Record
     assert [preset for stack, preset in in_turn if stack == FIRST][-2:] == ["notes-stable", "notes-aggressive"]
 
 
-def test_presets_that_a_diagnosis_recommends_are_tried_first(bench: Recording, matrix: Matrix) -> None:
+def test_presets_that_a_diagnosis_recommends_are_tried_first(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: run.workload.smoke_test or "notes-aggressive" in run.planned.cell.id
     bench.remedies = ("notes-aggressive", "one-queue")
     found, _, _ = carried_out(bench, prepared(bench, matrix))
@@ -347,7 +304,7 @@ def test_presets_that_a_diagnosis_recommends_are_tried_first(bench: Recording, m
     assert "notes-stable" not in dict(presets_in_turn(bench)).values()
 
 
-def test_what_works_only_in_another_way_on_a_later_stack_is_run_for_hours(bench: Recording, matrix: Matrix) -> None:
+def test_what_works_only_in_another_way_on_a_later_stack_is_run_for_hours(bench: Staged, matrix: Matrix) -> None:
     def passes(run: FakeRun) -> bool:
         averaging = run.workload.strategy == "averaging" and SECOND in run.planned.cell.id
         return len(run.planned.gpus) == 1 or averaging
@@ -357,7 +314,7 @@ def test_what_works_only_in_another_way_on_a_later_stack_is_run_for_hours(bench:
     assert f"{SECOND}-plain on 2 GPUs (averaging) is good" in found.sentence
 
 
-def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Recording, matrix: Matrix) -> None:
+def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: len(run.planned.gpus) == 1 or run.workload.strategy == "dp"
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     assert {cell for cell, _, strategy, _ in bench.workloads if strategy == "dp"} == {
@@ -368,7 +325,7 @@ def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Recording, m
     assert found.sentence.startswith("No cell is shown to be good on 2 GPUs, and nothing is left to try")
 
 
-def test_what_the_app_refuses_is_asked_for_once_and_the_next_is_tried(bench: Recording, matrix: Matrix) -> None:
+def test_what_the_app_refuses_is_asked_for_once_and_the_next_is_tried(bench: Staged, matrix: Matrix) -> None:
     first = f"{FIRST}-plain"
     bench.refuses = lambda run: run.planned.cell.id == first or run.workload.name == "endurance"
     ended, _, _ = carried_out(bench, prepared(bench, matrix))
@@ -391,13 +348,13 @@ def test_ids_differ_where_what_is_run_differs(matrix: Matrix) -> None:
     assert names == ["-one-gpu-gpu0", "-one-gpu-mlp-attention-small-gpu0", "-one-gpu-ddp-gpu0-1"]
 
 
-def test_the_campaign_names_its_budget(bench: Recording, matrix: Matrix) -> None:
+def test_the_campaign_names_its_budget(bench: Staged, matrix: Matrix) -> None:
     carried_out(bench, prepared(bench, matrix))
     (file,) = (bench.results.folder / "campaigns").glob("*.json")
     assert json.loads(file.read_bytes())["goal"]["budget"] == 36000.0
 
 
-def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Recording, matrix: Matrix) -> None:
+def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Staged, matrix: Matrix) -> None:
     bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "off"}})
     carried_out(bench, prepared(bench, matrix))
     before = len(bench.workloads)
@@ -409,7 +366,7 @@ def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Recordin
 
 
 def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
-    bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "unhealthy_gpus", lambda *_: {1})
     monkeypatch.setattr("harness.campaign.unhealthy.unhealthy_gpus", lambda *_: {1: "its probe failed"})
@@ -427,7 +384,7 @@ def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
     assert again.reached
 
 
-def lost_from(monkeypatch: pytest.MonkeyPatch, bench: Recording, runs: int, healthy_again: int = 10**6) -> None:
+def lost_from(monkeypatch: pytest.MonkeyPatch, bench: Staged, runs: int, healthy_again: int = 10**6) -> None:
     """Have GPU 1 unhealthy after so many runs, until it is probed so often."""
     probes: list[object] = []
     start = len(bench.workloads)
@@ -445,7 +402,7 @@ def lost_from(monkeypatch: pytest.MonkeyPatch, bench: Recording, runs: int, heal
 
 @pytest.mark.parametrize(("every", "probes"), [(0.0, 5), (1e9, 1)])
 def test_a_gpu_that_recovers_takes_runs_again(
-    every: float, probes: int, bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+    every: float, probes: int, bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RECHECK_SECONDS", every)
     lost_from(monkeypatch, bench, runs=3, healthy_again=probes)
@@ -457,13 +414,13 @@ def test_a_gpu_that_recovers_takes_runs_again(
 
 
 def test_where_the_host_may_be_rebooted_a_campaign_of_two_gpus_ends_when_one_is_lost(
-    bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = prepared(bench, matrix)
     assert campaign.stages is not None
     lost_from(monkeypatch, bench, runs=3)
     with begin_or_continue(campaign.plan, bench) as (begun, _):
-        runner = Runner(bench, campaign.plan.workload, cast("Any", Listening()), begun.id)
+        runner = Runner(bench, campaign.plan.workload, Listening(), begun.id)
         found = module.run_stages(campaign.stages, campaign, begun, runner, lambda: True)
     assert len(bench.workloads) == 3
     assert (found.why, found.continues) == ("exhausted", True)
@@ -474,7 +431,7 @@ def test_where_the_host_may_be_rebooted_a_campaign_of_two_gpus_ends_when_one_is_
     assert again.reached
 
 
-def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Recording, matrix: Matrix) -> None:
+def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Staged, matrix: Matrix) -> None:
     bench.missing = (FIRST,)
     campaign = prepared(bench, matrix)
     assert campaign.plan.goal is not None
@@ -487,7 +444,7 @@ def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Recor
     assert not continued
 
 
-def test_what_failed_once_for_hours_only_lacks_the_time(bench: Recording, matrix: Matrix) -> None:
+def test_what_failed_once_for_hours_only_lacks_the_time(bench: Staged, matrix: Matrix) -> None:
     made: list[str] = []
 
     def passes(run: FakeRun) -> bool:
@@ -498,7 +455,7 @@ def test_what_failed_once_for_hours_only_lacks_the_time(bench: Recording, matrix
     campaign = prepared(bench, matrix)
     assert campaign.stages is not None
     search = replace(campaign.stages, cells={FIRST: campaign.stages.cells[FIRST]})
-    runner = Runner(bench, campaign.plan.workload, cast("Any", Listening()), "c")
+    runner = Runner(bench, campaign.plan.workload, Listening(), "c")
     with begin_or_continue(campaign.plan, bench) as (under_way, _):
         stages = module._Stages(search, campaign, under_way, runner)
         while isinstance(decided := stages.next(0.0 if "endurance" in made else 36000.0), StageRun):

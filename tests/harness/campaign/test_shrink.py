@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,7 +18,8 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workloads import Workload
 from harness.run.workload_data import DataRefusedError
-from tests.harness.scripted_bench import Scripted, Silent
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
 
 Judge = Callable[[Workload], int | None]
 FAILED_AT = 37
@@ -73,7 +74,7 @@ def failed(make_record: Callable[..., Record], matrix: Matrix, tmp_path: Path) -
 
 def search(bench: Shaped, over: Over, failed: FailedRun, judge: Judge, max_runs: int = 100) -> Shrunk:
     type(bench).judge = staticmethod(judge)
-    return shrink(over, bench, failed, max_runs, cast("Any", Silent()))
+    return shrink(over, bench, failed, max_runs, Listening())
 
 
 def test_the_least_number_of_steps_is_found(bench: Shaped, failed: FailedRun) -> None:

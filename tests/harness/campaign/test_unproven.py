@@ -22,7 +22,8 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from tests.harness.doctor import trees
-from tests.harness.scripted_bench import Scripted, Silent
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
 
 OLD, NEW = "rocm6.2-torch2.5.1-plain", "rocm6.3-torch2.9.1-plain"
 
@@ -65,12 +66,12 @@ def bench(
     return bench
 
 
-def run(bench: Probing, matrix: Matrix, *cells: str, cause: Finding | None = None) -> Silent:
-    display, workload = Silent(), matrix.workloads["quick"]
+def run(bench: Probing, matrix: Matrix, *cells: str, cause: Finding | None = None) -> Listening:
+    display, workload = Listening(), matrix.workloads["quick"]
     plan = Plan(
         workload, tuple(PlannedRun(matrix.cells[cell], 1, (0,)) for cell in cells), (), 0.0, 0.0, None, "", 0.0, None
     )
-    run_plan(plan, Campaign("c", bench.results), Runner(bench, workload, cast("Any", display), "c", 2), lambda: cause)
+    run_plan(plan, Campaign("c", bench.results), Runner(bench, workload, display, "c", 2), lambda: cause)
     return display
 
 

@@ -32,6 +32,7 @@ from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
 from harness.training.state import StateFile, TrainingState, new_state, open_state_file
 from harness.training.train import TrainingJob, TrainingResult, train
+from tests.harness.pretending import Listening
 
 GPU_CELL = "rocm6.3-torch2.9.1-plain"
 WORDS = "vpoc: something is wrong with the data"
@@ -139,25 +140,6 @@ def write_checkpoint(folder: Path, step: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     content = f"the weights after step {step}".encode()
     (folder / f"step-{step:09}.{hashlib.sha256(content).hexdigest()}.pt").write_bytes(content)
-
-
-class Listening:
-    """A display that remembers what it was given."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def problem(self, text: str) -> None:
-        self.problems.append(text)
-
-    def agrees(self, _question: str) -> bool:
-        return False
-
-    def lane(self, _number: int) -> "Listening":
-        return self
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_: None
 
 
 @dataclass
