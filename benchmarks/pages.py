@@ -1,4 +1,4 @@
-"""What the pages of measured or simulated figures have in common, and the command lines that write them."""
+"""The common parts of pages of measured or simulated figures, and the command lines that write them."""
 
 import argparse
 import datetime

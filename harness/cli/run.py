@@ -1,12 +1,9 @@
 """The commands that run cells."""
 
-import os
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -16,25 +13,20 @@ from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.campaign.bench import Bench
-from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.campaign.forecast import forecast, forecast_lines
-from harness.campaign.plan import BEST
-from harness.campaign.prepare import PreparedCampaign, prepare_campaign, prepare_stages
+from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.reach import reach_of
 from harness.campaign.reboot import check_reboot, reboot_and_resume, reboots_left, this_command
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
-from harness.campaign.run_one import run_one
 from harness.campaign.runner import CONTINUES
-from harness.campaign.screen_gpus import may_use
 from harness.campaign.under_way import noted_under_way
-from harness.cli.clusters import dispatchers_of, of_cluster, run_request
-from harness.cli.completion import complete_cells, complete_selections
+from harness.cli.campaign_choice import campaign_options, prepare
+from harness.cli.clusters import dispatchers_of, of_cluster
 from harness.cli.describe import describe_campaign, describe_plan
-from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.in_background import start_in_background, terminal_to_outlive
 from harness.cli.kinds import end_with_starter, run_each_kind
-from harness.cli.program_options import WithProgram, program_options, taken
+from harness.cli.program_options import WithProgram
 from harness.cli.records import report_on
 from harness.cli.shared import (
     INTERRUPTED,
@@ -42,7 +34,6 @@ from harness.cli.shared import (
     as_json,
     confirm,
     err,
-    known,
     out,
     pass_settings,
     print_json,
@@ -50,61 +41,15 @@ from harness.cli.shared import (
     typed_words,
     warn,
 )
-from harness.cli.workload_choice import (
-    DEFAULT_SELECTION,
-    bench_options,
-    chosen_workload,
-    stage_workload,
-    workload_options,
-    workload_with_lookback,
-)
 from harness.evidence.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
-from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
-from harness.matrix.cells import Matrix
-from harness.matrix.workloads import Workload
 from harness.screen import tables
 from harness.screen.answer import print_answer
-from harness.screen.display import CampaignDisplay, Steps
+from harness.screen.display import CampaignDisplay
 from harness.screen.fitted import print_folded
 from harness.screen.terminal import echo
 from harness.search.conclusion import budget_in_words
-
-# Of a campaign in stages: an evening and a night.
-BUDGET = 10 * 3600.0
-
-
-def campaign_options(command: Any) -> Any:
-    """Add the options that say which cells are run, and how often; the command is a `WithProgram`."""
-    for option in (
-        click.argument("cells", nargs=-1, shell_complete=complete_cells),
-        click.option(
-            "--selection",
-            shell_complete=complete_selections,
-            help="Selection of the matrix file, in turn (default: stages on a host with GPUs).",
-        ),
-        click.option("--stage", help="Only what a stage of the matrix file runs."),
-        click.option("--repeats", type=click.IntRange(min=1), help="Runs of each cell (default: 1)."),
-        click.option(
-            "--controls/--no-controls",
-            default=True,
-            help="With --repeats: where failures may be a GPU's or the host's, add runs that tell (default: yes).",
-        ),
-        click.option(
-            "--on",
-            "cluster",
-            help="Make the runs on the nodes of a cluster: `slurm`, or a name under hosts: of the matrix file.",
-        ),
-        click.option(
-            "--use-screen-gpu/--no-use-screen-gpu",
-            default=None,
-            help="In stages: may runs use a GPU that a screen is connected to? (default: `run` asks once; without a "
-            "terminal no)",
-        ),
-    ):
-        command = option(command)
-    return workload_options(program_options(goal_options(command)))
 
 
 @click.command(cls=WithProgram)
@@ -118,7 +63,7 @@ def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> No
     kinds = dispatchers_of(settings, options["cluster"])
     for other in kinds[1:]:
         warn([f"{', '.join(other.nodes)}: of another host kind, with a campaign of its own; this is of the others"])
-    prepared = _prepare(settings, dispatcher=next(iter(kinds), None), **options)
+    prepared = prepare(settings, dispatcher=next(iter(kinds), None), **options)
     if as_json:
         stages = {"stages": asdict(forecast(prepared))} if prepared.stages else {}
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
@@ -177,7 +122,7 @@ def run(
     kinds = dispatchers_of(settings, options["cluster"], options.pop("kind"))
     if len(kinds) > 1 and not in_background:
         sys.exit(run_each_kind(settings, {one.kind.kind: one.nodes for one in kinds}, as_json=as_json))
-    prepared = _prepare(settings, asks=True, dispatcher=next(iter(kinds), None), **options)
+    prepared = prepare(settings, asks=True, dispatcher=next(iter(kinds), None), **options)
     print_folded(err, prepared.capabilities.sentence)
     for line in _plan_lines(prepared):
         print_folded(err, line)
@@ -223,68 +168,6 @@ def run(
         executor = prepared.capabilities.executor
         reboot_and_resume(this_command(), Path.cwd(), settings.results, host.machine, executor)
     sys.exit(0 if ended.succeeded else 1)
-
-
-@click.command("run-cell", cls=WithProgram)
-@click.argument("cell", required=False, shell_complete=complete_cells)
-@workload_options
-@program_options
-@click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
-@click.option("--request", type=click.File("rb"), hidden=True)
-@click.option(
-    "--print-command", is_flag=True, help="Only print the docker command that runs it; pull and build nothing."
-)
-@as_json
-@pass_settings
-def run_cell_command(
-    settings: Settings,
-    /,
-    cell: str | None,
-    as_json: bool,
-    run_id: str | None,
-    request: IO[bytes] | None,
-    print_command: bool,
-    **options: Any,
-) -> None:
-    """Run one cell once, watch it, and leave its record."""
-    if request:
-        sys.exit(run_request(settings, request.read()))
-    if cell is None:
-        raise click.MissingParameter(param_type="argument", param_hint="'CELL'")
-    chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
-    workload = chosen_workload(settings, "default", options)
-    place = bench_options(settings, options)
-    if print_command:
-        echo(docker_command(place, chosen, workload))
-        return
-    with interruptible(), CampaignDisplay(err) as display:
-        try:
-            record = run_one(place, chosen, workload, run_id, display)
-        except KeyboardInterrupt:
-            # What became of the run was shown when it was recorded.
-            sys.exit(INTERRUPTED)
-    if as_json:
-        echo(record.model_dump_json(indent=2, by_alias=True))
-    else:
-        echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
-        echo(f"record in {settings.results.run_folder(record.intent.run_id)}")
-    sys.exit(0 if record.outcome == "completed" else 1)
-
-
-@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("cell", shell_complete=complete_cells)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@pass_settings
-def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
-    """Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.
-
-    CELL `best` is the plain cell that this host would run first.
-    """
-    if cell != BEST:
-        known(cell, settings.matrix.cells, "cell")
-    with Steps(err) as steps:
-        program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step, settings.root)
-    os.execve(program, arguments, variables)  # noqa: S606
 
 
 def _tell(
@@ -354,70 +237,3 @@ def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
     first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
     return [first, *([f"  goal: {reach}"] if reach else []), *others]
-
-
-def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
-    matrix, cells = settings.matrix, options["cells"]
-    for cell in cells:
-        known(cell, matrix.cells, "cell")
-    selection = known(options["selection"] or DEFAULT_SELECTION, matrix.selections, "selection")
-    if _in_stages(options) and (
-        prepared := prepare_stages(
-            bench_options(settings, options),
-            _of_stages(matrix, options),
-            selection,
-            options["budget"] or BUDGET,
-            lambda host: _may_use_screens(settings, host, **options),
-        )
-    ):
-        return prepared
-    if _in_stages(options):
-        # Without a GPU there is the smoke stage alone, and it takes minutes.
-        options["budget"] = None
-    workload = stage_workload(settings, options) if options["stage"] else chosen_workload(settings, selection, options)
-    chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
-    goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
-    if goal and options["repeats"]:
-        raise UserError("--repeats fixes the number of runs, which --until and --all leave open; give one of them")
-    if goal:
-        workload = workload_for_tags(
-            settings, workload, named=bool(options["workload"] or options["stage"] or options["app"])
-        )
-    repeats, named = options["repeats"] or 1, bool(cells)
-    return prepare_campaign(
-        bench_options(settings, options),
-        matrix,
-        chosen,
-        workload,
-        repeats,
-        goal=goal,
-        named=named,
-        controls=options["controls"],
-    )
-
-
-def _may_use_screens(
-    settings: Settings, host: HostFacts, *, use_screen_gpu: bool | None = None, asks: bool = False, **_: Any
-) -> bool:
-    """Return whether runs may use a GPU with a screen. A plan asks and notes nothing: else it is as of a run."""
-    ask = partial(click.confirm, err=True) if asks and sys.stdin.isatty() else None
-    return may_use(host, settings.results, use_screen_gpu, ask, notes=asks)
-
-
-def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
-    """Return the matrix with what its stages run: the lookback that was given, and programs of the user's own taken."""
-    lookback, used = options["lookback"], {stage.workload for stage in matrix.stages.values()}
-
-    def of_stage(workload: Workload) -> Workload:
-        if workload.program or lookback is None:
-            return taken(workload)
-        return workload_with_lookback(workload, lookback, options)
-
-    workloads = {name: of_stage(one) if name in used else one for name, one in matrix.workloads.items()}
-    return matrix.model_copy(update={"workloads": workloads})
-
-
-def _in_stages(options: Mapping[str, Any]) -> bool:
-    """Return whether nothing was said of which runs to make."""
-    said = ("cells", "selection", "stage", "until", "every", "repeats", "workload", "python", "app")
-    return not any(options[name] for name in said)

@@ -1,34 +1,29 @@
 """Dockerfile -> image: hermetic builds of stacks and cells."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import pip
 from docker.utils import parse_repository_tag
 
 from harness.base.errors import UserError
 from harness.base.interrupts import GRACE_SECONDS
-from harness.base.paths import BUILDS, IMAGES
-from harness.base.storage import file_hash, held_locks, json_hash, locked, write_json
-from harness.environments import layers
-from harness.environments.app_wheel import app_wheel
+from harness.base.paths import BUILDS
+from harness.base.storage import held_locks, json_hash, locked, write_json
+from harness.environments.build_context import fill_app, fill_runtime, listed_layers
+from harness.environments.builder_copies import copies_in_builder, drop_copies
 from harness.environments.compiled_kernel import ensure_kernel
 from harness.environments.dockerfile import render, stack_part
 from harness.environments.images import (
     INPUTS,
     PREFIX,
     REVISION,
-    TOOLS,
     Epochs,
     Image,
     base_reference,
@@ -48,7 +43,6 @@ from harness.environments.in_use import keep_in_place
 from harness.environments.own_images import find_own_stack_image, find_runtime_image, remember
 from harness.environments.pins import ensure_lock
 from harness.environments.source_state import NO_TIME, source_revision
-from harness.environments.wheelhouse import fetch, read_lock, requirement
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
@@ -59,9 +53,6 @@ OWN_BASE = (
 FULL_DISK = "no space left on device"
 FAILED = re.compile("executor failed running|did not complete successfully")
 WORDS = 400
-
-PRUNE_TRIES = 5
-SMALL_BYTES = 1_000_000
 
 
 class NoBaseImageError(UserError):
@@ -174,7 +165,7 @@ def build_part(
         _note_copies(engine, stack)
         fill(context)
         notify(f"building {stack.name}" if kind == "runtime" else f"building {stack.name}: the app")
-        text = stack_part(stack, base_reference(stack), len(_listed_layers(context)) + 1)
+        text = stack_part(stack, base_reference(stack), len(listed_layers(context)) + 1)
         target = ("--target", kind, *words, "--tag", tag, "--file", "-", str(context))
         name = stack.name if kind == "stack" else f"{stack.name}-{kind}"
         _build(engine, name, text, labels, target, epochs.runtime if kind == "runtime" else epochs.app)
@@ -196,7 +187,7 @@ def _note_copies(engine: Engine, stack: Stack) -> None:
     # What an engine that fails has to say of it is not worth a build, here and below.
     with suppress(UserError):
         if not _noted_copies(stack).is_file():
-            write_json(_noted_copies(stack), {name: copy.uses for name, copy in _copies(engine).items()})
+            write_json(_noted_copies(stack), {name: copy.uses for name, copy in copies_in_builder(engine).items()})
 
 
 def _noted_copies(stack: Stack) -> Path:
@@ -208,7 +199,7 @@ def _clear(engine: Engine, stack: Stack) -> None:
     shutil.rmtree(_context(stack), ignore_errors=True)
     noted = _noted_copies(stack)
     with suppress(UserError, FileNotFoundError):
-        _prune(engine, json.loads(noted.read_text(encoding="utf-8")))
+        drop_copies(engine, json.loads(noted.read_text(encoding="utf-8")))
         noted.unlink()
 
 
@@ -263,66 +254,6 @@ def build_cell(
     epochs = told_epochs(stack.labels)
     _build(engine, cell.id, render(cell), told, words, epochs.app if epochs else NO_TIME)
     return _built(engine, tag)
-
-
-def fill_runtime(stack: Stack, lock: Path, notify: Notify, context: Path) -> None:
-    """Put everything a runtime is made from into a folder, hard-linked where that can be."""
-    wheels = fetch(stack, lock, notify)
-    _fill_tools(context)
-    for folder in ("torch", "others"):
-        (context / folder).mkdir()
-    for entry in read_lock(lock):
-        place = context / ("torch" if entry.name in with_torch(stack, wheels) else "others")
-        _place(wheels[entry.name], place)
-        with (place / "lock.txt").open("a", encoding="utf-8") as stream:
-            stream.write(requirement(entry, wheels[entry.name]))
-    _list_layers(stack, context / "torch")
-
-
-def _list_layers(stack: Stack, torch: Path) -> None:
-    """Beside torch's wheels, list the files of each of their layers but the last."""
-    files = layers.files_in_wheels(sorted(torch.glob("*.whl")), rocm=stack.rocm is not None)
-    (torch / "layers").mkdir()
-    for number, paths in enumerate(layers.split(files, layers.LAYER_BYTES), 1):
-        (torch / "layers" / f"{number}.json").write_text(json.dumps(paths), encoding="utf-8")
-
-
-def _listed_layers(context: Path) -> list[Path]:
-    return sorted((context / "torch" / "layers").glob("*.json"))
-
-
-def _fill_tools(context: Path) -> None:
-    """Put into a folder what installs wheels in a build."""
-    (context / "tools").mkdir(parents=True)
-    for name in TOOLS:
-        shutil.copy(IMAGES / name, context / "tools" / name)
-    without = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(pip.__file__).parent, context / "tools" / "pip", ignore=without)
-
-
-def fill_app(context: Path) -> None:
-    """Put the app into a folder, and what installs it."""
-    _fill_tools(context)
-    (context / "vpoc").mkdir()
-    app = app_wheel(context / "vpoc")
-    name, version = app.name.split("-")[:2]
-    line = f"{name}=={version} --hash=sha256:{file_hash(app)}\n"
-    (context / "vpoc" / "lock.txt").write_text(line, encoding="utf-8")
-
-
-def with_torch(stack: Stack, names: Iterable[str]) -> set[str]:
-    """Return which packages are in torch's layer: where ROCm is packages, those as well."""
-    packages = stack.origin.rocm == "packages"
-    return {
-        name for name in names if name == "torch" or (packages and name.startswith(("rocm", "amd-torch", "triton")))
-    }
-
-
-def _place(wheel: Path, folder: Path) -> None:
-    try:
-        os.link(wheel, folder / wheel.name)
-    except OSError:
-        shutil.copyfile(wheel, folder / wheel.name)
 
 
 def _build(
@@ -392,46 +323,6 @@ def _tag(engine: Engine, image: Image, tag: str) -> None:
     if tag not in image.tags:
         with engine_errors(f"tagging {tag}"):
             engine.client.api.tag(image.id, *tag.rsplit(":", 1))
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A builder's copy of what was given to it: its bytes, and for how many builds it was used."""
-
-    size: int
-    uses: int
-
-
-def _prune(engine: Engine, before: Mapping[str, int]) -> None:
-    """Drop the builder's copies of what was given to it: gigabytes of wheels for each stack. Layers stay.
-
-    `before` are those that were there, with how often they were used: where that is the same still, they are of other
-    projects' builds. One that was used since has our files in it: newer builders take that of any folder of the name.
-    """
-    builder = engine.builder
-    for _ in range(PRUNE_TRIES):
-        mine = {name for name, copy in _copies(engine).items() if before.get(name) != copy.uses}
-        if not mine:
-            break
-        command = [builder.program, *builder.prune, "--force", "--filter", f"id=^({'|'.join(sorted(mine))})$"]
-        subprocess.run(command, env=builder.variables, capture_output=True, check=False)
-        left = _copies(engine)
-        if not any(left[name].size > SMALL_BYTES for name in mine & left.keys()):
-            break
-        # The builder holds the copy of a build that was interrupted for a moment longer.
-        time.sleep(1)
-
-
-def _copies(engine: Engine) -> dict[str, Copy]:
-    """Return the builder's copies of what was given to it, by id."""
-    api = engine.client.api
-    with engine_errors("asking for the builder's copies"):
-        # The library asks for the sizes of all images as well: that takes its time, and fails while others build.
-        answer = api.get(f"{api.base_url}/v{api.api_version}/system/df", params={"type": "build-cache"})
-        answer.raise_for_status()
-        caches = answer.json()["BuildCache"] or []
-    given = (cache for cache in caches if cache["Type"] == "source.local")
-    return {cache["ID"]: Copy(int(cache["Size"]), int(cache["UsageCount"])) for cache in given}
 
 
 def lock_of_builds(name: str) -> Path:

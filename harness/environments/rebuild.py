@@ -13,10 +13,9 @@ from harness.environments.build import (
     build_part,
     digest_of_base,
     ensure_base,
-    fill_app,
-    fill_runtime,
     lock_of_builds,
 )
+from harness.environments.build_context import fill_app, fill_runtime
 from harness.environments.compiled_kernel import ensure_kernel
 from harness.environments.images import Epochs, Image, cell_labels, epochs_of, inputs_of
 from harness.environments.pins import ensure_lock

@@ -14,6 +14,7 @@ from harness.base.errors import UserError
 from harness.base.paths import APP, BUILDS, CHECKOUT
 from harness.environments import app_wheel, build, environment, images, pins
 from harness.environments.build import ensure_cell_image, ensure_own_stack_image, ensure_stack_image
+from harness.environments.builder_copies import copies_in_builder, drop_copies
 from harness.environments.images import Image, cell_tag, find, find_by_labels, stack_tag
 from harness.environments.own_images import own_ids
 from harness.host.engine import Engine
@@ -111,7 +112,7 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(
     number: signal.Signals, engine: Engine, matrix: Matrix, images: dict[str, Image], other_base: str
 ) -> None:
     command = [*MATRIX, "--base", other_base, "build", "cpu-plain"]
-    before = build._copies(engine)
+    before = copies_in_builder(engine)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT)
     log = BUILDS / "cpu-runtime.log"
     began = time.time()
@@ -132,7 +133,7 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(
     assert built is not None
     assert not (BUILDS / "cpu").exists()
     # The builder has its own copy of hundreds of megabytes of wheels no longer.
-    kept = {name: copy for name, copy in build._copies(engine).items() if before.get(name) != copy}
+    kept = {name: copy for name, copy in copies_in_builder(engine).items() if before.get(name) != copy}
     assert sum(copy.size for copy in kept.values()) < 1e6
     if number == signal.SIGKILL:
         save = [engine.builder.program, "save", built.id]
@@ -147,7 +148,7 @@ def test_only_our_own_copies_in_the_builder_are_dropped(engine: Engine, matrix: 
     stack = matrix.stacks["cpu"].model_copy(update={"name": f"test-copies-{os.getpid()}"})
 
     def uses() -> dict[str, int]:
-        return {name: copy.uses for name, copy in build._copies(engine).items()}
+        return {name: copy.uses for name, copy in copies_in_builder(engine).items()}
 
     def give(folder: Path) -> set[str]:
         """Build from a folder of two megabytes; return the copies that the builder made of it, or used again."""
@@ -173,7 +174,7 @@ def test_only_our_own_copies_in_the_builder_are_dropped(engine: Engine, matrix: 
     assert again
     assert theirs <= uses().keys()
     assert not (ours | again) & uses().keys()
-    build._prune(engine, before)
+    drop_copies(engine, before)
     assert not theirs & uses().keys()
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.paths import CHECKOUT
-from harness.cli import main, run, train, workload_choice
+from harness.cli import main, run, run_cell, train, workload_choice
 from harness.cli.shared import Settings
 
 FORMER = {"--reboot-when-sick", "--warm-up", "--drill"}
@@ -27,9 +27,9 @@ def test_reboot_when_unhealthy(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--warm-up", "--lookback"])
-@pytest.mark.parametrize("command", [run.run, run.plan, run.run_cell_command], ids=lambda one: one.name)
+@pytest.mark.parametrize("command", [run.run, run.plan, run_cell.run_cell_command], ids=lambda one: one.name)
 def test_lookback(command: click.Command, flag: str) -> None:
-    words = ["cpu-plain"] if command is run.run_cell_command else []
+    words = ["cpu-plain"] if command is run_cell.run_cell_command else []
     assert parsed(command, *words, flag, "21")["lookback"] == 21
     assert parsed(command, *words)["lookback"] is None
 

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from benchmarks.kill_tester import Place
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.cli.main import COMMANDS, cli
+from harness.cli.commands import COMMANDS
+from harness.cli.main import cli
 from harness.evidence.records import Results
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt

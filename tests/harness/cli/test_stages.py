@@ -14,7 +14,7 @@ from harness.campaign.detach import Detached
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.run_campaign import CampaignResult
 from harness.campaign.screen_gpus import may_use
-from harness.cli import in_background, run
+from harness.cli import campaign_choice, in_background, run
 from harness.cli.main import cli
 from harness.doctor.ask import ask
 from harness.doctor.read import read_machine
@@ -140,7 +140,7 @@ def test_a_stage_runs_the_copy_of_a_program_of_the_users_own(
     workload = Workload.model_validate({"description": "mine", "time_limit": 60, "name": "quick", "program": own})
     changed = matrix.model_copy(update={"workloads": {**matrix.workloads, "quick": workload}})
     for lookback in (None, 5):
-        program = run._of_stages(changed, {"lookback": lookback, "data": None}).workloads["quick"].program
+        program = campaign_choice._of_stages(changed, {"lookback": lookback, "data": None}).workloads["quick"].program
         assert program
         assert program.taken
         assert (Path(program.taken.folder) / "train.py").exists()

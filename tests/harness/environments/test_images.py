@@ -6,7 +6,7 @@ import pytest
 from harness.base.contract import CONTRACT
 from harness.base.paths import CHECKOUT
 from harness.environments import app_wheel, build, dockerfile, source_state
-from harness.environments.build import with_torch
+from harness.environments.build_context import with_torch
 from harness.environments.images import (
     COMPILER_LOCK,
     LAYERS,

@@ -1,0 +1,137 @@
+"""The options of a campaign, and its preparation as they ask for it."""
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import click
+
+from harness.base.errors import UserError
+from harness.campaign.prepare import PreparedCampaign, prepare_campaign, prepare_stages
+from harness.campaign.screen_gpus import may_use
+from harness.cli.completion import complete_cells, complete_selections
+from harness.cli.goal import goal_of, goal_options, workload_for_tags
+from harness.cli.program_options import program_options, taken
+from harness.cli.shared import (
+    Settings,
+    known,
+)
+from harness.cli.workload_choice import (
+    DEFAULT_SELECTION,
+    bench_options,
+    chosen_workload,
+    stage_workload,
+    workload_options,
+    workload_with_lookback,
+)
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.matrix.workloads import Workload
+
+# Of a campaign in stages: an evening and a night.
+BUDGET = 10 * 3600.0
+
+
+def campaign_options(command: Any) -> Any:
+    """Add the options that say which cells are run, and how often; the command is a `WithProgram`."""
+    for option in (
+        click.argument("cells", nargs=-1, shell_complete=complete_cells),
+        click.option(
+            "--selection",
+            shell_complete=complete_selections,
+            help="Selection of the matrix file, in turn (default: stages on a host with GPUs).",
+        ),
+        click.option("--stage", help="Only what a stage of the matrix file runs."),
+        click.option("--repeats", type=click.IntRange(min=1), help="Runs of each cell (default: 1)."),
+        click.option(
+            "--controls/--no-controls",
+            default=True,
+            help="With --repeats: where failures may be a GPU's or the host's, add runs that tell (default: yes).",
+        ),
+        click.option(
+            "--on",
+            "cluster",
+            help="Make the runs on the nodes of a cluster: `slurm`, or a name under hosts: of the matrix file.",
+        ),
+        click.option(
+            "--use-screen-gpu/--no-use-screen-gpu",
+            default=None,
+            help="In stages: may runs use a GPU that a screen is connected to? (default: `run` asks once; without a "
+            "terminal no)",
+        ),
+    ):
+        command = option(command)
+    return workload_options(program_options(goal_options(command)))
+
+
+def prepare(settings: Settings, **options: Any) -> PreparedCampaign:
+    """Prepare the campaign that is asked for.
+
+    Raises:
+        UserError: when it cannot be made, or options contradict each other.
+    """
+    matrix, cells = settings.matrix, options["cells"]
+    for cell in cells:
+        known(cell, matrix.cells, "cell")
+    selection = known(options["selection"] or DEFAULT_SELECTION, matrix.selections, "selection")
+    if _in_stages(options) and (
+        prepared := prepare_stages(
+            bench_options(settings, options),
+            _of_stages(matrix, options),
+            selection,
+            options["budget"] or BUDGET,
+            lambda host: _may_use_screens(settings, host, **options),
+        )
+    ):
+        return prepared
+    if _in_stages(options):
+        # Without a GPU there is the smoke stage alone, and it takes minutes.
+        options["budget"] = None
+    workload = stage_workload(settings, options) if options["stage"] else chosen_workload(settings, selection, options)
+    chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
+    goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
+    if goal and options["repeats"]:
+        raise UserError("--repeats fixes the number of runs, which --until and --all leave open; give one of them")
+    if goal:
+        workload = workload_for_tags(
+            settings, workload, named=bool(options["workload"] or options["stage"] or options["app"])
+        )
+    repeats, named = options["repeats"] or 1, bool(cells)
+    return prepare_campaign(
+        bench_options(settings, options),
+        matrix,
+        chosen,
+        workload,
+        repeats,
+        goal=goal,
+        named=named,
+        controls=options["controls"],
+    )
+
+
+def _may_use_screens(
+    settings: Settings, host: HostFacts, *, use_screen_gpu: bool | None = None, asks: bool = False, **_: Any
+) -> bool:
+    """Return whether runs may use a GPU with a screen. A plan asks and notes nothing: else it is as of a run."""
+    ask = partial(click.confirm, err=True) if asks and sys.stdin.isatty() else None
+    return may_use(host, settings.results, use_screen_gpu, ask, notes=asks)
+
+
+def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
+    """Return the matrix with what its stages run: the lookback that was given, and programs of the user's own taken."""
+    lookback, used = options["lookback"], {stage.workload for stage in matrix.stages.values()}
+
+    def of_stage(workload: Workload) -> Workload:
+        if workload.program or lookback is None:
+            return taken(workload)
+        return workload_with_lookback(workload, lookback, options)
+
+    workloads = {name: of_stage(one) if name in used else one for name, one in matrix.workloads.items()}
+    return matrix.model_copy(update={"workloads": workloads})
+
+
+def _in_stages(options: Mapping[str, Any]) -> bool:
+    """Return whether nothing was said of which runs to make."""
+    said = ("cells", "selection", "stage", "until", "every", "repeats", "workload", "python", "app")
+    return not any(options[name] for name in said)

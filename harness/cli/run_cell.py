@@ -1,0 +1,92 @@
+"""The commands that do one thing in a cell: a run, or a command by hand."""
+
+import os
+import sys
+from typing import IO, Any
+
+import click
+
+from harness.base.interrupts import interruptible
+from harness.campaign.by_hand import command_in_cell, docker_command
+from harness.campaign.plan import BEST
+from harness.campaign.run_one import run_one
+from harness.cli.clusters import run_request
+from harness.cli.completion import complete_cells
+from harness.cli.program_options import WithProgram, program_options
+from harness.cli.shared import (
+    INTERRUPTED,
+    Settings,
+    as_json,
+    err,
+    known,
+    pass_settings,
+)
+from harness.cli.workload_choice import (
+    bench_options,
+    chosen_workload,
+    workload_options,
+)
+from harness.screen.display import CampaignDisplay, Steps
+from harness.screen.terminal import echo
+
+
+@click.command("run-cell", cls=WithProgram)
+@click.argument("cell", required=False, shell_complete=complete_cells)
+@workload_options
+@program_options
+@click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
+@click.option("--request", type=click.File("rb"), hidden=True)
+@click.option(
+    "--print-command", is_flag=True, help="Only print the docker command that runs it; pull and build nothing."
+)
+@as_json
+@pass_settings
+def run_cell_command(
+    settings: Settings,
+    /,
+    cell: str | None,
+    as_json: bool,
+    run_id: str | None,
+    request: IO[bytes] | None,
+    print_command: bool,
+    **options: Any,
+) -> None:
+    """Run one cell once, watch it, and leave its record."""
+    if request:
+        sys.exit(run_request(settings, request.read()))
+    if cell is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'CELL'")
+    chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
+    workload = chosen_workload(settings, "default", options)
+    place = bench_options(settings, options)
+    if print_command:
+        echo(docker_command(place, chosen, workload))
+        return
+    with interruptible(), CampaignDisplay(err) as display:
+        try:
+            record = run_one(place, chosen, workload, run_id, display)
+        except KeyboardInterrupt:
+            # What became of the run was shown when it was recorded.
+            sys.exit(INTERRUPTED)
+    if as_json:
+        echo(record.model_dump_json(indent=2, by_alias=True))
+    else:
+        echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
+        echo(f"record in {settings.results.run_folder(record.intent.run_id)}")
+    sys.exit(0 if record.outcome == "completed" else 1)
+
+
+@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("cell", shell_complete=complete_cells)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@pass_settings
+def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
+    """Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.
+
+    CELL `best` is the plain cell that this host would run first.
+    """
+    if cell != BEST:
+        known(cell, settings.matrix.cells, "cell")
+    with Steps(err) as steps:
+        program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step, settings.root)
+    os.execve(program, arguments, variables)  # noqa: S606
