@@ -13,10 +13,7 @@ from harness.campaign.screen_gpus import may_use
 from harness.cli.completion import complete_cells, complete_selections
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.program_options import program_options, taken
-from harness.cli.shared import (
-    Settings,
-    known,
-)
+from harness.cli.shared import Settings, known
 from harness.cli.workload_choice import (
     DEFAULT_SELECTION,
     bench_options,

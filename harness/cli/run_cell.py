@@ -13,19 +13,8 @@ from harness.campaign.run_one import run_one
 from harness.cli.clusters import run_request
 from harness.cli.completion import complete_cells
 from harness.cli.program_options import WithProgram, program_options
-from harness.cli.shared import (
-    INTERRUPTED,
-    Settings,
-    as_json,
-    err,
-    known,
-    pass_settings,
-)
-from harness.cli.workload_choice import (
-    bench_options,
-    chosen_workload,
-    workload_options,
-)
+from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings
+from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.screen.display import CampaignDisplay, Steps
 from harness.screen.terminal import echo
 

@@ -12,9 +12,7 @@ from harness.base.paths import IMAGES
 from harness.base.storage import file_hash
 from harness.environments import layers
 from harness.environments.app_wheel import app_wheel
-from harness.environments.images import (
-    TOOLS,
-)
+from harness.environments.images import TOOLS
 from harness.environments.wheelhouse import fetch, read_lock, requirement
 from harness.host.engine import Notify
 from harness.matrix.stacks import Stack

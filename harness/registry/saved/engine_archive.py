@@ -23,7 +23,8 @@ from harness.base.storage import PIECE_BYTES, file_hash
 from harness.environments.image_tree import PieceStream
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of
-from harness.registry.saved.layout import LAYOUT, SavedImage
+from harness.registry.saved.layout import LAYOUT
+from harness.registry.saved.saved_image import SavedImage
 
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 PACKED = {b"\x1f\x8b": f"{LAYER}+gzip", b"\x28\xb5": f"{LAYER}+zstd"}

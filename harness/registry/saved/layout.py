@@ -6,9 +6,8 @@
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,8 +24,6 @@ from harness.base.storage import (
     remove_unfinished,
     write_durably,
 )
-from harness.base.text import one_line
-from harness.environments.images import PREFIX
 from harness.host.engine import Notify
 from harness.registry.oci import (
     DIGEST,
@@ -38,58 +35,15 @@ from harness.registry.oci import (
     descriptor_in,
     digest_of,
 )
+from harness.registry.saved.saved_image import NAME, SavedImage, index_of, with_artifacts
 from harness.registry.saved.shapes import OfConfiguration, OfManifest, Shape
 from harness.registry.saved.unpacking import Unpacking
 
 LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
-NAME = "org.opencontainers.image.ref.name"
 SAVE_AGAIN = "`matrix save` writes it again"
 LARGEST_TEXT = 4 << 20
 # Of all manifests and configurations of a folder, which have some kilobytes each.
 LARGEST_IN_ALL = 64 << 20
-
-
-@dataclass(frozen=True)
-class SavedImage:
-    """An image in a folder: its name, manifest and configuration, and the artifacts that refer to it."""
-
-    name: str
-    manifest: Manifest
-    config: bytes
-    artifacts: tuple[Manifest, ...] = ()
-
-    @property
-    def ids(self) -> frozenset[str]:
-        """Return the ids that engines have for it: the digest of its configuration, or, of newer ones, its manifest."""
-        return frozenset((digest_of(self.config), self.manifest.digest))
-
-    @property
-    def configuration(self) -> Mapping[str, Any]:
-        """Return what its configuration says."""
-        return Manifest(self.config, "").parsed
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Return its labels."""
-        told = self.configuration.get("config")
-        return dict((told.get("Labels") or {}) if isinstance(told, dict) else {})
-
-    @property
-    def unpacked(self) -> tuple[str, ...]:
-        """Return the digests of its layers as they are unpacked."""
-        told = self.configuration.get("rootfs")
-        return tuple(map(str, (told.get("diff_ids") or ()) if isinstance(told, dict) else ()))
-
-    @property
-    def own_name(self) -> str:
-        """Return the name of its cell by its own labels; empty where it is of none."""
-        cell, targets = (self.labels.get(f"{PREFIX}.{part}", "") for part in ("cell", "targets"))
-        return "-".join(filter(None, (cell, targets))) if cell else ""
-
-    @property
-    def layers(self) -> tuple[Descriptor, ...]:
-        """Return the descriptors of its layers."""
-        return blobs_of(self.manifest)[1:]
 
 
 class ImageFolder:
@@ -135,62 +89,21 @@ class ImageFolder:
         size = 0
         for entry in entries:
             described: Descriptor = entry if isinstance(entry, dict) else {}
-            manifest = self._manifest(str(described.get("digest")))
+            manifest = self.manifest(str(described.get("digest")))
             if "artifactType" in manifest.parsed:
                 artifacts.setdefault(str(descriptor_in(manifest, "subject").get("digest")), []).append(manifest)
             else:
                 annotations = described.get("annotations")
                 name = str(annotations.get(NAME)) if isinstance(annotations, dict) else ""
-                images[manifest.digest] = self._image(name, manifest)
+                images[manifest.digest] = self.image(name, manifest)
                 size += len(images[manifest.digest].config)
             size += len(manifest.content)
             if size > LARGEST_IN_ALL:
                 raise changed
-        found = _with_artifacts(images, artifacts)
-        if index != _index(found):
+        found = with_artifacts(images, artifacts)
+        if index != index_of(found):
             raise changed
         return sorted(found, key=lambda image: image.name)
-
-    def repair(self, say: Notify) -> None:
-        """Have the index name what is whole, where anything is damaged.
-
-        `say` gets a line for each image that is lost, as far as the index still names it, and for lost statements.
-
-        Raises:
-            UserError: when it cannot be written.
-        """
-        with suppress(UserError):
-            self.images()
-            return
-        images = self._whole_images(say)
-        if images or self.has_index:
-            self.write_index(images)
-
-    def _whole_images(self, say: Notify) -> list[SavedImage]:
-        """Return the images that can be told from the blobs alone."""
-        index = b""
-        with suppress(OSError):
-            index = read_regular(self.folder / "index.json")
-        images: dict[str, SavedImage] = {}
-        artifacts: dict[str, list[Manifest]] = {}
-        for manifest in sorted(self._manifests(), key=lambda one: one.digest.encode() in index):
-            if "artifactType" in manifest.parsed:
-                artifacts.setdefault(str(descriptor_in(manifest, "subject").get("digest")), []).append(manifest)
-                continue
-            with suppress(UserError):
-                image = self._image("", manifest)
-                if image.own_name and all(self._has_room_of(layer) for layer in image.layers):
-                    # Of one that was replaced the index does not speak.
-                    images[image.own_name] = SavedImage(image.own_name, manifest, image.config)
-        found = _with_artifacts({image.manifest.digest: image for image in images.values()}, artifacts)
-        named, statements = _told(index)
-        for name in named:
-            if name not in images:
-                say(f"{self.folder}: the image of {one_line(name)} is damaged; {SAVE_AGAIN}")
-        lost = statements - sum(map(len, artifacts.values()))
-        if lost > 0:
-            say(f"{self.folder}: {lost} signed statements are damaged and left out")
-        return found
 
     def write_index(self, images: Iterable[SavedImage]) -> None:
         """Say which images are here; until then those that were before are.
@@ -199,7 +112,7 @@ class ImageFolder:
             UserError: when it cannot be written.
         """
         write_durably(self.folder / "oci-layout", LAYOUT)
-        write_durably(self.folder / "index.json", _index(images))
+        write_durably(self.folder / "index.json", index_of(images))
 
     def content(self, blob: Descriptor, most: int = LARGEST_TEXT) -> bytes:
         """Return a small blob.
@@ -314,7 +227,12 @@ class ImageFolder:
                 yield manifest.descriptor
                 yield from blobs_of(manifest)
 
-    def _manifest(self, digest: str) -> Manifest:
+    def manifest(self, digest: str) -> Manifest:
+        """Return a manifest by its digest.
+
+        Raises:
+            UserError: when it is not there or was changed.
+        """
         file = self.file(digest)
         with self._reading(file):
             content = read_regular(file, LARGEST_TEXT)
@@ -324,33 +242,13 @@ class ImageFolder:
         self._check_shape(OfManifest, manifest)
         return manifest
 
-    def _image(self, name: str, manifest: Manifest) -> SavedImage:
+    def image(self, name: str, manifest: Manifest) -> SavedImage:
         """Return an image whose configuration is read."""
         image = SavedImage(name, manifest, self.content(blobs_of(manifest)[0]))
         self._check_shape(OfConfiguration, Manifest(image.config, ""))
         if len(image.layers) != len(image.unpacked):
             raise self._changed(self.file(manifest.digest))
         return image
-
-    def _manifests(self) -> list[Manifest]:
-        """Return all that can be read of manifests among the blobs, the oldest first."""
-        files: list[tuple[float, str]] = []
-        with suppress(OSError):
-            for file in (self.folder / "blobs" / "sha256").iterdir():
-                status = file.lstat()
-                if status.st_size <= LARGEST_TEXT:
-                    files.append((status.st_mtime, f"sha256:{file.name}"))
-        found = []
-        for _, digest in sorted(files):
-            with suppress(UserError):
-                found.append(self._manifest(digest))
-        return found
-
-    def _has_room_of(self, blob: Descriptor) -> bool:
-        """Return whether there is a file of a blob's size; it is read where it is needed."""
-        with suppress(OSError):
-            return self.file(str(blob["digest"])).lstat().st_size == int(blob["size"])
-        return False
 
     def _check_shape(self, shape: type[Shape], document: Manifest) -> None:
         try:
@@ -376,29 +274,3 @@ def manifest_of(content: bytes) -> Manifest:
     with suppress(ValueError):
         told = load_json(content)
     return Manifest(content, str(told.get("mediaType", IMAGE_MANIFEST)) if isinstance(told, dict) else IMAGE_MANIFEST)
-
-
-def _with_artifacts(images: Mapping[str, SavedImage], artifacts: Mapping[str, list[Manifest]]) -> list[SavedImage]:
-    return [
-        SavedImage(one.name, one.manifest, one.config, tuple(artifacts.get(digest, ())))
-        for digest, one in images.items()
-    ]
-
-
-def _told(index: bytes) -> tuple[list[str], int]:
-    """Return the names of images in an index that may be damaged, and how many artifacts it lists."""
-    entries = Manifest(index, IMAGE_INDEX).parsed.get("manifests")
-    listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    annotations = [entry.get("annotations") for entry in listed]
-    names = [one.get(NAME) for one in annotations if isinstance(one, dict)]
-    return [name for name in names if isinstance(name, str)], sum("artifactType" in entry for entry in listed)
-
-
-def _index(images: Iterable[SavedImage]) -> bytes:
-    entries: list[Descriptor] = []
-    for image in sorted(images, key=lambda image: image.name):
-        entries.append({**image.manifest.descriptor, "annotations": {NAME: image.name}})
-        artifacts = sorted(image.artifacts, key=lambda one: one.digest)
-        entries += ({**one.descriptor, "artifactType": one.parsed.get("artifactType")} for one in artifacts)
-    document = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": entries}
-    return json.dumps(document, indent=1, sort_keys=True).encode()

@@ -14,7 +14,8 @@ from harness.registry.attestations.attached import SIGNER, Signed, keep_signed, 
 from harness.registry.attestations.keys import known_keys
 from harness.registry.oci import Manifest, blobs_of, digest_of
 from harness.registry.saved.engine_archive import archive_of, give_to_engine
-from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, SavedImage, manifest_of
+from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, manifest_of
+from harness.registry.saved.saved_image import SavedImage
 from harness.registry.tags.known_good_tags import ALIAS
 
 

@@ -23,7 +23,9 @@ from harness.registry.attestations.keys import SigningKey, known_keys
 from harness.registry.oci import EMPTY, EMPTY_TYPE, IMAGE_MANIFEST, Descriptor, Manifest
 from harness.registry.push_pull import built_image
 from harness.registry.saved.engine_archive import LAYER, packed, read_from_engine
-from harness.registry.saved.layout import ImageFolder, SavedImage, manifest_of
+from harness.registry.saved.layout import ImageFolder, manifest_of
+from harness.registry.saved.repair import repair
+from harness.registry.saved.saved_image import SavedImage
 
 # A stick may be slow, and have no room for two.
 SCRATCH = CACHE / "saving"
@@ -65,7 +67,7 @@ def save_cells(
     saved: list[Saved] = []
     with _room(), locked(folder / ".lock", notify), _scratch(notify) as scratch:
         ordered = sorted(images.values(), key=lambda of: of[0].stack.name)
-        place.repair(warn)
+        repair(place, warn)
         for _, of_stack in groupby(ordered, key=lambda of: of[0].stack.name):
             saved += _save_stack(engine, place, list(of_stack), key, scratch, notify)
         place.remove_unnamed()

@@ -21,8 +21,9 @@ from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry.image_sources import _in_source
 from harness.registry.oci import DOCKER_MANIFEST, IMAGE_MANIFEST, Manifest, Repository, digest_of
-from harness.registry.saved.layout import ImageFolder, SavedImage
+from harness.registry.saved.layout import ImageFolder
 from harness.registry.saved.load import saved_archive
+from harness.registry.saved.saved_image import SavedImage
 from tests.harness.fake_registry import FakeRegistry
 
 CELL = "cpu-plain"

@@ -15,7 +15,9 @@ from harness.environments.images import PREFIX
 from harness.registry.oci import EMPTY, EMPTY_TYPE, IMAGE_MANIFEST, Descriptor, Manifest, digest_of
 from harness.registry.saved import layout
 from harness.registry.saved.engine_archive import LAYER
-from harness.registry.saved.layout import LARGEST_TEXT, ImageFolder, SavedImage
+from harness.registry.saved.layout import LARGEST_TEXT, ImageFolder
+from harness.registry.saved.repair import repair
+from harness.registry.saved.saved_image import SavedImage
 from harness.registry.saved.unpacking import Unpacking
 
 PLAIN = b"a layer" * 1000
@@ -74,7 +76,7 @@ def test_images_are_known_without_the_index(name: str, damage: Callable[[Path], 
     damage(place.folder / name)
     with pytest.raises(UserError):
         place.images()
-    place.repair(told.append)
+    repair(place, told.append)
     place.remove_unnamed()
     assert place.images() == before
     assert told == []
@@ -87,14 +89,14 @@ def test_a_damaged_image_is_named_and_the_other_stays(place: ImageFolder) -> Non
         content = place.file(digest).read_bytes()
         flip(place.file(digest))
         index = (place.folder / "index.json").read_bytes()
-        place.repair(told.append)
+        repair(place, told.append)
         assert place.images() == [kept]
         (place.folder / "index.json").write_bytes(index)
         assert told == [f"{place.folder}: the image of cpu-no-sdma is damaged; `matrix save` writes it again"]
         place.file(digest).write_bytes(content)
     flip(place.file(kept.artifacts[0].digest))
     told = []
-    place.repair(told.append)
+    repair(place, told.append)
     assert place.images() == [lost, SavedImage(kept.name, kept.manifest, kept.config)]
     assert told == [f"{place.folder}: 1 signed statements are damaged and left out"]
     place.remove_unnamed()
@@ -106,7 +108,7 @@ def test_without_the_index_an_image_is_what_was_written_last(place: ImageFolder)
     new = put_image(place, old.name, change_configuration=lambda told: told.update(created="later"))
     os.utime(place.file(old.manifest.digest), (1, 1))
     (place.folder / "index.json").unlink()
-    place.repair(lambda _: None)
+    repair(place, lambda _: None)
     assert place.images()[0].config == new.config
 
 

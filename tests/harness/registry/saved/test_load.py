@@ -6,8 +6,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments.images import PREFIX
 from harness.registry.oci import IMAGE_MANIFEST, Manifest
-from harness.registry.saved.layout import SavedImage
 from harness.registry.saved.load import _check_name
+from harness.registry.saved.saved_image import SavedImage
 
 
 @pytest.mark.parametrize("name", ["known-good", "known-good-cpu"])

@@ -11,7 +11,8 @@ from harness.environments.images import Image
 from harness.registry.oci import IMAGE_MANIFEST, Descriptor, Manifest, digest_of
 from harness.registry.saved import save
 from harness.registry.saved.engine_archive import LAYER, EngineAnswer, Keep
-from harness.registry.saved.layout import ImageFolder, SavedImage
+from harness.registry.saved.layout import ImageFolder
+from harness.registry.saved.saved_image import SavedImage
 
 CONTENT = b"what is in the engine" * 100
 CONFIG = json.dumps({"config": {"Labels": {}}, "rootfs": {"diff_ids": [digest_of(CONTENT)]}}).encode()

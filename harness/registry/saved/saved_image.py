@@ -1,0 +1,73 @@
+"""An image in a folder, and the index of such images."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.environments.images import PREFIX
+from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of
+
+NAME = "org.opencontainers.image.ref.name"
+
+
+@dataclass(frozen=True)
+class SavedImage:
+    """An image in a folder: its name, manifest and configuration, and the artifacts that refer to it."""
+
+    name: str
+    manifest: Manifest
+    config: bytes
+    artifacts: tuple[Manifest, ...] = ()
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Return the ids that engines have for it: the digest of its configuration, or, of newer ones, its manifest."""
+        return frozenset((digest_of(self.config), self.manifest.digest))
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """Return what its configuration says."""
+        return Manifest(self.config, "").parsed
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return its labels."""
+        told = self.configuration.get("config")
+        return dict((told.get("Labels") or {}) if isinstance(told, dict) else {})
+
+    @property
+    def unpacked(self) -> tuple[str, ...]:
+        """Return the digests of its layers as they are unpacked."""
+        told = self.configuration.get("rootfs")
+        return tuple(map(str, (told.get("diff_ids") or ()) if isinstance(told, dict) else ()))
+
+    @property
+    def own_name(self) -> str:
+        """Return the name of its cell by its own labels; empty where it is of none."""
+        cell, targets = (self.labels.get(f"{PREFIX}.{part}", "") for part in ("cell", "targets"))
+        return "-".join(filter(None, (cell, targets))) if cell else ""
+
+    @property
+    def layers(self) -> tuple[Descriptor, ...]:
+        """Return the descriptors of its layers."""
+        return blobs_of(self.manifest)[1:]
+
+
+def with_artifacts(images: Mapping[str, SavedImage], artifacts: Mapping[str, list[Manifest]]) -> list[SavedImage]:
+    """Return the images, by their digests, with the artifacts that refer to them."""
+    return [
+        SavedImage(one.name, one.manifest, one.config, tuple(artifacts.get(digest, ())))
+        for digest, one in images.items()
+    ]
+
+
+def index_of(images: Iterable[SavedImage]) -> bytes:
+    """Return the index of a folder that has these images."""
+    entries: list[Descriptor] = []
+    for image in sorted(images, key=lambda image: image.name):
+        entries.append({**image.manifest.descriptor, "annotations": {NAME: image.name}})
+        artifacts = sorted(image.artifacts, key=lambda one: one.digest)
+        entries += ({**one.descriptor, "artifactType": one.parsed.get("artifactType")} for one in artifacts)
+    document = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": entries}
+    return json.dumps(document, indent=1, sort_keys=True).encode()
