@@ -21,6 +21,8 @@ from harness.environments.executors.job import SHELL_SIGNALS
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
+# By these it is told whether the process that a line of the kernel names is the run's.
+PROCESS_GROUPS = {"pid", "name"}
 
 Where = Literal["log", "build", "kernel", "exit", "stack", "end"]
 Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
@@ -107,7 +109,7 @@ class Signature(_Strict):
     torch: Specifier | None = None
     class_: RuleName = Field(alias="class")
     cause: Sentence
-    remedy: str
+    remedy: str = Field(min_length=4)
     link: str | None = Field(None, pattern=r"^https://\S+$")
     presets: tuple[RuleName, ...] = ()
 
@@ -119,6 +121,8 @@ class Signature(_Strict):
         for pattern in self.expressions if self.where != "end" else ():
             if _letters(needed_text(pattern.pattern)) < SHORTEST_NEEDED:
                 raise ValueError(f"{pattern.pattern!r} should hold {SHORTEST_NEEDED} literal letters in a row")
+        if unknown := {group for pattern in self.regex for group in pattern.groupindex} - PROCESS_GROUPS:
+            raise ValueError(f"a group is called pid or name, not {', '.join(sorted(unknown))}")
         if any(_letters(text) < SHORTEST_NEEDED for text in self.text):
             raise ValueError(f"every `text:` should have {SHORTEST_NEEDED} letters or more")
         return self

@@ -77,6 +77,8 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ("text: [some text]", "text: [abc]", ":5: signatures.0: every `text:` should have 4 letters"),
         ("text: [some text]", "regex: ['a.c|b']", "should hold 4 literal letters in a row"),
         ("text: [some text]", "regex: ['a(bcdef']", ":6: signatures.0.regex.0: "),
+        ("text: [some text]", "regex: ['some (?P<process>x)']", "a group is called pid or name, not process"),
+        ("remedy: none", "remedy: ''", "signatures.0.remedy: "),
         ("    text: [some text]\n", "", "give `text:` or `regex:`"),
         ("class: crash", "class: crush", "the class crush is not listed"),
         ("text: [some text]", "rocm: '>=seven'\n    text: [some text]", ":6: signatures.0.rocm: "),

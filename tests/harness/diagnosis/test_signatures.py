@@ -1,5 +1,6 @@
 """The signatures, compared with excerpts of logs as programs really write them."""
 
+import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -11,11 +12,51 @@ from hypothesis import strategies as st
 from harness.base.text import one_line
 from harness.diagnosis import explain_log
 from harness.diagnosis.rules import load_signatures
+from harness.host.kernel_resets import reset_lines
 from harness.matrix.cells import Matrix
 
 Noise = Callable[[int, int], list[str]]
 # Row 49 of the table, a rendezvous that never returns, leaves no line: stacks tell of it.
 ROWS = set(range(1, 49))
+# Of a GPU that is well, at boot and around a suspend.
+HEALTHY = """\
+[drm] amdgpu kernel modesetting enabled.
+[drm] initializing kernel modesetting (IP DISCOVERY 0x1002:0x744C 0x1EAE:0x7901 0xCC).
+amdgpu: Virtual CRAT table created for CPU
+amdgpu: Topology: Add CPU node
+{gpu} enabling device (0006 -> 0007)
+{gpu} Fetched VBIOS from VFCT
+{gpu} Trusted Memory Zone (TMZ) feature not supported
+{gpu} MEM ECC is not presented.
+{gpu} SRAM ECC is not presented.
+{gpu} vm size is 262144 GB, 4 levels, block size is 9-bit, fragment size is 9-bit
+{gpu} GART: 512M 0x00007FFF00000000 - 0x00007FFF1FFFFFFF
+[drm] Detected VRAM RAM=20464M, BAR=32768M
+[drm] RAM width 320bits GDDR6
+[drm] Loading DMUB firmware via PSP: version=0x07002F00
+[drm] Found VCN firmware Version ENC: 1.24 DEC: 9 VEP: 0 Revision: 16
+{gpu} reserve 0x1300000 from 0x84fc000000 for PSP TMR
+{gpu} RAP: optional rap ta ucode is not available
+{gpu} SECUREDISPLAY: securedisplay ta ucode is not available
+{gpu} smu driver if version = 0x0000003d, smu fw if version = 0x00000040, smu fw version = 0x004e8000 (78.128.0)
+{gpu} SMU driver if version not matched
+{gpu} Will use PSP to load VCN firmware
+[drm] DMUB hardware initialized: version=0x07002F00
+kfd kfd: amdgpu: Allocated 3969056 bytes on gart
+kfd kfd: amdgpu: Total number of KFD nodes to be created: 1
+amdgpu: HMM registered 20464MB device memory
+kfd kfd: amdgpu: added device 1002:744c
+{gpu} SE 6, SH per SE 2, CU per SH 8, active_cu_number 84
+{gpu} ring gfx_0.0.0 uses VM inv eng 0 on hub 0
+{gpu} ring mes_kiq_3.1.0 uses VM inv eng 13 on hub 0
+{gpu} Using BACO for runtime pm
+{gpu} SMU is resuming...
+{gpu} SMU is resumed successfully!
+[drm] PCIE GART of 512M enabled (table at 0x00000084FEB00000).
+[drm] PSP is resuming...
+[drm] JPEG decode initialized successfully.
+fbcon: amdgpudrmfb (fb0) is primary device
+""".splitlines()
 
 
 def test_an_excerpt_is_explained(excerpt: Any) -> None:
@@ -49,6 +90,28 @@ def test_every_signature_has_an_excerpt(excerpts: list[Any], warnings: list[str]
             assert any(signature.find(warning) for warning in warnings), signature.id
         else:
             assert signature.id in found, signature.id
+
+
+def test_every_pattern_for_the_kernel_log_is_found_in_an_excerpt(excerpts: list[Any]) -> None:
+    """One that is misspelt finds nothing in any log, and of a rule with several nobody would miss it."""
+    for signature in load_signatures().of("kernel"):
+        lines = [line for excerpt in excerpts if excerpt.rule == signature.id for line in excerpt.lines]
+        for pattern in signature.patterns if signature.severity != "benign" else ():
+            assert any(pattern.search(line) for line in lines), (signature.id, pattern.pattern)
+
+
+def test_what_the_kernel_prints_is_explained_by_a_rule_for_its_log(excerpts: list[Any]) -> None:
+    """Rules for other logs are not looked for in the kernel's."""
+    for excerpt in excerpts:
+        if excerpt.rule and re.match(r"\[ *\d+\.\d+\] |.* kernel: ", excerpt.lines[0]):
+            assert load_signatures().by_id(excerpt.rule).where == "kernel", excerpt
+
+
+@pytest.mark.parametrize("line", HEALTHY)
+def test_what_the_driver_prints_at_every_boot_is_no_failure(line: str) -> None:
+    kernel = ["[    4.0] " + line.replace("{gpu}", "amdgpu 0000:03:00.0: amdgpu:")]
+    assert explain_log([], "train.log", kernel).rule is None
+    assert reset_lines(kernel, {"0000:03:00.0"}) == []
 
 
 def test_a_warning_alone_is_no_failure(warning: str) -> None:
