@@ -66,17 +66,19 @@ class Rule(_Strict):
 
 
 class VariableKey(_Strict):
-    """One key of a variable that is a comma list of `key:value`."""
+    """One key of a variable that is a comma list of `key:value`. `values`: what its reader understands."""
 
     meaning: str
+    values: re.Pattern[str] | None = None
     rules: tuple[Rule, ...] = ()
 
 
 class Variable(_Strict):
-    """A variable that a preset may set."""
+    """A variable that a preset may set. `values`: what its reader understands."""
 
     reader: str
     meaning: str
+    values: re.Pattern[str] | None = None
     keys: dict[str, VariableKey] = {}
     rules: tuple[Rule, ...] = ()
 
@@ -217,15 +219,29 @@ def _process(cell: Cell, phase: PresetPhase, strategy: Strategy) -> Iterator[Lin
         for rule in rules:
             yield finding(name, None, rule.kind, rule.text, rule.source)
         # A value that nobody reads cannot be invalid.
-        if variable.keys and not any(rule.kind == "no-effect" for rule in rules):
+        if any(rule.kind == "no-effect" for rule in rules):
+            continue
+        if not _understood(value, variable.values):
+            yield finding(name, None, "invalid", _not_understood(value, variable.reader), CATALOGUE.name)
+        if variable.keys:
             for part in filter(str.strip, _BETWEEN_KEYS.split(value)):
                 key, _, key_value = (text.strip() for text in part.partition(":"))
                 if key not in variable.keys:
                     yield finding(name, key, "unknown", _not_listed(key, list(variable.keys)), CATALOGUE.name)
                     continue
+                if not _understood(key_value, variable.keys[key].values):
+                    yield finding(name, key, "invalid", _not_understood(key_value, variable.reader), CATALOGUE.name)
                 for rule in variable.keys[key].rules:
                     if rule.holds(cell, key_value, variables, strategy):
                         yield finding(name, key, rule.kind, rule.text, rule.source)
+
+
+def _understood(value: str, values: re.Pattern[str] | None) -> bool:
+    return values is None or values.fullmatch(value) is not None
+
+
+def _not_understood(value: str, reader: str) -> str:
+    return f"{value!r} is no value that its reader ({reader}) understands"
 
 
 def _not_listed(word: str, known: list[str]) -> str:

@@ -199,6 +199,8 @@ def _check_selection(matrix: Matrix, selection: Selection) -> Iterator[Problem]:
         for i, name in enumerate(() if listed == "all" else listed):
             if name not in known:
                 yield Problem((*at, key, i), f"unknown name {name!r}; {nearest(name, list(known))}")
+            elif listed.index(name) < i:
+                yield Problem((*at, key, i), f"{name!r} is listed twice")
     for name in selection.reasons:
         if selection.stacks == "all" or name not in selection.stacks:
             yield Problem((*at, "reasons", name), f"{name!r} is not among its `stacks:`")

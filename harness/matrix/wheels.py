@@ -1,5 +1,6 @@
 """Where torch's wheels come from and which exist, for which ROCm and Python: a lookup in `wheels.yaml`."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from datetime import date
 from functools import cache
@@ -97,6 +98,9 @@ class Wheels(Strict):
         unknown = {release.source for release in self.releases} - self.sources.keys()
         if unknown:
             raise ValueError(f"releases of sources that are not listed: {', '.join(sorted(unknown))}")
+        pairs = Counter((one.source, torch, rocm) for one in self.releases for torch in one.torch for rocm in one.rocm)
+        if twice := [f"torch {torch} for ROCm {rocm}" for (_, torch, rocm), count in pairs.items() if count > 1]:
+            raise ValueError(f"released twice by one source: {', '.join(twice)}")
         return self
 
 

@@ -66,6 +66,16 @@ def test_everything_in_a_lock_has_a_hash_and_no_place(file: str) -> None:
     assert "://" not in text
 
 
+def test_every_lock_is_of_a_stack_and_holds_its_pins(matrix: Matrix) -> None:
+    locks = [file for file in LOCKS.glob("*.txt") if file.stem != "cpu-pypi"]
+    assert locks
+    for lock in locks:
+        stack = re.sub(r"-py3\.\d+$", "", lock.stem)
+        assert stack in matrix.stacks
+        pinned = versions(LOCKS / f"{stack}.in")
+        assert pinned.items() <= versions(lock).items(), lock.name
+
+
 def test_no_nvidia_package_is_in_the_cpu_stack() -> None:
     assert not re.search(r"^(nvidia|triton|cuda)", (LOCKS / "cpu.txt").read_text(), re.MULTILINE)
 

@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from packaging.version import Version
@@ -273,6 +273,39 @@ def test_presets_that_set_the_same_name_each_other() -> None:
     assert duplicates == {("no-sdma", "notes-no-sdma"), ("notes-no-sdma", "no-sdma")}
 
 
+NOTES = {name for name, preset in MATRIX.presets.items() if name.startswith("notes-")}
+
+
+def test_the_presets_of_the_notes_are_those_that_say_so() -> None:
+    assert {name for name, preset in MATRIX.presets.items() if "notes" in (preset.source or "").lower()} == NOTES
+
+
+def test_a_preset_of_the_projects_own_has_no_mistake() -> None:
+    """What is in the notes stays as written there; nothing else has a value that is refused, or contradicts itself."""
+    mistakes = [f for f in FINDINGS if f.preset not in NOTES and f.kind in ("invalid", "contradiction", "unknown")]
+    assert [f for f in mistakes if not set(f.stacks) <= set(CPU)] == []
+
+
+@pytest.mark.parametrize("name", sorted(MATRIX.presets.keys() - NOTES - {"plain"}))
+def test_each_variable_of_a_preset_of_the_projects_own_does_something_somewhere(name: str) -> None:
+    preset = MATRIX.presets[name]
+    # What a variable does between GPUs it does with a workload for two.
+    strategy: Literal["single", "ddp"] = "single" if len(preset.devices or ()) == 1 else "ddp"
+    for phase in preset.phases:
+        variables = preset.variables_of(phase).keys()
+        idle = [
+            {f.variable for f in lint_cell(MATRIX.cell(stack, name), strategy) if f.kind in ("no-effect", "default")}
+            for stack in EVERY_ROCM
+        ]
+        assert variables & set.intersection(*idle) == set()
+
+
+def test_several_devices_of_a_preset_are_numbered_from_0() -> None:
+    several = {name: preset.devices for name, preset in MATRIX.presets.items() if len(preset.devices or ()) > 1}
+    assert several
+    assert all(set(devices or ()) == set(range(len(devices or ()))) for devices in several.values())
+
+
 def test_phases_and_devices_make_presets_differ() -> None:
     same = {"A": "1"}
     presets = {"one": {"variables": same}, "two": {"train": same}, "three": {"variables": same, "devices": [0]}}
@@ -294,6 +327,34 @@ def test_every_variable_of_the_matrix_is_in_the_catalogue() -> None:
 def test_no_variable_has_an_effect_in_a_cpu_build(variable: str) -> None:
     cell = Cell(MATRIX.stacks["cpu"], Preset(name="p", description="d", variables={variable: "1"}))
     assert [(f.kind, f.text) for f in lint_cell(cell)] == [("no-effect", "no ROCm in a CPU build of torch")]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [name for name in load_catalogue().variables if name.startswith(("NCCL_", "RCCL_", "TORCH_NCCL_"))],
+)
+def test_no_variable_of_collectives_has_an_effect_with_one_gpu(variable: str) -> None:
+    assert (None, "no-effect") in said(variable, "1")
+
+
+@pytest.mark.parametrize(
+    ("variable", "understood", "other", "key"),
+    [
+        ("NCCL_P2P_DISABLE", "1", "true", None),
+        ("NCCL_PROTO", "^LL128,Simple", "quiet", None),
+        ("HSA_ENABLE_SDMA", "0", "off", None),
+        ("AMD_SERIALIZE_KERNEL", "0", "", None),
+        ("PYTORCH_ALLOC_CONF", "expandable_segments:True", "expandable_segments:true", "expandable_segments"),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", "max_split_size_mb:512MB", "max_split_size_mb"),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", "max_split_size_mb", "max_split_size_mb"),
+    ],
+)
+def test_a_value_that_is_not_understood_is_invalid(variable: str, understood: str, other: str, key: str | None) -> None:
+    def found(value: str) -> list[str | None]:
+        cell = synthetic({variable: value}, "2.12.0")
+        return [f.key for f in lint_cell(cell, "ddp") if f.kind == "invalid" and "understands" in f.text]
+
+    assert (found(understood), found(other)) == ([], [key])
 
 
 def test_the_control_has_no_findings() -> None:

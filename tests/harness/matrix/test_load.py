@@ -91,6 +91,11 @@ REFUSED = {
         "plian",
         ["unknown name 'plian'", "did you mean plain?"],
     ),
+    "a stack twice in a selection": (
+        "selections:\n  default: {description: d, stacks: [cpu, cpu], presets: all}",
+        "[cpu, cpu]",
+        ["stacks.1", "'cpu' is listed twice"],
+    ),
     "a misspelt workload": (
         "selections:\n  default: {description: d, stacks: all, presets: all, workload: quik}",
         "quik",
@@ -180,6 +185,15 @@ class TestTheProjectsOwnFile:
             ("7.14", "2.14.0"), ("10.0.0", "2.13.0"),
         }  # fmt: skip
         assert {"cpu", "host"} <= set(matrix.stacks)
+
+    def test_no_two_stacks_are_the_same_but_for_their_names(self, matrix: Matrix) -> None:
+        contents = [stack.model_copy(update={"name": ""}) for stack in matrix.stacks.values()]
+        assert [stack for i, stack in enumerate(contents) if stack in contents[:i]] == []
+
+    def test_a_stack_has_the_python_of_its_base(self, matrix: Matrix) -> None:
+        of_python = [stack for stack in matrix.stacks.values() if stack.base.startswith("python:")]
+        assert of_python
+        assert [stack.name for stack in of_python if not stack.base.startswith(f"python:{stack.python}-")] == []
 
     def test_tensorflow_is_excluded_with_a_reason(self, matrix: Matrix) -> None:
         others = [cell for cell in matrix.cells.values() if cell.stack.framework == "tensorflow"]

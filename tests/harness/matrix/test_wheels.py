@@ -1,6 +1,10 @@
+from pathlib import Path
+
 import pytest
+from pydantic import ValidationError
 
 from harness.matrix.wheels import (
+    TABLE,
     has_kernels,
     index_url,
     load_wheels,
@@ -25,6 +29,17 @@ def test_each_torch_of_pytorchs_was_built_for_exactly_two_rocm_versions() -> Non
             built.setdefault(torch, set()).update(release.rocm)
     assert len(built) > 20
     assert all(len(rocm) == 2 for rocm in built.values())
+
+
+def test_a_pair_that_one_source_lists_twice_is_refused(tmp_path: Path) -> None:
+    """The first of the two would count, and the Pythons of the other would not."""
+    text = TABLE.read_text(encoding="utf-8")
+    row = '  - {torch: ["2.6.0"], rocm: ["6.1", "6.2.4"], python: ["3.9", "3.10", "3.11", "3.12", "3.13"]}\n'
+    assert row in text
+    file = tmp_path / "wheels.yaml"
+    file.write_text(text.replace(row, row + '  - {torch: ["2.6.0"], rocm: ["6.1"], python: ["3.9"]}\n'), "utf-8")
+    with pytest.raises(ValidationError, match=r"released twice by one source: torch 2\.6\.0 for ROCm 6\.1 "):
+        load_wheels(file)
 
 
 def test_a_rocm_version_nobody_built_for() -> None:
