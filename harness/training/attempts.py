@@ -11,6 +11,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
 from harness.base.storage import make_folder_durably, read_regular, write_durably
+from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
@@ -20,7 +21,7 @@ from harness.training.state import TRAININGS_FOLDER, TrainingState
 ATTEMPTS_FILE = "attempts.jsonl"
 USER_MISTAKE = "exit 2"
 # What was computed is not what was asked for, or cannot be judged: nothing of it may be resumed from.
-WRONG = frozenset(
+WRONG: frozenset[Diagnosis] = frozenset(
     {
         "wrong-result",
         "wrong-workload",

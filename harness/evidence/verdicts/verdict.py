@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -76,10 +76,10 @@ class Verdict:
     hours_ids: tuple[str, ...]
     last: str
     last_at: float
-    settings: HostSettings = field(default_factory=dict)
-    changed: tuple[str, ...] = ()
-    own_program: bool = False
-    uncommitted: bool = False
+    settings: HostSettings
+    changed: tuple[str, ...]
+    own_program: bool
+    uncommitted: bool
 
     @property
     def diagnosis(self) -> str | None:

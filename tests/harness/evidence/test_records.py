@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from harness.base.errors import UserError
 from harness.evidence.app_files import Result
@@ -306,6 +307,14 @@ for number in range(2000):
     database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", (f"torn{number}", *row[1:]))
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_every_value_of_a_row_has_its_type_and_keeps_it(tmp_path: Path, make_record: MakeRecord) -> None:
+    results = Results(tmp_path)
+    keep(results, make_record())
+    for rows in ([Row.of(make_record())], Index(results).rows()):
+        for row in rows:
+            TypeAdapter(Row).validate_python(row.as_dict(), strict=True)
 
 
 @pytest.mark.parametrize("rebuild", [True, False])

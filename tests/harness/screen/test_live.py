@@ -137,6 +137,7 @@ def a_verdict(**changes: Any) -> Verdict:
         "passes": 3, "runs": 3, "low": 0.3, "high": 1.0,
         "outcomes": {}, "diagnoses": {}, "not_counted": {}, "imported": 0, "run_ids": (),
         "failed_ids": (), "gpu_faults": (), "struck": {}, "last": "r", "last_at": 1.0,
+        "settings": {}, "changed": (), "own_program": False, "uncommitted": False,
     }  # fmt: skip
     return Verdict(**{**values, **changes})
 

@@ -71,6 +71,19 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
     assert shown(table, 2)["counts as"].startswith("not counted: ")
 
 
+def test_a_narrow_terminal_shows_these_columns_and_as_many_others_as_fit(rows: list[Row]) -> None:
+    """A new column is named in the tuple beside the table, at its place, or nothing keeps the table in 80 columns."""
+    (verdict,) = judge(rows, {}, Verdicts())
+    always = {
+        tables.OF_VERDICTS: (tables.verdicts_table([verdict]), {"cell", "verdict", "passed"}),
+        tables.OF_RUNS: (tables.runs_table(rows, count_runs(rows)), {"run", "outcome"}),
+        tables.OF_CELLS: (tables.cells_table([]), {"cell", "excluded because"}),
+        tables.OF_WORKLOADS: (tables.workloads_table([], wide=False), {"workload", "what"}),
+    }
+    for others, (table, kept) in always.items():
+        assert sorted([*others, *kept]) == sorted(str(column.header) for column in table.columns)
+
+
 def test_a_row_has_a_cell_for_every_column() -> None:
     """A column that is added to the head alone, or to the rows alone, would shift what stands below it."""
     made = tables._table("cell", "verdict")

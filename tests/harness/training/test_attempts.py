@@ -3,8 +3,10 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_args
 
-from harness.training.attempts import ATTEMPTS_FILE, write_attempts
+from harness.evidence.outcome.diagnoses import OfResult
+from harness.training.attempts import ATTEMPTS_FILE, WRONG, write_attempts
 from harness.training.state import new_state
 
 
@@ -22,6 +24,12 @@ def test_trainings_that_write_to_one_folder_at_once_lose_nothing_of_each_other(t
     kept = sorted((line["training"], line["attempt"]) for line in lines)
     assert kept == sorted((training.id, attempt) for training in trainings for attempt in range(5))
     assert [file.name for file in tmp_path.iterdir()] == [ATTEMPTS_FILE]
+
+
+def test_of_every_diagnosis_of_a_result_it_is_said_whether_a_training_may_go_on_from_it() -> None:
+    """A new one is WRONG where what was computed is not what was asked for; otherwise its checkpoints are used."""
+    resumed_from = {"injected-fault", "memory-grows", "memory-limit", "missing-arch", "no-result", "not-begun"}
+    assert set(get_args(OfResult)) == WRONG - {"wrong-result"} | resumed_from
 
 
 def test_lines_that_are_none_of_ours_go(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def found(evidence: Evidence, **changes: Any) -> Evidence:
 
 def outcome(request: Request, evidence: Evidence) -> tuple[str, str | None]:
     decided = decide(request, evidence)
+    assert len(decided.detail.splitlines()) == 1, "the detail is one line, which tells why"
     return decided.name, decided.diagnosis
 
 
@@ -522,7 +523,7 @@ def test_a_command_is_refused_before_the_first_step_only(
 def test_who_stopped_it_outweighs_everything_else(
     stopped_by: Any, expected: tuple[str, str | None], request_: Request, evidence: Evidence
 ) -> None:
-    assert outcome(request_, replace(evidence, stopped_by=stopped_by)) == expected
+    assert outcome(request_, replace(evidence, stopped_by=stopped_by, stop_detail="why")) == expected
     crashed = replace(evidence, stopped_by=stopped_by, exits={"train": Exit(-15)}, result=None)
     assert outcome(request_, crashed) == expected
 
@@ -886,6 +887,10 @@ def test_an_environment_whose_probe_failed_where_anothers_passed_has_no_kernels(
     # What the app saw itself, and what completed all the same, is not explained away.
     assert outcome(request_, replace(evidence, exits={"train": Exit(4)}, no_kernels=told)) == ("failed", "not-finite")
     assert outcome(request_, replace(evidence, no_kernels=told)) == ("completed", None)
+
+
+def test_a_diagnosis_is_of_the_ending_or_of_the_result() -> None:
+    assert set(get_args(OfEnding)) & set(get_args(OfResult)) == set()
 
 
 def test_every_diagnosis_has_a_case_in_this_file() -> None:
