@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import math
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from vpoc.errors import UserError
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.look_back import FAR, Naked
-from vpoc.features.table import FEATURES, NAMES, Snapshot
+from vpoc.features.table import FEATURES, FEATURES_SCHEMA, NAMES, Snapshot
 from vpoc.features.targets import SIZE_TARGETS, TARGETS, label_weight, move_30, session_targets, touched_later
 from vpoc.profile.facts import ProfileFacts
 from vpoc.profile.flow import Flow
@@ -45,6 +46,7 @@ def test_columns(bars, rows):
     assert frame.columns == [*stamps, *NAMES, *targets[rows]]
     assert set(targets[rows]) == {*TARGETS[rows], *SIZE_TARGETS[rows]}
     assert frame.height == (6 * 39 if rows == "bar" else 6)
+    assert set(frame.select(NAMES).dtypes) == {pl.Int64, pl.Float64}
     assert frame.select(NAMES).null_count().sum_horizontal()[0] == 0
     assert frame.select(pl.all_horizontal(pl.col(NAMES).is_finite()).all()).item()
 
@@ -161,6 +163,14 @@ FORMULAS = {
 
 def test_every_formula_is_here():
     assert tuple(FORMULAS) == NAMES
+
+
+def test_what_is_computed_changes_with_its_schema():
+    """Feature files and trainings of another schema are refused; after a change raise FEATURES_SCHEMA, and both here."""
+    values = [f"{name} {float(FORMULAS[name]):.9g}" for name in NAMES]
+    formulas = [f"{feature.name}: {feature.formula}" for feature in FEATURES]
+    digest = hashlib.sha256("\n".join([*values, *formulas]).encode()).hexdigest()[:12]
+    assert (FEATURES_SCHEMA, digest) == (5, "5670d39b1f16")
 
 
 @pytest.mark.parametrize("name", FORMULAS)

@@ -525,7 +525,7 @@ def test_who_stopped_it_outweighs_everything_else(
 ) -> None:
     assert outcome(request_, replace(evidence, stopped_by=stopped_by, stop_detail="why")) == expected
     crashed = replace(evidence, stopped_by=stopped_by, exits={"train": Exit(-15)}, result=None)
-    assert outcome(request_, crashed) == expected
+    assert outcome(request_, replace(crashed, stop_detail="why")) == expected
 
 
 class TestOnAGpu:

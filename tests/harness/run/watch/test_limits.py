@@ -10,6 +10,7 @@ from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import Phase, Progress, Wait
 from harness.evidence.step_position import Position
 from harness.run.watch.limits import (
+    ENOUGH_RUNS,
     KNOWN_LIMITS,
     KNOWN_RESUME_LIMIT,
     LIMITS,
@@ -412,6 +413,12 @@ def test_what_stands_for_much_longer_than_it_may_has_no_excuse() -> None:
     assert (found.limit, found.cap) == (120, LIMITS["features"])
 
 
+def test_what_is_known_makes_no_limit_looser_and_a_step_after_a_pause_has_longer_than_any_other() -> None:
+    assert all(KNOWN_LIMITS[phase] <= LIMITS[phase] for phase in LIMITS)
+    assert KNOWN_LIMITS["step"] <= KNOWN_RESUME_LIMIT <= RESUME_LIMIT
+    assert LIMITS["step"] <= RESUME_LIMIT
+
+
 def test_the_floors_are_documented() -> None:
     page = (CHECKOUT / "docs" / "watching.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
@@ -419,6 +426,7 @@ def test_the_floors_are_documented() -> None:
         phase: (LIMITS[phase], KNOWN_LIMITS[phase]) for phase in LIMITS
     }
     page = " ".join(page.split())
+    assert ENOUGH_RUNS == 5, "the page, CONTRIBUTING and comments say five"
     assert f"a step may stall {KNOWN_LIMITS['step']:.0f} s once {STEADY_STEPS} steps were made" in page
     assert f"may take {RESUME_LIMIT:.0f} s, and {KNOWN_RESUME_LIMIT:.0f} s once five runs are known" in page
 
