@@ -16,7 +16,7 @@ from harness.base.paths import CHECKOUT
 from harness.cli.main import main
 from harness.evidence.app_files import InputFile
 
-# Their examples need a Docker engine, or Slurm: tests/images and tests/slurm run them, here only their options are tried.
+# Their examples need an engine, or Slurm: tests/images and tests/slurm run them, here only their options are tried.
 WITH_ENGINE = CHECKOUT / "docs" / "images.md"
 WITH_SLURM = CHECKOUT / "docs" / "slurm.md"
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]

@@ -72,7 +72,7 @@ def test_of_many_their_number_is_told(tmp_path: Path) -> None:
 
 def test_the_sizes_are_those_of_the_docs() -> None:
     text = (CHECKOUT / "docs" / "running.md").read_text(encoding="utf-8")
-    rows = re.findall(r"`([a-z ]+)` (\d+) ([KMG]iB)", text)
+    rows = re.findall(r"`([a-z ]+)` (\d+) ([KMG]iB)", " ".join(text.split()))
     assert {name: int(number) * UNITS[unit] for name, number, unit in rows} == dict(LARGEST)
 
 
