@@ -255,7 +255,7 @@ def test_no_level_outlives_a_roll(csv, marks):
     assert "naked-2024-03-11" in found
 
 
-def test_levels_far_away_are_told_and_do_not_squeeze_the_picture(csv, marks):
+def test_levels_far_away_are_reported_and_do_not_squeeze_the_picture(csv, marks):
     path = csv(
         session("2024-03-04", 22000, 22010),
         session("2024-03-05", 22100, 22110),

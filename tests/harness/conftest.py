@@ -276,7 +276,7 @@ def make_isolation(host: HostFacts) -> Callable[..., FaultIsolation]:
 
 @pytest.fixture
 def make_step(host: HostFacts) -> Callable[..., HealthStep]:
-    """Makes a step of looking after a GPU: a probe of GPU 0 that passed; keywords replace its fields."""
+    """Makes a step of the recovery of a GPU: a probe of GPU 0 that passed; keywords replace its fields."""
 
     def make(**changes: Any) -> HealthStep:
         values: dict[str, Any] = {

@@ -70,7 +70,7 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
         (["run-cell"], "Missing argument 'CELL'"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line(words: list[str], told: str) -> None:
+def test_a_wrong_command_line_is_reported_in_one_line(words: list[str], told: str) -> None:
     done = typed(*words)
     [line] = done.stderr.splitlines()
     assert line.startswith("matrix: ")
@@ -79,7 +79,7 @@ def test_a_wrong_command_line_is_told_in_one_line(words: list[str], told: str) -
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_an_option_of_all_commands_is_told_where_it_goes() -> None:
+def test_an_option_of_all_commands_says_where_it_goes() -> None:
     done = typed("status", "--results", "elsewhere")
     assert done.stderr == "matrix: --results goes before the command: `matrix --results ... status`\n"
     assert done.returncode == 2

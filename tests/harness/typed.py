@@ -1,4 +1,4 @@
-"""Commands as they are typed, in the process of the tests: what starts Python anew takes half a second."""
+"""Commands as they are typed, in the process of the tests: what starts another Python takes half a second."""
 
 import io
 from contextlib import chdir, redirect_stderr, redirect_stdout

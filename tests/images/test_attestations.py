@@ -100,7 +100,7 @@ def own_reference(registry: str, images: dict[str, Image], engine: Engine) -> It
         file.unlink()
 
 
-def test_a_statement_that_is_not_true_of_the_image_is_told(own_reference: str) -> None:
+def test_a_statement_that_is_not_true_of_the_image_is_reported(own_reference: str) -> None:
     repository, digest = parts(own_reference)
     signed = next(s for s in signed_beside(repository, digest, known_keys({})) if s.statement.kind == PROVENANCE)
     made = {**signed.statement.predicate["buildDefinition"], "buildType": "urn:another"}

@@ -212,7 +212,7 @@ sys.exit(max(rank.wait() for rank in ranks))
 EAT = "b = []\nwhile True: b.append(bytearray(1 << 24))"
 
 
-def test_running_out_of_memory_is_told_from_being_killed(run_code: RunCode, container: Container) -> None:
+def test_running_out_of_memory_is_distinguished_from_being_killed(run_code: RunCode, container: Container) -> None:
     small = replace(container, memory_bytes=200 << 20)
     exit_, _ = run_code(EAT, container=small)
     assert exit_ == Exit(-9, out_of_memory=True)
@@ -220,7 +220,7 @@ def test_running_out_of_memory_is_told_from_being_killed(run_code: RunCode, cont
     assert exit_ == Exit(-9, out_of_memory=False)
 
 
-def test_a_child_that_ran_out_of_memory_is_told(run_code: RunCode, container: Container) -> None:
+def test_a_child_that_ran_out_of_memory_is_reported(run_code: RunCode, container: Container) -> None:
     code = f"import subprocess, sys; sys.exit(3 if subprocess.run([sys.executable, '-c', {EAT!r}]).returncode else 0)"
     exit_, _ = run_code(code, container=replace(container, memory_bytes=200 << 20))
     assert exit_ == Exit(3, out_of_memory=True)
@@ -239,13 +239,15 @@ def test_output_that_could_not_be_followed_is_fetched_at_the_end(
     assert run_code("print('second')")[1] == "first\nsecond\n"
 
 
-def test_a_crash_is_told_by_its_signal(run_code: RunCode) -> None:
+def test_a_crash_is_reported_by_its_signal(run_code: RunCode) -> None:
     # As the first process of a container it would be ignored; there is an init process before it.
     exit_, _ = run_code("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     assert str(exit_) == "SIGSEGV"
 
 
-def test_a_killed_container_is_told_from_one_that_was_removed(start: Start, engine: Engine, folder: Path) -> None:
+def test_a_killed_container_is_distinguished_from_one_that_was_removed(
+    start: Start, engine: Engine, folder: Path
+) -> None:
     handle = start("import time; time.sleep(60)")
     (found,) = engine.client.containers.list(filters={"label": f"vpoc.matrix.run={folder}"})
     found.kill()

@@ -325,7 +325,7 @@ def test_a_registry_that_goes_down_in_between_leaves_the_tag_where_it_was(
         assert in_registry(results, f"{host}/{pushed}").tag == TAG
 
 
-def test_a_tag_that_somebody_else_moved_is_told_and_taken_back_when_asked(
+def test_a_tag_that_somebody_else_moved_is_reported_and_taken_back_when_asked(
     command: Command, place: str, results: Results
 ) -> None:
     command("promote", "--registry", place)

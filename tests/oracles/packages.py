@@ -85,7 +85,7 @@ def _fetch(place: Path) -> None:
     for package in sorted((place / "cache/archives").glob("*.deb")):
         _run(["dpkg", "-x", str(package), str(place / "root")])
     for name in ("lib", "lib64"):
-        # As in a system that is set up; the linker is told these paths.
+        # As in a system that is set up; the linker is given these paths.
         if not (place / "root" / name).exists():
             (place / "root" / name).symlink_to(Path("usr", name))
     shutil.rmtree(place / "cache")

@@ -70,7 +70,7 @@ Trainer(Model(), asked, train_dataset=data, callbacks=[Progress()]).train()
     [("torch", PLAIN), ("lightning", LIGHTNING), ("transformers", TRANSFORMERS)],
     ids=["plain", "lightning", "transformers"],
 )
-def test_every_step_of_a_training_is_told(library: str, text: str, tmp_path: Path) -> None:
+def test_every_step_of_a_training_is_reported(library: str, text: str, tmp_path: Path) -> None:
     asked = (PYTHON, "-c", f"import {library}, torch")
     if not PYTHON.is_file() or subprocess.run(asked, capture_output=True, check=False).returncode:
         pytest.skip(f"{PYTHON} lacks {library}; LORA_PYTHON names one that has it")

@@ -165,7 +165,7 @@ def test_a_run_that_has_its_record_is_not_run_again(tmp_path: Path, quick_comman
     assert first["outcome"] == "completed"
 
 
-def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, quick_command: Command) -> None:
+def test_a_run_that_fails_is_reported_by_the_exit_status(tmp_path: Path, quick_command: Command) -> None:
     file = tmp_path / "matrix.yaml"
     file.write_text(quick_command.matrix_file.read_text().replace("time_limit: 600", "time_limit: 1"))
     run(quick_command(tmp_path / "r", "run", "cpu-plain", "--workload", "endless", matrix=file), expected=1)
@@ -183,7 +183,7 @@ def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, quick_comma
         ("not a table at all", "not a merged CSV"),
     ],
 )
-def test_data_that_cannot_be_trained_on_is_not_held_against_a_cell(
+def test_data_that_cannot_be_trained_on_does_not_count_against_a_cell(
     content: str, told: str, tmp_path: Path, matrix_command: Callable[..., list[str]]
 ) -> None:
     data = tmp_path / "few.csv"

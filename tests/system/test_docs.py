@@ -157,7 +157,7 @@ def test_make_train_is_matrix_train(place: Path) -> None:
 
 
 def test_make_train_says_what_it_needs() -> None:
-    # Not to set up anew what runs this test, where a lock is newer.
+    # Not to set up again what runs this test, where a lock is newer.
     words = ["make", "--old-file", ".venv/.ready", "train"]
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""The real app's probe, as it looks after a GPU; here on a CPU, which says nothing about any GPU."""
+"""The real app's probe, in the recovery of a GPU; here on a CPU, which says nothing about any GPU."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -189,7 +189,7 @@ def test_an_app_of_an_old_contract_is_believed_and_its_run_qualifies_for_nothing
 
 
 def with_the_nonce(folder: Path) -> None:
-    """Put the nonce of the run that is told of into what another left."""
+    """Put the nonce of the run that is named into what another left."""
     nonce = json.loads((folder.parent / "intent.json").read_text(encoding="utf-8"))["nonce"]
     for file in (folder / "progress-0.jsonl", folder / "result.json"):
         file.write_text(re.sub(r'"nonce": ?"[0-9a-f]+"', f'"nonce": "{nonce}"', file.read_text()), encoding="utf-8")
@@ -271,7 +271,7 @@ def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: R
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []
 
 
-def test_a_process_that_stands_still_is_hung(run_tiny: RunTiny, results: Results) -> None:
+def test_a_process_that_is_stalled_is_hung(run_tiny: RunTiny, results: Results) -> None:
     # It is stopped in any of the phases that take turns.
     limits = {**LIMITS, "step": 2.0, "validate": 2.0, "checkpoint": 2.0}
     record = run_tiny(executor=Signalling(signal.SIGSTOP), epochs=100_000, limits=limits, time_limit=600)

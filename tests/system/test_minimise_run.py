@@ -68,7 +68,7 @@ class Place:
         files = ("--matrix", str(self.folder / "matrix.yaml"), "--results", str(self.folder / "results"))
         return [PROGRAM, *files, *words, "--python", str(self.folder / "python")]
 
-    def told(self, *words: str) -> Any:
+    def printed(self, *words: str) -> Any:
         """What a command prints as JSON."""
         done = subprocess.run(self.command(*words, "--json"), capture_output=True, text=True, check=False)
         assert done.stdout, done.stderr
@@ -83,7 +83,7 @@ class Place:
         file = self.folder / "python"
         file.write_text(CRASHES_ON_DATA.format(python=python, stamp=f"{bad:%Y-%m-%dT%H}"), encoding="utf-8")
         file.chmod(0o755)
-        record = self.told("run-cell", "any-plain", "--data", str(self.data))
+        record = self.printed("run-cell", "any-plain", "--data", str(self.data))
         assert (record["outcome"], record["diagnosis"]) == ("failed", "crash"), record["detail"]
         return record
 
@@ -108,7 +108,7 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
     process.wait(240)
     made = len(place.records())
 
-    found = place.told("minimise", run, "--over", "data")
+    found = place.printed("minimise", run, "--over", "data")
     assert (found["conclusion"], found["others"]) == ("found", 0)
     name = (bad + timedelta(days=1)).date().isoformat()
     before = (bad - timedelta(days=1)).date().isoformat()
@@ -123,7 +123,7 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
 
     # What was chosen for failing is no evidence of the cell, and is not run again.
     counted = place.records()
-    assert place.told("minimise", run, "--over", "data") == found
+    assert place.printed("minimise", run, "--over", "data") == found
     assert place.records() == counted
     assert len(list((place.folder / "results" / "runs").glob("*/record.json"))) == 1
     said_so = subprocess.run(
@@ -138,9 +138,9 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
 def test_few_runs_do_not_suffice_and_more_continue(place: Place, stand_in: Path) -> None:
     record = place.crash(stand_in / "python", FIRST + timedelta(days=BAD))
     words = ("minimise", record["intent"]["run_id"], "--over", "data", "--max-runs")
-    few = place.told(*words, "3")
+    few = place.printed(*words, "3")
     assert (few["conclusion"], few["runs"], few["file"]) == ("not-enough-runs", 3, None)
     assert "--max-runs 6" in few["next"]
     made = len(place.records())
-    assert place.told(*words, "20")["conclusion"] == "found"
+    assert place.printed(*words, "20")["conclusion"] == "found"
     assert made == 3 < len(place.records())

@@ -61,7 +61,7 @@ class Trainer:
 
     @property
     def weights(self) -> str:
-        """Of the model that is there, loaded anew."""
+        """Of the model that is there, loaded again."""
         command = [*self.words, "exec", "cpu-plain", "vpoc", "check-model", "--json", str(self.output / "mine.pt")]
         checked = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
         return str(json.loads(checked.stdout)["weights_sha256"])
@@ -114,7 +114,7 @@ def weights_of_one_go(make_trainer: MakeTrainer, known: list[str], folder: Path)
         pytest.param("hang-forward@35", "hung", "same-again", marks=pytest.mark.long),
     ],
 )
-def test_a_fault_is_survived_to_the_same_bits(
+def test_a_fault_is_survived_bitwise_identical(
     injected_fault: str,
     outcome: str,
     then: str,
@@ -185,7 +185,7 @@ def test_what_is_stopped_goes_on_with_the_same_command(
 
 
 @pytest.mark.long
-def test_more_epochs_go_on_from_the_checkpoints_of_an_earlier_training(trainer: Trainer) -> None:
+def test_more_epochs_resume_from_the_checkpoints_of_an_earlier_training(trainer: Trainer) -> None:
     trainer.run("--epochs", "1")
     trainer.run("--epochs", "2", "--resume")
     record = trainer.records[-1]

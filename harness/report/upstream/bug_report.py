@@ -86,7 +86,7 @@ def _before(facts: BugFacts, upstream: Upstream) -> Iterator[str]:
     yield f"Search {ISSUES[upstream]} for it; read all of this, and most of all the log."
     yield "A script in it was not tried in a clean container."
     if facts.fault in ("host", "program"):
-        yield f"`{facts.class_}` is most often a fault of the {facts.fault}: post it only where you can rule that out."
+        yield f"`{facts.class_}` is most often the {facts.fault}'s fault: post it only where you can rule that out."
     if facts.class_ in ENDED:
         yield f"`{facts.class_}`: {facts.what}. That is most often no bug of upstream."
     if not facts.on_gpu:

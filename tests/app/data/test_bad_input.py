@@ -1,4 +1,4 @@
-"""What people hand in by mistake: each is told in one line that says where and what to do."""
+"""What people hand in by mistake: each is reported in one line that says where and what to do."""
 
 import pytest
 

@@ -197,7 +197,7 @@ def test_what_is_fixed_is_right_and_stays_so(tmp_path_factory, mishaps, ended):
     assert not [error for error in left.errors if any(claim in error for claim in CLAIMED)]
     assert left.facts["rows"] == quality.facts["rows"] - done.dropped
     assert left.facts["exact_duplicates"] == 0
-    # Nothing is made up: each line of the copy is one of the file, but for an emptied VIX.
+    # Nothing is invented: each line of the copy is one of the file, but for an emptied VIX.
     lines = set(path.read_bytes().splitlines(keepends=True))
     lines |= {row.replace(b",0\n", b",\n").replace(b",0\r", b",\r") for row in lines}
     assert set(copy.read_bytes().splitlines(keepends=True)) <= lines
@@ -274,7 +274,7 @@ def test_the_command(merged, tmp_path, capsys):
     assert (tmp_path / "copy.changes.csv").read_text().startswith("line,action,reason,was,now\n501,dropped,")
     assert copy.read_text() == "".join(lines[:500] + lines[501:])
     assert run(["check", str(path), "--changes", str(copy)]) == 2
-    # What is not for --fix to mend decides the exit status.
+    # What --fix cannot fix decides the exit status.
     path.write_text("".join(lines[:600]))
     assert run(["check", str(path), "--fix", str(copy), "--changes", str(tmp_path / "list.csv")]) == 1
     assert "complete sessions are needed" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Damaged files: each is told in one line, or read rightly; never a traceback, never a wrong answer."""
+"""Damaged files: each is reported in one line, or read rightly; never a traceback, never a wrong answer."""
 
 import io
 import os
@@ -139,7 +139,7 @@ def test_a_byte_that_is_no_text(path, name, data):
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
 @given(name=st.sampled_from(sorted(FILES)), data=st.data())
-def test_any_damage_is_told_in_one_line(path, name, data):
+def test_any_damage_is_reported_in_one_line(path, name, data):
     content = bytearray(FILES[name])
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(content) - 1))

@@ -90,7 +90,7 @@ def test_every_key_is_documented(minutes, capsys, tmp_path):
     assert {*told, "fix"} == {*document}
 
 
-def test_missing_bars_are_told_by_session(changed):
+def test_missing_bars_are_reported_by_session(changed):
     gone = {at(3, "10:00") + i: "" for i in range(30)} | {at(5, "12:00"): "", at(7, "03:00"): ""}
     path = changed(gone)
     assert facts_of(path, "missing_rth_bars", "complete_rth_sessions", "missing_rth_by_session") == [
@@ -104,7 +104,7 @@ def test_missing_bars_are_told_by_session(changed):
     assert "2 session(s) miss bars of the regular hours; 1 of them miss more than 5 %" in warnings_of(inspect(path))[0]
 
 
-def test_missing_sessions_are_told(changed):
+def test_missing_sessions_are_reported(changed):
     path = changed(dict.fromkeys(range(4 * BARS, 6 * BARS), ""))
     assert facts_of(path, "missing_sessions", "sessions") == [["2018-01-08", "2018-01-09"], 24]
     assert warnings_of(inspect(path)) == ["2 session(s) of the calendar are not there; the first is 2018-01-08"]

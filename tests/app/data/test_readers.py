@@ -368,7 +368,7 @@ def test_the_export_of_interactive_brokers(real_data):
 
 @pytest.mark.parametrize("value", [[[1.0]], [b"\xff"], ["none"]], ids=["list", "bytes", "text"])
 @pytest.mark.parametrize("name", ["open", "symbol", "vix"])
-def test_a_parquet_column_of_another_type_is_told(path, name, value):
+def test_a_parquet_column_of_another_type_is_reported(path, name, value):
     frame = synthetic()
     utc = pl.from_epoch(frame["ts"], "s").dt.replace_time_zone("UTC")
     columns = {"volume": frame["volume"], **{price: frame[price] for price in PRICES}, "timestamp": utc}

@@ -91,7 +91,7 @@ def test_rows_without_weight_do_not_train_the_network(made, network):
     assert (one == two).all()
 
 
-def test_a_network_that_diverges_is_told(made, network):
+def test_a_network_that_diverges_is_reported(made, network):
     rows = made(60)
     with pytest.raises(UserError, match="lower --learning-rate") as caught:
         network(rows, learning_rate=1e37).fit(np.arange(60)[:, None], rows.labels, rows.weights, 1)

@@ -397,7 +397,7 @@ def test_a_half_day_gives_rows_until_13_and_is_no_full_session(summer):
     assert frame.filter(changed)["day"].unique().to_list() == ["07-03"]
 
 
-def test_a_calendar_roll_breaks_the_chain_unless_it_is_told_not_to(summer):
+def test_a_calendar_roll_breaks_the_chain_unless_it_is_asked_not_to(summer):
     """11 June 2018 is the Monday of the week in which June's contract expires."""
     bars = load_bars(summer)
     few = bars.take(np.arange(len(bars)) < split_sessions(bars).first[12])

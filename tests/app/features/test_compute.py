@@ -100,7 +100,7 @@ def test_device_paths_are_asked_for_the_same_kind_of_profile(summer, path, place
 
 
 @pytest.mark.parametrize("name", ["vpoc", "vah", "val", "vpoc_volume", "area_volume", "volume"])
-def test_a_device_that_is_wrong_in_one_session_is_told(summer, monkeypatch, name):
+def test_a_device_that_is_wrong_in_one_session_is_reported(summer, monkeypatch, name):
     honest = command.device_levels
 
     def wrong(*arguments, **kind):

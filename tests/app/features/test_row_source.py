@@ -102,7 +102,7 @@ def test_a_file_that_changes_between_the_passes_is_refused(merged, tmp_path, cha
         joined(rows)
 
 
-def test_what_is_wrong_with_a_file_is_told_in_one_line(merged, tmp_path):
+def test_what_is_wrong_with_a_file_is_reported_in_one_line(merged, tmp_path):
     path = tmp_path / "m.csv"
     header, *lines = merged.read_text().splitlines(keepends=True)
     path.write_text(header + "".join(lines[: 10 * 138]))

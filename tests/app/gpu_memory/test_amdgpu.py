@@ -51,7 +51,7 @@ def test_kfd_names_process_and_card(host):
     )
 
 
-def test_a_process_that_is_gone_and_an_unknown_card_are_told_as_such(host):
+def test_a_process_that_is_gone_and_an_unknown_card_are_reported_as_such(host):
     host.kfd(999, 7, 4096)
     assert owners(host.root) == (Owner(999, None, 4096, "kfd", None),)
 
@@ -94,7 +94,7 @@ def test_clients_without_a_number_all_count(host):
     assert [owner.bytes for owner in owners(host.root)] == [2048]
 
 
-def test_what_both_sources_know_is_told_once_by_the_one_that_saw_more(host):
+def test_what_both_sources_know_is_reported_once_by_the_one_that_saw_more(host):
     host.kfd(4711, 2, 5 << 20)
     host.fdinfo(4711, 5, FIRST, 9, "drm-memory-vram:\t6 MiB")
     host.kfd(812, 2, 2 << 20)

@@ -229,7 +229,7 @@ def test_there_is_no_disconnect_where_torch_fills_the_card_or_nobody_does(host):
     assert told(host, TOTAL, 9 * GIB) is not None
 
 
-def test_memory_of_nobody_in_sight_is_told_as_such(host):
+def test_memory_of_nobody_in_sight_is_reported_as_such(host):
     line = told(host, TOTAL, 0)
     assert "held by nobody in sight" in line
     assert "`sudo fuser -v /dev/kfd /dev/dri/render*`" in line
@@ -277,7 +277,7 @@ def test_in_a_container_a_number_of_the_host_that_equals_ours_is_not_us(tmp_path
     assert "(this process)" not in line
 
 
-def test_in_a_container_without_kfd_fdinfo_is_told(tmp_path):
+def test_in_a_container_without_kfd_fdinfo_is_reported(tmp_path):
     host = FakeHost(tmp_path, CONTAINER_PIDS)
     host.card(0, FIRST, 0)
     host.process(31, "python3")
@@ -285,7 +285,7 @@ def test_in_a_container_without_kfd_fdinfo_is_told(tmp_path):
     assert "held by pid 31 (python3) 19.0 GiB;" in told(host, TOTAL, 0)
 
 
-def test_the_fullest_card_is_the_one_that_is_told(host):
+def test_the_fullest_card_is_the_one_that_is_reported(host):
     host.used(SECOND, TOTAL)
     assert told(host, 1 * GIB, 0, (GPU, OTHER)).startswith(f"cuda:1 ({SECOND}):")
     assert told(host, TOTAL - GIB // 2, 0, (GPU, OTHER)).startswith(f"cuda:1 ({SECOND}):"), "the fuller of two"

@@ -1,4 +1,4 @@
-"""Made-up markets: a few weeks of coarse bars with the things that real files have, and the CSV that loads them.
+"""Synthetic markets: a few weeks of coarse bars with the things that real files have, and the CSV that loads them.
 
 The days are those of autumn 2025: winter time from 2 November, Thanksgiving on the 27th, a half day on the 28th.
 """

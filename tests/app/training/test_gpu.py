@@ -1,4 +1,4 @@
-"""What training does on GPUs, held against the CPU. Skipped, visibly, where torch sees none."""
+"""What training does on GPUs, compared with the CPU. Skipped, visibly, where torch sees none."""
 
 import json
 from dataclasses import replace

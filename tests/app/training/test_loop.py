@@ -150,33 +150,33 @@ def test_weights_depend_on_the_seed_alone():
 
 
 class Watched(StepStage):
-    """Keeps what it is told."""
+    """Keeps its arguments."""
 
     def __init__(self):
         super().__init__()
-        self.told = []
+        self.seen = []
 
     def at(self, step, stage):
-        self.told.append((step, stage))
+        self.seen.append((step, stage))
 
 
 @pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
-def test_every_stage_of_a_step_is_told(options, made, kind):
+def test_every_stage_of_a_step_is_reported(options, made, kind):
     chosen = options(batch_size=16)
     samples = learnable(made, 20)
     position = Watched()
     trainer = Trainer(Single(network(12, (4,)), [CPU]), chosen, Ledger(), position)
-    assert position.told == [(0, OUTSIDE)], "another model may have been trained before"
-    position.told.clear()
+    assert position.seen == [(0, OUTSIDE)], "another model may have been trained before"
+    position.seen.clear()
     found = []
     for step in trainer.epoch(fed(samples, chosen, 8, kind), 1, 0, tuple):
-        found.append((step.number, position.told[:]))
-        position.told.clear()
+        found.append((step.number, position.seen[:]))
+        position.seen.clear()
     part = [WAITING, FORWARD, BACKWARD]
     first = [(1, stage) for stage in [WAITING, *part, *part, EXCHANGE, UPDATE, OUTSIDE]]
     second = [(2, stage) for stage in [WAITING, *part, EXCHANGE, UPDATE, OUTSIDE]]
     assert found == [(1, first), (2, second)]
-    assert position.told == [(3, WAITING), (2, OUTSIDE)]
+    assert position.seen == [(3, WAITING), (2, OUTSIDE)]
 
 
 def test_a_block_of_steps_is_one_stage(options, made):
@@ -188,7 +188,7 @@ def test_a_block_of_steps_is_one_stage(options, made):
     assert steps == [*range(1, FIRST_STEPS + 1), FIRST_STEPS + 4]
     begun = [1, *(step + 1 for step in steps[:-1])]
     told = [told for n, m in zip(begun, steps, strict=True) for told in ((n, FORWARD), (m, OUTSIDE))]
-    assert position.told == [(0, OUTSIDE), *told]
+    assert position.seen == [(0, OUTSIDE), *told]
 
 
 @pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])

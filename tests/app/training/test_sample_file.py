@@ -142,7 +142,7 @@ def test_a_full_disk_is_found_before_anything_is_written(rows, tmp_path, monkeyp
     file.write(tmp_path, QUIET)
 
 
-def test_a_disk_that_gets_full_is_told_in_one_line(rows, tmp_path):
+def test_a_disk_that_gets_full_is_reported_in_one_line(rows, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))

@@ -48,7 +48,7 @@ def replaced(owner, name, fault):
 
 
 def on_the_device(name, spoil):
-    """The function of torch is wrong where it is told a device, and right where numbers are made to compare with."""
+    """The function of torch is wrong where it is given a device, and right where numbers are made to compare with."""
 
     def plant(monkeypatch):
         right = getattr(torch, name)

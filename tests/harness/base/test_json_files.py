@@ -11,11 +11,11 @@ def errors_of(content: bytes) -> ValidationError:
     return caught.value
 
 
-def test_what_is_wrong_first_is_told() -> None:
+def test_what_is_wrong_first_is_reported() -> None:
     assert first_problem(errors_of(b"{}")) == "epochs_requested: Field required"
 
 
-def test_of_very_many_errors_their_number_is_told() -> None:
+def test_of_very_many_errors_their_number_is_reported() -> None:
     error = errors_of(b'{"epoch_losses": [' + b",".join([b"1"] * (MOST_TOLD + 1)) + b"]}")
     assert first_problem(error) == headline(error) == f"{error.error_count()} validation errors for Result"
 

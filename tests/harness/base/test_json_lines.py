@@ -43,7 +43,7 @@ def test_several_write_at_once(tmp_path: Path) -> None:
     assert sorted(said(file)) == sorted(f"{number} " * 1000 for number in range(40))
 
 
-def test_where_it_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_where_it_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "said.jsonl").mkdir()
     with pytest.raises(UserError, match=r"said\.jsonl: cannot be written: Is a directory; free space"):
         append_line(tmp_path / "said.jsonl", Said(what="a"))

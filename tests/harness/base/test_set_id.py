@@ -35,7 +35,7 @@ def test_a_file_with_another_name_is_left_and_told(tmp_path: Path) -> None:
     assert mode(outside) == 0o4755
 
 
-def test_what_is_too_deep_or_a_link_is_told(tmp_path: Path) -> None:
+def test_what_is_too_deep_or_a_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / "/".join("d" * (MOST_LEVELS + 1))).mkdir(parents=True)
     with pytest.raises(OSError, match="too deep"):
         remove_set_id(tmp_path / "d")

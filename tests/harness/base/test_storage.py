@@ -114,7 +114,7 @@ def test_a_lock_that_somebody_keeps_is_waited_for_only_so_long(tmp_path: Path) -
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         write_durably(tmp_path / "file" / "record.json", b"")

@@ -101,7 +101,7 @@ def test_no_name_leads_out(name: str, work: Path) -> None:
         UntrustedTree(work).read(name, MOST)
 
 
-def test_what_is_not_there_is_told_as_such(work: Path) -> None:
+def test_what_is_not_there_is_reported_as_such(work: Path) -> None:
     for name in ("none", "output/none", "none/none"):
         with pytest.raises(FileNotFoundError):
             UntrustedTree(work).read(name, MOST)
@@ -215,7 +215,7 @@ def test_swapped_for_a_link_while_it_is_read_it_is_read_or_refused(level: str, w
     assert {"read", "refused"} <= seen
 
 
-def test_a_file_with_no_rights_is_told_or_read_by_who_has_all(work: Path) -> None:
+def test_a_file_with_no_rights_is_reported_or_read_by_who_has_all(work: Path) -> None:
     (work / "result.json").write_bytes(b"{}")
     (work / "result.json").chmod(0)
     if os.geteuid() == 0:
@@ -234,7 +234,7 @@ def test_of_too_many_names_none_is_looked_at(work: Path) -> None:
     assert not work.exists()
 
 
-def test_entries_are_told_without_being_opened(work: Path) -> None:
+def test_entries_are_reported_without_being_opened(work: Path) -> None:
     for name, (trick, _) in TRICKS.items():
         trick(work / "output" / name)
     (work / "output" / "a file").write_bytes(b"12345")
@@ -290,7 +290,7 @@ def test_folders_that_were_closed_are_removed_too(work: Path) -> None:
     assert UntrustedTree(work).remove("scratch") is None
 
 
-def test_what_cannot_be_removed_is_told(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_removed_is_reported(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (work / "scratch" / "inner").mkdir(parents=True)
     (work / "scratch" / "inner" / "file").touch()
     monkeypatch.setattr("harness.base.tree_removal.LONGEST_SECONDS", -1.0)

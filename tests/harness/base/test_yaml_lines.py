@@ -108,7 +108,7 @@ def test_a_number_that_cannot_be_printed_is_refused(number: str) -> None:
         ("a: 1\n---\nb: 2", "2: not valid YAML: but found another document"),
     ],
 )
-def test_what_is_refused_is_told_with_its_line(text: str, said: str) -> None:
+def test_what_is_refused_is_reported_with_its_line(text: str, said: str) -> None:
     with pytest.raises(UserError) as caught:
         data(text)
     assert str(caught.value).startswith(f"{FILE}:{said}")

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import watching
 
 
-def test_a_run_that_did_not_complete_costs_nothing_that_is_told() -> None:
+def test_a_run_that_did_not_complete_costs_nothing_that_is_reported() -> None:
     record = SimpleNamespace(outcome="failed", seconds=1.0, detail="why", intent=SimpleNamespace(run_id="r1"))
     target: Any = SimpleNamespace(run=lambda *_: record)
     with pytest.raises(SystemExit, match="r1: failed: why"):

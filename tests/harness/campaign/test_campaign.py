@@ -226,7 +226,7 @@ def test_a_campaign_is_continued_whose_first_run_found_no_compiler_for_the_app(
         assert (again.id, continued, compiled_kernel.compiler()) == (begun.id, True, None)
 
 
-def test_the_time_left_is_told_from_what_is_known_and_then_from_what_runs_took(
+def test_the_time_left_is_reported_from_what_is_known_and_then_from_what_runs_took(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     display, told = Listening(), list[float | None]()

@@ -59,7 +59,7 @@ def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Ma
     ]
 
 
-def test_the_limits_of_each_run_are_told(told: StageForecast) -> None:
+def test_the_limits_of_each_run_are_reported(told: StageForecast) -> None:
     (line,) = (line for line in forecast_lines(told) if line.startswith("  each run: "))
     assert line.endswith(" files in its folder")
     (line,) = (line for line in forecast_lines(replace(told, pids=4096)) if line.startswith("  each run: "))

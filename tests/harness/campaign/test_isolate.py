@@ -104,7 +104,7 @@ def test_a_bad_stack_and_a_bad_host(bench: OnGpus, matrix: Matrix) -> None:
     assert answer(bench, matrix, asked(bench, matrix, last="later")).conclusion == "the controls say the host"
 
 
-def test_it_continues_where_it_was_interrupted_and_asks_anew_after_new_failures(bench: OnGpus, matrix: Matrix) -> None:
+def test_it_continues_where_it_was_interrupted_and_asks_again_after_new_failures(bench: OnGpus, matrix: Matrix) -> None:
     bench.outcome_of = only_cell
 
     def until_killed(cell: Cell) -> str:

@@ -140,7 +140,7 @@ def test_what_systemd_refuses_leaves_no_unit_behind(
 
 
 @pytest.mark.usefixtures("systemd", "config")
-def test_what_is_left_of_the_reboots_is_told_before_one_is_needed(
+def test_what_is_left_of_the_reboots_is_reported_before_one_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = Results(tmp_path / "results")

@@ -243,7 +243,7 @@ def test_a_record_that_came_just_before_its_harness_ended_is_kept(
     assert record.outcome == "completed"
 
 
-def test_a_recovery_that_somebody_keeps_others_from_says_so_and_is_given_up(
+def test_a_recovery_that_somebody_keeps_others_from_says_so_and_is_abandoned(
     results: Results, here: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "SHORT_LOCK_SECONDS", 0.2)
@@ -282,7 +282,7 @@ def test_two_recoveries_at_once_close_a_run_once(results: Results, here: HostFac
     assert sorted(record.intent.run_id for record in together) == [f"r{number}" for number in range(5)]
 
 
-def test_a_damaged_intent_is_told_and_keeps_nothing_from_going_on(
+def test_a_damaged_intent_is_reported_and_keeps_nothing_from_going_on(
     results: Results, here: HostFacts, make_intent: MakeIntent
 ) -> None:
     for name in ("r1", "r2"):
@@ -316,7 +316,7 @@ class Unstoppable:
         return False
 
 
-def test_what_cannot_be_killed_is_a_fault_of_the_host(
+def test_what_cannot_be_killed_is_a_host_fault(
     results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "end_processes_of_run", lambda *_: False)

@@ -34,7 +34,7 @@ def test_what_is_under_way_or_ended_in_order_is_not_left(tmp_path: Path) -> None
     assert list((tmp_path / "campaigns").iterdir()) == []
 
 
-def test_what_else_is_under_way_is_told_when_it_begins(tmp_path: Path) -> None:
+def test_what_else_is_under_way_is_reported_when_it_begins(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", KILLED.replace("SIGKILL", "SIGSTOP"), str(tmp_path), COMMAND], cwd=CHECKOUT
     ) as other:
@@ -48,7 +48,7 @@ def test_what_else_is_under_way_is_told_when_it_begins(tmp_path: Path) -> None:
         assert others == []
 
 
-def test_a_process_that_was_killed_is_told_with_the_command_that_continues_it(tmp_path: Path) -> None:
+def test_a_process_that_was_killed_is_reported_with_the_command_that_continues_it(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), COMMAND], cwd=CHECKOUT, check=False)
     assert done.returncode == -signal.SIGKILL
     (left,) = left_under_way(Results(tmp_path), "mine")
@@ -56,7 +56,7 @@ def test_a_process_that_was_killed_is_told_with_the_command_that_continues_it(tm
     assert left_under_way(Results(tmp_path), "another machine") == []
 
 
-def test_a_training_that_was_killed_is_told_beside_a_campaign(tmp_path: Path) -> None:
+def test_a_training_that_was_killed_is_reported_beside_a_campaign(tmp_path: Path) -> None:
     for training in ([], ["one"], ["another"]):
         words = [sys.executable, "-c", KILLED, str(tmp_path), COMMAND, *training]
         subprocess.run(words, cwd=CHECKOUT, check=False)
@@ -64,7 +64,7 @@ def test_a_training_that_was_killed_is_told_beside_a_campaign(tmp_path: Path) ->
     assert told == ["campaign", "training", "training"]
 
 
-def test_two_campaigns_at_once_are_told_each_by_itself(tmp_path: Path) -> None:
+def test_two_campaigns_at_once_are_reported_each_by_itself(tmp_path: Path) -> None:
     results, other = Results(tmp_path), "matrix run --selection notes"
     with noted_under_way(results, "mine", COMMAND):
         for command in (other, "matrix run --all"):

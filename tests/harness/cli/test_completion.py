@@ -33,6 +33,6 @@ def test_a_broken_matrix_file_completes_nothing_and_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_is_told_how(shell: str) -> None:
+def test_each_shell_gets_its_instructions(shell: str) -> None:
     done = subprocess.run([MATRIX, "completion", shell], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert f"{shell}_complete" in done.stdout

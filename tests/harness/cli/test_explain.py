@@ -112,7 +112,7 @@ def test_a_run_that_was_imported_is_not_the_latest(command: Command, recorded: C
     assert json.loads(command("b-from-elsewhere", "--json").stdout)["run"] == "b-from-elsewhere"
 
 
-def test_a_log_in_the_place_of_a_run_is_told_how_to_be_read(command: Command, tmp_path: Path) -> None:
+def test_a_log_in_the_place_of_a_run_says_how_to_read_it(command: Command, tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(ILLEGAL, encoding="utf-8")
     with pytest.raises(UserError, match=r"did you mean `matrix explain --log .*train\.log`"):
         command(str(tmp_path / "train.log"))
@@ -134,7 +134,7 @@ def test_a_run_that_completed_has_nothing_to_explain(command: Command, recorded:
     assert json.loads(command("r-1", "--json").stdout)["explanation"] is None
 
 
-def test_an_unknown_cause_is_told_by_the_exit_status(command: Command, recorded: Callable[..., Path]) -> None:
+def test_an_unknown_cause_is_reported_by_the_exit_status(command: Command, recorded: Callable[..., Path]) -> None:
     recorded("r-1", "epoch 1\n")
     done = command("r-1")
     assert done.exit_code == 1
@@ -183,7 +183,7 @@ def test_only_presets_of_cells_that_are_not_excluded_can_be_tried(matrix: Matrix
     assert _presets(matrix, "a stack that is gone") == []
 
 
-def test_what_to_do_about_a_gpu_is_not_told_of_a_run_without_one(
+def test_what_to_do_about_a_gpu_is_not_said_of_a_run_without_one(
     command: Command, results: Results, make_record: Callable[..., Record]
 ) -> None:
     cpu = {"cell": "cpu-plain", "stack": "cpu", "rocm": None, "torch": "2.13.0", "device": "cpu"}
@@ -218,7 +218,7 @@ def test_standard_input_and_a_kernel_log(command: Command, tmp_path: Path) -> No
     assert command("--log", "-", stdin=b"\xff\x00 epoch 1\r\n").exit_code == 1
 
 
-def test_mistakes_are_told_in_one_line(command: Command, recorded: Callable[..., Path], results: Results) -> None:
+def test_mistakes_are_reported_in_one_line(command: Command, recorded: Callable[..., Path], results: Results) -> None:
     with pytest.raises(UserError, match="no run has a record yet"):
         command("latest")
     folder = recorded("r-1", ILLEGAL)

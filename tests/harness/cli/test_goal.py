@@ -66,7 +66,7 @@ def test_the_plan_says_that_the_number_of_runs_is_open(tmp_path: Path) -> None:
     assert "each run" in done.output
 
 
-def test_a_workload_that_earns_no_tag_is_replaced_unless_it_was_named(
+def test_a_workload_that_does_not_qualify_is_replaced_unless_it_was_named(
     project: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workloads = project.matrix.workloads

@@ -46,7 +46,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_mistake_is_told_in_one_line(name: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
     words, told = WRONG[name]
     results = [] if "--results" in words else ["--results", str(tmp_path / "results")]
     done = matrix_command(*results, *words, expected=2)
@@ -113,15 +113,15 @@ def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Pa
     assert told == "matrix: 1 records cannot be read; `matrix index` says why\n"
 
 
-def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_drills(
+def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_faults(
     tmp_path: Path, make_intent: Callable[..., Intent], make_record: Callable[..., Record]
 ) -> None:
     results, here, me = Results(tmp_path), read_host(REAL_ROOT), ProcessId.mine()
     results.begin(make_intent("on", host=here, owner_pid=me.pid, owner_started=me.started))
     results.begin(make_intent("lost", host=here, owner_pid=me.pid, owner_started=me.started - 1))
-    drilled = make_record("drilled", injected_fault="segv@3")
-    results.begin(drilled.intent)
-    results.finish(drilled)
+    injected = make_record("injected", injected_fault="segv@3")
+    results.begin(injected.intent)
+    results.finish(injected)
     told = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
     assert [line.split()[1] for line in told] == ["lost", "on", "1"]
     assert "its harness is gone" in told[0]

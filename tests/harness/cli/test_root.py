@@ -165,7 +165,7 @@ def test_nothing_is_promoted_and_nothing_rebooted(root: Path) -> None:
         raise matrix(root, "run", "--reboot-when-unhealthy").exception or AssertionError
 
 
-def test_what_ran_on_it_says_so_wherever_it_is_told(tmp_path: Path, root: Path) -> None:
+def test_what_ran_on_it_says_so_wherever_it_is_reported(tmp_path: Path, root: Path) -> None:
     """A whole run of a stand-in for the app on both of the simulated GPUs: record, status, report."""
     place = Place(tmp_path / "place")
     place.folder.mkdir()

@@ -38,7 +38,7 @@ def kept(tmp_path: Path, make_record: Callable[..., Record], host: HostFacts) ->
     return results.folder
 
 
-def test_what_was_exported_and_imported_is_told(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
+def test_what_was_exported_and_imported_is_reported(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
     file = str(tmp_path / "a.tar.gz")
     code, out, err = matrix(kept, "export", file)
     assert code == 0

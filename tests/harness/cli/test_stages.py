@@ -205,7 +205,9 @@ def test_a_campaign_that_ends_by_an_error_answers_all_the_same(root: Path, monke
     }
 
 
-def test_where_even_the_answer_cannot_be_written_the_error_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_even_the_answer_cannot_be_written_the_error_is_reported(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise UserError("no space is left for the answer")
 
@@ -281,7 +283,7 @@ def test_a_goal_with_a_stage_keeps_the_stages_workload(root: Path) -> None:
     assert told["workload"]["name"] == "quick"
 
 
-def test_what_runs_on_in_the_background_is_told_as_json_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_on_in_the_background_is_reported_as_json_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[str, ...]] = []
 
     def detach(command: tuple[str, ...], _: Path) -> Detached:

@@ -15,7 +15,7 @@ ONE, OTHER = "sha256:1", "sha256:2"
     [
         (ONE, True, (), "; the manifest is the same, sha256:1"),
         (OTHER, False, (), "; the manifest is another, sha256:1 and sha256:2: packed or labelled in another way"),
-        # An engine without manifests; and what differs in its files is told by those.
+        # An engine without manifests; and what differs in its files is reported by those.
         (OTHER, None, (), ""),
         (OTHER, False, ("/etc/x: content",), ""),
     ],

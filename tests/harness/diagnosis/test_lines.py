@@ -134,7 +134,7 @@ def test_a_cut_line_says_so() -> None:
         "train loss 0.693",
     ],
 )
-def test_a_log_that_stops_is_told_with_what_to_do_next(last: str) -> None:
+def test_a_log_that_stops_is_reported_with_what_to_do_next(last: str) -> None:
     found = explain_files((io.BytesIO(f"start\n{last}\n\n".encode()), "x"))
     assert (found.class_, found.rule) == ("stopped", "log-stops")
     assert [(line.line, line.text) for line in found.lines] == [(2, last.strip())]

@@ -88,7 +88,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ("signatures:", "signatures: [", ": not valid YAML"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(refused: Callable[[str], str], old: str, new: str, said: str) -> None:
+def test_a_mistake_is_reported_with_its_line(refused: Callable[[str], str], old: str, new: str, said: str) -> None:
     assert old in GOOD
     assert said in refused(GOOD.replace(old, new))
 
@@ -97,7 +97,7 @@ def test_two_of_one_name_are_refused(refused: Callable[[str], str]) -> None:
     assert "one: appears twice" in refused(GOOD + GOOD[GOOD.index("  - id") :])
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         load_signatures(tmp_path / "none.yaml")
 

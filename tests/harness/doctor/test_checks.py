@@ -416,7 +416,7 @@ def test_the_command_that_adds_iommu_pt_does(read: Read, tmp_path: Path) -> None
     )
 
 
-def test_memory_of_a_process_that_is_seen_is_told_once(read: Read, tmp_path: Path) -> None:
+def test_memory_of_a_process_that_is_seen_is_reported_once(read: Read, tmp_path: Path) -> None:
     tree = trees.dual_7900xt(tmp_path)
     tree.write(tree.gpus[1] / "mem_info_vram_used", (2 << 30) + (27 << 20))
     tree.compute(4711, 51002, 2 << 30)

@@ -56,7 +56,7 @@ def test_what_is_reported_of_kernels(kernel: str, gfx: str, fails: bool | None) 
     assert report is None or (report.fix is not None) == report.fails
 
 
-def test_both_reports_of_6_12_are_told_with_their_sources() -> None:
+def test_both_reports_of_6_12_are_reported_with_their_sources() -> None:
     report = kernel_report("6.12.57+deb13-amd64", "gfx1100")
     assert report is not None
     assert "no page faults of 6.18's kind" in report.seen

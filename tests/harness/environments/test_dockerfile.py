@@ -67,7 +67,7 @@ def test_the_rendered_text_is_printed_by_the_command(cell: str, matrix: Matrix, 
     assert run.stdout == render(matrix.cells[cell])
 
 
-def test_an_image_is_held_against_the_hip_that_its_rocm_brings(matrix: Matrix) -> None:
+def test_an_image_is_compared_with_the_hip_that_its_rocm_brings(matrix: Matrix) -> None:
     parts = {
         name: stack_part(matrix.stacks[name], "base") for name in ("rocm10.0.0-torch2.13.0", "rocm6.2.4-torch2.7.1")
     }

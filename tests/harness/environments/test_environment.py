@@ -132,7 +132,7 @@ def test_a_rocm_stack_has_no_build_on_pypi(matrix: Matrix, stack: Stack, monkeyp
     assert stack.accelerator == "cpu"
 
 
-def test_without_any_network_both_reasons_are_told_in_one_line(
+def test_without_any_network_both_reasons_are_reported_in_one_line(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(FakeUv(lambda words: None if words[0] == "venv" else UNREACHABLE), monkeypatch)

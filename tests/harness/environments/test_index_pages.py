@@ -60,7 +60,7 @@ def page(content: bytes) -> bytes:
     ],
     ids=["no HTTP", "no chunk", "long header"],
 )
-def test_what_is_no_answer_is_told_in_a_line(serve: Serve, answer: bytes) -> None:
+def test_what_is_no_answer_is_reported_in_a_line(serve: Serve, answer: bytes) -> None:
     with pytest.raises(UserError, match="cannot be read") as told:
         list(files_of(serve(answer), "pkg", "1.0"))
     assert str(told.value).isprintable()
@@ -70,7 +70,7 @@ def test_what_is_no_answer_is_told_in_a_line(serve: Serve, answer: bytes) -> Non
     ("status", "kind"),
     [(b"404 Not Found", UserError), (b"403 No", UserError), (b"429 Later", NoAnswerError), (b"502 Bad", NoAnswerError)],
 )
-def test_an_index_that_is_away_is_told_from_one_that_refuses(
+def test_an_index_that_is_away_is_distinguished_from_one_that_refuses(
     serve: Serve, status: bytes, kind: type[UserError], tmp_path: Path
 ) -> None:
     stack = serve(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % status)
@@ -85,13 +85,13 @@ def test_an_answer_that_breaks_off_is_no_whole_file(serve: Serve, tmp_path: Path
         download(str(stack.mirror), tmp_path / "file")
 
 
-def test_an_answer_in_drops_is_given_up(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_in_drops_is_abandoned(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_pages, "time", SimpleNamespace(monotonic=count(0, 90).__next__))
     with pytest.raises(UserError, match="slower than 1000 bytes a second"):
         download(str(serve(page(b"abc")).mirror), tmp_path / "file")
 
 
-def test_the_head_of_an_answer_in_drops_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_head_of_an_answer_in_drops_is_abandoned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(index_pages, "SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         ended = threading.Event()
@@ -125,7 +125,7 @@ def test_what_comes_with_a_redirect_is_not_read(serve: Serve, tmp_path: Path) ->
         download(str(stack.mirror), tmp_path / "file")
 
 
-def test_a_file_without_an_end_and_a_full_disk_are_told_in_a_line(
+def test_a_file_without_an_end_and_a_full_disk_are_reported_in_a_line(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = str(serve(page(b"abc" * 1000)).mirror)

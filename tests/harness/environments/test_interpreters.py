@@ -11,7 +11,7 @@ from harness.matrix.stacks import Stack
 
 
 @pytest.fixture(autouse=True)
-def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     interpreters._refused.clear()
     find_python.cache_clear()

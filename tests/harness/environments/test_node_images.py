@@ -74,7 +74,7 @@ def engine(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("engine", [_fall_silent], indirect=True)
-def test_a_pull_of_which_nothing_is_heard_is_given_up(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pull_of_which_nothing_is_heard_is_abandoned(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_images, "SILENT_SECONDS", 0.2)
     with pytest.raises(UserError, match=r"gave no sign of .*; `matrix push` it"):
         _transfer(engine, WANTED, no_folder, lambda _: None)
@@ -95,7 +95,7 @@ def test_a_registry_that_is_away_is_still_told_by_its_kind(engine: Any) -> None:
         _transfer(engine, WANTED, no_folder, lambda _: None)
 
 
-def test_a_lock_that_is_never_freed_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_freed_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_images, "LOCKED_SECONDS", 0.0)
     file = tmp_path / "lock"
     told: list[str] = []
@@ -107,6 +107,6 @@ def test_a_lock_that_is_never_freed_is_given_up(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("engine", [_refuse], indirect=True)
-def test_what_the_engine_answers_is_told(engine: Any) -> None:
+def test_what_the_engine_answers_is_reported(engine: Any) -> None:
     with pytest.raises(UserError, match=r"manifest unknown.*; `matrix push` it"):
         _transfer(engine, WANTED, no_folder, lambda _: None)

@@ -165,7 +165,7 @@ def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses
         ),
     ],
 )
-def test_an_index_that_does_not_answer_is_told_from_wheels_that_are_wrong(
+def test_an_index_that_does_not_answer_is_distinguished_from_wheels_that_are_wrong(
     matrix: Matrix, monkeypatch: pytest.MonkeyPatch, said: str, kind: type[UserError], told: str
 ) -> None:
     def uv(*words: str | Path) -> str:

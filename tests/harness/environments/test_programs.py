@@ -58,7 +58,7 @@ def test_what_is_edited_has_another_version_and_copy(source: Path, tmp_path: Pat
     assert with_data.version != second.version
 
 
-def test_a_copy_that_was_changed_is_told_and_made_again(source: Path) -> None:
+def test_a_copy_that_was_changed_is_reported_and_made_again(source: Path) -> None:
     program = take_program(Program.model_validate({"command": "x", "source": str(source)}), "--app")
     assert program.taken is not None
     assert changed_source(program) == ()

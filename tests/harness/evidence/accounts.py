@@ -26,7 +26,7 @@ class Told:
         self._number = 0
 
     def process(self) -> None:
-        """Begin a process: its lines are numbered anew."""
+        """Begin a process: its lines are numbered from the start."""
         self._number = 0
 
     def tell(self, phase: str, done: int = 0, total: int | None = None, after: float = 0.01, **more: Any) -> None:

@@ -258,7 +258,7 @@ def flipping(lines: list[Values]) -> None:
         line["number"] = number
 
 
-def anew(lines: list[Values]) -> None:
+def again(lines: list[Values]) -> None:
     lines += [{**line, "monotonic": line["monotonic"] + 10} for line in lines[:3]]
 
 
@@ -311,7 +311,7 @@ ATTACKS: dict[str, tuple[Callable[[list[Values]], object], str]] = {
     "steps that are no epochs": (lambda lines: lines[5].update(total=33), "rank 0: 33 steps cannot be 2 epochs"),
     "begun in the middle": (lambda lines: lines[5].update(done=8), "rank 0: it began at step 8"),
     "half of the work": (cut_to_half, "rank 0: it ended a model after step 16 of 32"),
-    "begun anew": (anew, "rank 0: it began again"),
+    "begun again": (again, "rank 0: it began again"),
     "a total that grows": (validating_twice, "rank 0: it had done 200 of 200 in phase validate, then 201 of 300"),
     "back by some steps": (change("checkpoint", 32, done=8), "rank 0: it went back from step 28 to 8"),
     "past the end of an epoch": (change("step", 16, done=24), "rank 0: step 24 comes before epoch 1 was validated"),
@@ -453,7 +453,7 @@ def test_the_end_of_a_model_has_to_be_seen(told: Told, result: Values) -> None:
     assert breaches([*lines, last], result) == ("rank 0, mlp: progress does not show its end",)
 
 
-def test_a_breach_of_every_line_is_told_once(told: Told) -> None:
+def test_a_breach_of_every_line_is_reported_once(told: Told) -> None:
     for line in told.lines:
         line["nonce"] = None
     assert breaches(told.lines, None) == ("rank 0: its progress lacks the run's nonce",)

@@ -49,7 +49,7 @@ def test_several_harnesses_write_whole_lines(results: Results, make_step: MakeSt
     assert sorted(step.gpu or 0 for step in read_steps(results)) == list(range(40))
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_a_line(tmp_path: Path, make_step: MakeStep) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_in_a_line(tmp_path: Path, make_step: MakeStep) -> None:
     (tmp_path / "health").write_text("a file")
     with pytest.raises(UserError, match="cannot be written"):
         append_steps(Results(tmp_path), [make_step()])

@@ -8,7 +8,7 @@ from harness.host.facts import HostFacts
 
 @pytest.fixture
 def told(dual_host: HostFacts) -> HostFacts:
-    """A host of whose first GPU alone the VBIOS is told."""
+    """A host of whose first GPU alone the VBIOS is reported."""
     first = dual_host.gpus[0].model_copy(update={"vbios": "113-A", "firmware": {"mes": "0x82"}})
     return dual_host.model_copy(update={"gpus": (first, dual_host.gpus[1]), "kernel_parameters": {"amdgpu.mes": "0"}})
 
@@ -23,7 +23,7 @@ def test_a_run_on_the_cpu_depends_on_the_kernel_alone(told: HostFacts) -> None:
     assert settings_of(None) == {}
 
 
-def test_what_changed_is_told_with_both_values() -> None:
+def test_what_changed_is_reported_with_both_values() -> None:
     had = {"VBIOS of GPU 0": "113-A", "amdgpu.mes": "0", "iommu": "pt"}
     assert changed_settings(had, dict(had)) == ()
     now = {"VBIOS of GPU 0": "113-B", "amdgpu.mes": "1", "pcie_aspm": "off"}

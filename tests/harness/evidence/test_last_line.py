@@ -46,7 +46,7 @@ def test_of_a_large_log_only_the_end_is_read(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_the_error_of_the_app_is_told_whatever_the_container_said_after_it(tmp_path: Path) -> None:
+def test_the_error_of_the_app_is_reported_whatever_the_container_said_after_it(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     log.write_text("rows  1\nvpoc: too few sessions\nimplausible  -\n", encoding="utf-8")
     assert last_line(log, APP_ERROR) == "vpoc: too few sessions"

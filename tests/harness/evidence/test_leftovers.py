@@ -20,7 +20,7 @@ def told(work: Path) -> list[tuple[str, bool]]:
     return [(str(one), one.expected) for one in leftovers(WorkFolder(work))]
 
 
-def test_of_an_honest_run_nothing_is_told(tmp_path: Path) -> None:
+def test_of_an_honest_run_nothing_is_reported(tmp_path: Path) -> None:
     for name in READ:
         (tmp_path / name).write_bytes(b"{}")
     for name in ("output/bars_checkpoints", "scratch/tmp", "broken"):
@@ -57,13 +57,13 @@ def test_what_nobody_reads_is_a_line_only(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_that_is_gone_or_replaced_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_or_replaced_is_reported(tmp_path: Path) -> None:
     assert told(tmp_path / "none") == [("the work folder is gone", True)]
     (tmp_path / "link").symlink_to(tmp_path)
     assert told(tmp_path / "link") == [("the work folder is a link, not a folder", True)]
 
 
-def test_of_many_their_number_is_told(tmp_path: Path) -> None:
+def test_of_many_their_number_is_reported(tmp_path: Path) -> None:
     for number in range(9):
         os.mkfifo(tmp_path / f"f{number}")
     assert in_short(leftovers(WorkFolder(tmp_path))).endswith("f4 in the work folder is a FIFO; and 4 more")

@@ -54,7 +54,7 @@ def test_steady_memory_is_not_growth() -> None:
     assert grown(training(HOUR, steady, steady)) is None
 
 
-def test_a_leak_is_told_with_its_rank_and_size() -> None:
+def test_a_leak_is_reported_with_its_rank_and_size() -> None:
     told = grown(training(HOUR, leaking))
     assert told is not None
     assert told.startswith("rank 0: resident memory rose from 1.37 GB to 1.88 GB")
@@ -94,7 +94,7 @@ def test_a_larger_model_after_a_smaller_one_is_not_growth() -> None:
     assert grown([*small, *training(HOUR, leaking, start=HOUR + 10)]) is not None
 
 
-def test_a_process_that_took_up_again_begins_anew() -> None:
+def test_a_process_that_resumed_begins_again() -> None:
     before = training(HOUR, steady, pid=1)
     after = [line(HOUR + n * 5, 2 * GB, phase="step", pid=2) for n in range(400)]
     assert grown([*before, *after]) is None

@@ -81,7 +81,7 @@ def test_what_the_program_makes_of_the_file_does_no_harm(tmp_path: Path, kind: s
     assert list(told.progress.new()) == []
 
 
-def test_a_last_line_that_nothing_ends_is_told_when_it_has_ended(tmp_path: Path) -> None:
+def test_a_last_line_that_nothing_ends_is_reported_when_it_has_ended(tmp_path: Path) -> None:
     told = Told(tmp_path, "lines")
     assert told.say('{"step": 1, "total": 2, "loss": 0.5}\n{"step": 2, "total": 2, "loss": NaN}')[1:] == [("step", 1)]
     told.progress.end()
@@ -90,7 +90,7 @@ def test_a_last_line_that_nothing_ends_is_told_when_it_has_ended(tmp_path: Path)
     assert told.progress.loss != told.progress.loss
 
 
-def test_a_line_without_a_loss_leaves_the_one_that_was_told(tmp_path: Path) -> None:
+def test_a_line_without_a_loss_leaves_the_one_that_was_reported(tmp_path: Path) -> None:
     told = Told(tmp_path, "lines")
     told.say('{"step": 1, "loss": NaN}\n{"step": 2}\n')
     assert told.progress.step == 2

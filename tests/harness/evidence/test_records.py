@@ -80,7 +80,7 @@ def test_a_run_that_could_not_be_begun_leaves_nothing(tmp_path: Path, make_inten
     assert [f.name for f in (tmp_path / "runs").iterdir()] == ["r1"]
 
 
-def test_where_results_cannot_be_is_told(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+def test_where_results_cannot_be_is_reported(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(UserError, match="choose another --results"):
         Results(tmp_path / "file" / "results").begin(make_intent("r1"))
@@ -210,7 +210,7 @@ class TestIndex:
         assert [row.outcome for row in before] == ["completed"] * 3 + ["failed", "completed"]
 
     @pytest.mark.parametrize("content", [b"", b"not a database at all, but long enough to be looked at" * 100])
-    def test_a_damaged_one_is_made_anew(self, results: Results, content: bytes) -> None:
+    def test_a_damaged_one_is_rebuilt(self, results: Results, content: bytes) -> None:
         before = Index(results).rows()
         (index_file(results.folder)).write_bytes(content)
         assert Index(results).rows() == before
@@ -232,14 +232,14 @@ class TestIndex:
         database.close()
         assert Index(results).rows() == before
 
-    def test_another_layout_is_made_anew(self, results: Results) -> None:
+    def test_another_layout_is_rebuilt(self, results: Results) -> None:
         before = Index(results).rows()
         with sqlite3.connect(index_file(results.folder)) as database:
             database.execute("ALTER TABLE runs DROP COLUMN detail")
         database.close()
         assert Index(results).rows() == before
 
-    def test_a_view_without_an_end_is_made_anew(self, results: Results) -> None:
+    def test_a_view_without_an_end_is_rebuilt(self, results: Results) -> None:
         before = Index(results).rows()
         file = index_file(results.folder)
         file.unlink()

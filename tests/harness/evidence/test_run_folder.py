@@ -134,7 +134,7 @@ def test_temporary_files_are_elsewhere_under_a_short_name(tmp_path: Path, monkey
     assert tmp_path not in temporary.parents
 
 
-def test_what_is_missing_is_none_and_what_is_damaged_is_told(tmp_path: Path) -> None:
+def test_what_is_missing_is_none_and_what_is_damaged_is_reported(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.read_intent() is None
     assert folder.read_record() is None

@@ -30,7 +30,7 @@ def test_a_gpu_that_one_found_unhealthy_is_known_to_the_other_until_a_later_prob
     append_steps(other, [make_step(gpu=0, at=1.0)])
     append_steps(one, [make_step(gpu=0, good=False, detail="hung", at=2.0)])
     assert unhealthy_gpus(other, host) == {0: "hung"}
-    # It is no step of the other: whose run it was is told by that log alone.
+    # It is no step of the other: whose run it was is reported by that log alone.
     assert [step.good for step in read_steps(other)] == [True]
     append_steps(other, [make_step(gpu=0, at=3.0)])
     assert unhealthy_gpus(one, host) == unhealthy_gpus(other, host) == {}

@@ -1,4 +1,4 @@
-"""Which checkpoints can be gone on from, and how another run gets them."""
+"""Which checkpoints can be resumed from, and how another run gets them."""
 
 import hashlib
 import os
@@ -119,7 +119,7 @@ def test_what_was_cut_there_is_replaced_and_half_a_copy_has_no_name(
     assert place.read_bytes() == b"weights"
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "2").write_text("in the way", encoding="utf-8")
     with pytest.raises(UserError, match=r"2/bars_checkpoints/step-000000020.*cannot be written"):
         hand_over([write(tmp_path / "1", 20)], tmp_path / "2")

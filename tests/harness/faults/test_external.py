@@ -103,7 +103,7 @@ def test_a_full_disk_is_small_and_gone_afterwards(tmp_path: Path) -> None:
     fault.after(tmp_path)
 
 
-def test_who_is_not_root_is_told_why_a_fault_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_not_root_learns_why_a_fault_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external, "has_capabilities", lambda _: False)
     monkeypatch.setattr(own_engine, "has_capabilities", lambda *_: False)
     assert "only root" in (FullDisk().why_not() or "")

@@ -61,7 +61,7 @@ def test_one_that_may_not_be_used_names_the_fix(address: Path, monkeypatch: pyte
         ({"SecurityOptions": ["name=seccomp,profile=default", "name=rootless"]}, "is Podman 4.3.1, rootless, so that"),
     ],
 )
-def test_podman_is_told_from_dockers_own(
+def test_podman_is_distinguished_from_dockers_own(
     facts: dict[str, object], said: str, address: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     podman = SimpleNamespace(info=lambda: {"BuildahVersion": "1.28.2", "ServerVersion": "4.3.1", **facts})
@@ -114,7 +114,7 @@ def test_a_transfer_tells_its_errors_and_its_progress() -> None:
         ("manifest for x/vpoc:rocm5.7-torch2.2.2-plain not found", UserError),
     ],
 )
-def test_a_registry_that_is_away_is_told_from_one_that_refuses(said: str, kind: type[UserError]) -> None:
+def test_a_registry_that_is_away_is_distinguished_from_one_that_refuses(said: str, kind: type[UserError]) -> None:
     with pytest.raises(UserError) as caught:
         follow_transfer([{"error": said}], "doing", lambda _: None)
     assert type(caught.value) is kind

@@ -82,7 +82,7 @@ def test_firmware_that_computing_depends_on_makes_another_kind_and_vbios_does_no
     assert host.gpus[2].vbios == "113-EXT85837-100"
 
 
-def test_parameters_of_kernel_and_driver_are_told_however_they_were_set(dual_7900xt: Path) -> None:
+def test_parameters_of_kernel_and_driver_are_reported_however_they_were_set(dual_7900xt: Path) -> None:
     write(dual_7900xt / "proc/cmdline", "ro quiet splash iommu=pt amd_iommu=on pci=noats root=UUID=1")
     write(dual_7900xt / "sys/module/amdgpu/parameters/gpu_recovery", "1\n")
     write(dual_7900xt / "sys/module/amdgpu/parameters/si_support", "0\n")

@@ -90,7 +90,7 @@ def test_where_the_tools_refuse_the_kernels_own_file_is_tried(tree: Tree, progra
     assert (tree.device(1) / "reset").read_text() == "1\n"
 
 
-def test_every_refusal_is_told(tree: Tree, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_refusal_is_reported(tree: Tree, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     program("amd-smi", "echo 'sudo is required' >&2; exit 1")
     told = reset_gpu(a_gpu(1), tree.root)
     assert told.detail == "not reset: amd-smi: sudo is required; the kernel offers no reset of it"

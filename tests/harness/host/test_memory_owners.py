@@ -18,7 +18,7 @@ def client(number: int, **regions: str) -> str:
     return f"pos:\t0\ndrm-driver:\tamdgpu\ndrm-pdev:\t{CARD}\ndrm-client-id:\t{number}\n{lines}"
 
 
-def test_owners_are_told_by_both_sources_and_whether_they_are_of_the_run(tmp_path: Path) -> None:
+def test_owners_are_reported_by_both_sources_and_whether_they_are_of_the_run(tmp_path: Path) -> None:
     held = tmp_path / "sys/class/kfd/kfd/proc/42"
     held.mkdir(parents=True)
     (held / "vram_51001").write_text(str(3 << 30))

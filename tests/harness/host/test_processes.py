@@ -14,7 +14,7 @@ from harness.host.processes import BEGINNING_SECONDS, COMMAND_BYTES, command_of,
 from harness.host.run_processes import _look
 
 
-def test_the_variables_a_process_was_started_with_are_told() -> None:
+def test_the_variables_a_process_was_started_with_are_reported() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], env={"A": "1=2", "B": ""}, stdin=subprocess.PIPE)
     try:
         told = environment_of(child.pid)
@@ -23,7 +23,7 @@ def test_the_variables_a_process_was_started_with_are_told() -> None:
     assert (told["A"], told["B"]) == ("1=2", "")
 
 
-def test_the_variables_of_a_process_are_told_in_the_moment_it_takes_up_a_program() -> None:
+def test_the_variables_of_a_process_are_reported_in_the_moment_it_takes_up_a_program() -> None:
     for _ in range(300):
         with subprocess.Popen(["/bin/sleep", "60"], env={"A": "1=2"}) as child:
             try:
@@ -32,7 +32,7 @@ def test_the_variables_of_a_process_are_told_in_the_moment_it_takes_up_a_program
                 child.kill()
 
 
-def test_of_a_process_without_variables_none_are_told_at_once() -> None:
+def test_of_a_process_without_variables_none_are_reported_at_once() -> None:
     with subprocess.Popen(["/bin/sleep", "60"], env={}) as child:
         try:
             began = time.monotonic()
@@ -49,7 +49,7 @@ def test_no_more_is_read_than_a_run_has_variables(monkeypatch: pytest.MonkeyPatc
     assert sum(len(f"{name}={value}") for name, value in told.items()) <= 5 < len(whole)
 
 
-def test_of_a_process_that_is_gone_nothing_is_told() -> None:
+def test_of_a_process_that_is_gone_nothing_is_reported() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     with pytest.raises(OSError, match=str(child.pid)):

@@ -469,7 +469,7 @@ def test_an_unknown_key_gets_the_nearest_name() -> None:
     assert finding.text.endswith("did you mean max_split_size_mb?")
 
 
-def test_of_an_interpreter_of_unknown_make_only_unknown_names_are_told() -> None:
+def test_of_an_interpreter_of_unknown_make_only_unknown_names_are_reported() -> None:
     preset = Preset(name="p", description="d", variables={"HSA_XNACK": "1", "HSA_XNAK": "1"})
     assert [f.variable for f in lint_cell(Cell(MATRIX.stacks["host"], preset))] == ["HSA_XNAK"]
 

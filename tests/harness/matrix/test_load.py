@@ -159,7 +159,7 @@ def test_two_cells_of_one_name_are_refused(write_matrix: WriteMatrix) -> None:
     assert "same id" in refusal(file)
 
 
-def test_every_mistake_is_told_at_once(write_matrix: WriteMatrix) -> None:
+def test_every_mistake_is_reported_at_once(write_matrix: WriteMatrix) -> None:
     message = refusal(write_matrix(STACKS + "b: {accelerator: cpu}\n  c: {accelerator: nothing}"))
     assert [line.split(": ")[1] for line in message.splitlines()] == ["stacks.b", "stacks.c.accelerator"]
 

@@ -51,7 +51,7 @@ def test_the_lines_are_what_the_files_take(tmp_path: Path) -> None:
         Stack.model_validate(told["stacks"]["rocm7.14-torch2.15.0"])
 
 
-def test_an_old_table_is_told() -> None:
+def test_an_old_table_is_reported() -> None:
     checked = load_wheels().checked
     assert age_of_table(checked + timedelta(days=OLD_AFTER_DAYS)) is None
     assert "61 days ago" in (age_of_table(checked + timedelta(days=61)) or "")

@@ -21,7 +21,7 @@ def cell(matrix: Matrix) -> Cell:
     return matrix.cells["cpu-notes-aggressive"]
 
 
-def test_a_variable_of_one_phase_is_told_from_that_of_the_other(cell: Cell) -> None:
+def test_a_variable_of_one_phase_is_distinguished_from_that_of_the_other(cell: Cell) -> None:
     assert variable_names(cell.preset) == (
         "PYTORCH_HIP_ALLOC_CONF",
         "HSA_XNACK",

@@ -238,7 +238,7 @@ def test_a_token_that_is_none_is_no_traceback(token: bytes, keep: Keep, monkeypa
         Repository(f"{host}/vpoc").manifest("one")
 
 
-def test_a_refusal_of_another_kind_is_told(keep: Keep) -> None:
+def test_a_refusal_of_another_kind_is_reported(keep: Keep) -> None:
     keep({})
     with FakeRegistry().serving() as host, pytest.raises(UserError, match=f"registry {host} says 404 to GET nowhere"):
         Connection(host).ask("GET", "nowhere")
@@ -259,7 +259,7 @@ def test_a_refusal_of_another_kind_is_told(keep: Keep) -> None:
         ("localhost.example", False),
     ],
 )
-def test_plain_http_is_for_loopback_and_what_the_engine_was_told(
+def test_plain_http_is_for_loopback_and_what_the_engine_lists(
     host: str, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class FakeEngine:

@@ -72,7 +72,7 @@ def test_one_that_goes_on_elsewhere_damages_nothing(
     assert partial.read_bytes() == CONTENT[:1000]
 
 
-def test_one_that_sends_in_drops_is_given_up(
+def test_one_that_sends_in_drops_is_abandoned(
     registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if an age had passed since the answer began.

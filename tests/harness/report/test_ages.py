@@ -44,7 +44,7 @@ def test_without_a_failure_it_is_a_sentence(make_rows: MakeRows, reported: Repor
     assert ages.hours == ()
 
 
-def test_failures_are_told_by_their_ages_with_a_curve(make_rows: MakeRows, reported: Reported) -> None:
+def test_failures_are_reported_by_their_ages_with_a_curve(make_rows: MakeRows, reported: Reported) -> None:
     rows = lasting(make_rows("cpu-plain", 6, 2), *[2.0] * 6, 0.5, 1.5)
     report = reported(rows)
     (ages,) = report.failure_ages

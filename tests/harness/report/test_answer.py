@@ -214,7 +214,7 @@ def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) 
     assert synthetic.model_dump(mode="json")["answer"] == answer.model_dump(mode="json")
 
 
-def test_a_campaign_that_has_just_ended_is_told_in_its_own_words(
+def test_a_campaign_that_has_just_ended_is_reported_in_its_own_words(
     matrix: Matrix, on_gpus: MakeRows, answer: Callable[..., Answer]
 ) -> None:
     here = judge(on_gpus("plain", 40), {}, matrix.verdicts)

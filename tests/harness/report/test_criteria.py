@@ -82,7 +82,7 @@ def test_production_takes_every_gpu(make_record: Make, matrix: Matrix, dual_host
         assert word in said[-1].sentence
 
 
-def test_in_short_they_are_told_once_a_gpu_was_tried(make_record: Make, matrix: Matrix, dual_host: Any) -> None:
+def test_in_short_they_are_reported_once_a_gpu_was_tried(make_record: Make, matrix: Matrix, dual_host: Any) -> None:
     def short(**changes: Any) -> str:
         record = make_record("r1", **changes, **immediate(matrix))
         rows = [Row.of(record)]

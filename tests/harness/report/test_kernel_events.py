@@ -6,7 +6,7 @@ STARTED = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
 RESET = "amdgpu 0000:03:00.0: amdgpu: GPU reset begin!"
 
 
-def test_lines_of_journal_and_dmesg_are_told_in_seconds_since_the_start() -> None:
+def test_lines_of_journal_and_dmesg_are_reported_in_seconds_since_the_start() -> None:
     lines = [f"2026-03-01T13:00:05.250000+0100 host kernel: {RESET}", f"[ 1007.500000] {RESET}"]
     found = kernel_events(lines, STARTED, STARTED + 60, clock=STARTED - 1000)
     assert [(one.seconds, one.text) for one in found] == [(5.25, RESET), (7.5, RESET)]

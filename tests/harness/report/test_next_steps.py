@@ -129,7 +129,7 @@ def test_what_is_known_good_is_trained_with_on_the_bars_it_was_tried_with(
     assert shlex.split(command)[5:9] == ["train", "--data", "merged.csv", "--output"]
 
 
-def test_an_image_that_earned_its_tag_is_promoted_first_and_then_found_by_it(
+def test_an_image_that_qualifies_is_promoted_first_and_then_found_by_it(
     make_rows: MakeRows, commands: Commands
 ) -> None:
     rows = make_rows("cpu-plain", 40, executor="docker", **OWN)

@@ -28,7 +28,7 @@ def test_too_few_runs_to_show_anything_are_said(make_rows: MakeRows) -> None:
     assert "too few runs to show even" in told(make_rows("cpu-plain", 2), make_rows("cpu-notes-stable", 2))
 
 
-def test_a_difference_is_told_with_its_direction(make_rows: MakeRows) -> None:
+def test_a_difference_is_reported_with_its_direction(make_rows: MakeRows) -> None:
     better = told(make_rows("cpu-plain", 3, 17), make_rows("cpu-notes-stable", 20))
     assert "`notes-stable` completed more often than `plain` on `cpu`" in better
     assert "20 of 20 against 3 of 20" in better

@@ -85,7 +85,7 @@ def test_the_browser_is_told_to_run_only_the_scripts_of_the_page(checked: Checke
     assert "unsafe" not in re.split(r";\s*", checked.policy)[1]
 
 
-def test_every_verdict_is_told_in_words_and_not_by_colour_alone(synthetic: Report, html: str) -> None:
+def test_every_verdict_is_reported_in_words_and_not_by_colour_alone(synthetic: Report, html: str) -> None:
     for group in synthetic.groups:
         for one in group.places:
             told = f"{one.cell}: {one.count.tier}"

@@ -122,7 +122,7 @@ def test_the_page_is_about_the_cell_that_the_last_campaign_named(
     assert f"the furthest is {named.cell}" in page.read_text(encoding="utf-8")
 
 
-def test_the_page_among_the_results_is_written_anew_each_time(command: Command) -> None:
+def test_the_page_among_the_results_is_rewritten_each_time(command: Command) -> None:
     first = json.loads(command("--share", "--json").stdout)
     Path(first["page"]).write_text("", encoding="utf-8")
     again = json.loads(command("--share", "--json").stdout)

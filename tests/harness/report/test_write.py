@@ -10,7 +10,7 @@ from tests.harness.report.synthetic import write_runs
 NAMES = ["report.html", "report.md", "report.json", "report.xml"]
 
 
-def test_every_file_is_written_and_damage_is_told(matrix: Matrix, tmp_path: Path) -> None:
+def test_every_file_is_written_and_damage_is_reported(matrix: Matrix, tmp_path: Path) -> None:
     results = write_runs(tmp_path, matrix, 9)
     damaged = results.run_folder("damaged")
     damaged.mkdir()

@@ -258,7 +258,7 @@ def test_a_reset_that_the_kernel_logs_while_memory_is_waited_for_is_the_runs(
     assert problem.endswith("msg=REMOVE_QUEUE")
 
 
-def test_a_kernel_log_that_cannot_be_read_is_told_and_no_problem(
+def test_a_kernel_log_that_cannot_be_read_is_reported_and_no_problem(
     checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)

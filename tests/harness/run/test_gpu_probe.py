@@ -66,7 +66,7 @@ def test_checks_that_were_left_out_prove_nothing(tmp_path: Path) -> None:
     assert (told.good, told.detail) == (None, "only 4 of 5 checks were made")
 
 
-def test_a_process_that_could_not_be_killed_is_told(tmp_path: Path) -> None:
+def test_a_process_that_could_not_be_killed_is_reported(tmp_path: Path) -> None:
     text = answer(device="hung").replace('"killable": true', '"killable": false', 2)
     assert not read(tmp_path, text).killable
 
@@ -154,7 +154,7 @@ def test_a_probe_that_hangs_is_ended_with_all_it_started(make_run: MakeRun) -> N
     assert processes_of_run(folder) == []
 
 
-def test_a_check_that_the_probe_could_not_kill_is_told(make_run: MakeRun) -> None:
+def test_a_check_that_the_probe_could_not_kill_is_reported(make_run: MakeRun) -> None:
     text = answer(device="hung").replace('"killable": true', '"killable": false', 2)
     spec, _, executor = make_run(f"print({text!r})")
     assert not probe_gpu(spec, GPU, executor).killable
@@ -211,7 +211,7 @@ def test_a_probe_that_lost_its_engine_is_ended_by_its_mark(asked: bool, make_run
     assert executor.real.poll() is not None
 
 
-def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_told(
+def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_reported(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec, _, _ = make_run("")

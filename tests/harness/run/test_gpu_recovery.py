@@ -128,7 +128,7 @@ def test_where_the_environment_never_passed_the_gpu_is_not_to_blame() -> None:
     assert made.done == ["probe"]
 
 
-def test_a_probe_that_cannot_be_killed_is_told() -> None:
+def test_a_probe_that_cannot_be_killed_is_reported() -> None:
     assert not climbed(Made(Probed(False, "did not end", killable=False)))[1].killable
 
 

@@ -113,7 +113,7 @@ def test_with_the_files_of_the_harness(code: str, attack: Attack) -> None:
     assert (record.outcome, record.diagnosis) == ("failed", "no-result")
 
 
-def test_when_it_fails_what_it_left_is_told_besides(attack: Attack) -> None:
+def test_when_it_fails_what_it_left_is_reported_besides(attack: Attack) -> None:
     record = attack("os.mkfifo(work / 'result.json'); os.mkfifo(work / 'other'); sys.exit('no')")
     assert (record.outcome, record.diagnosis) == ("failed", "app-error")
     assert "; result.json in the work folder is a FIFO; other in the work folder is a FIFO" in record.detail
@@ -285,7 +285,7 @@ def test_a_disk_that_it_filled_costs_neither_the_record_nor_the_campaign(
     assert record.detail.endswith("its models and checkpoints are removed, too: the disk is full")
 
 
-def test_a_mistake_of_the_user_after_the_start_leaves_a_record_and_is_told(
+def test_a_mistake_of_the_user_after_the_start_leaves_a_record_and_is_reported(
     attack: Attack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(*_: object) -> None:

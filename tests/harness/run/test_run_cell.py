@@ -264,7 +264,7 @@ def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
 
 # It may come between the opening of a file and the `with` that closes it.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_ctrl_c_while_the_gpu_is_looked_after_leaves_the_run_what_it_was(bench: Bench, signal_when: Any) -> None:
+def test_ctrl_c_during_the_recovery_of_the_gpu_leaves_the_run_what_it_was(bench: Bench, signal_when: Any) -> None:
     bench.lay("probe-waits")
     with interruptible(), signal_when(bench.results.folder / "probing"), pytest.raises(KeyboardInterrupt):
         bench.make()

@@ -32,7 +32,7 @@ def run(matrix: Matrix, make_intent: Callable[..., Intent]) -> Run:
     return Run("r1", matrix.cells["cpu-plain"], workload, data, environment, host, verifier=Verifier(own))
 
 
-def test_the_app_is_told_of_a_fault_that_it_injects_and_of_no_other(run: Run, tmp_path: Path) -> None:
+def test_the_app_is_given_the_fault_that_it_injects_and_no_other(run: Run, tmp_path: Path) -> None:
     usual = resolve_run(run, RunFolder(tmp_path)).intent.commands["train"]
     for fault in ("segv@3", "hang-forward@35/1"):
         assert resolve_run(replace(run, injected_fault=fault), RunFolder(tmp_path)).intent.commands["train"] == (
@@ -55,7 +55,7 @@ def test_a_record_says_where_torch_comes_from_and_no_password(run: Run, tmp_path
     assert "secret" not in mirrored.model_dump_json()
 
 
-def test_the_app_is_told_of_jax_alone(run: Run, matrix: Matrix, tmp_path: Path) -> None:
+def test_the_app_is_given_jax_alone(run: Run, matrix: Matrix, tmp_path: Path) -> None:
     usual = resolve_run(run, RunFolder(tmp_path))
     on_jax = resolve_run(replace(run, cell=matrix.cells["cpu-jax0.10.0-plain"]), RunFolder(tmp_path))
     assert "--framework" not in usual.intent.commands["train"]
@@ -94,7 +94,7 @@ def test_the_features_are_never_injected(run: Run, matrix: Matrix, tmp_path: Pat
     assert "--inject-fault" in commands["train"]
 
 
-def test_a_run_has_a_nonce_of_its_own_that_only_its_training_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_run_has_a_nonce_of_its_own_that_only_its_training_gets(run: Run, tmp_path: Path) -> None:
     spec, other = (resolve_run(run, RunFolder(tmp_path)) for _ in range(2))
     nonce = spec.intent.nonce
     assert nonce is not None

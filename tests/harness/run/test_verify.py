@@ -253,7 +253,7 @@ def test_what_was_found_before_counts_though_the_verification_takes_too_long(
     assert (record.outcome, record.diagnosis) == ("failed", "wrong-result")
 
 
-def test_where_the_verifier_cannot_be_started_nothing_is_held_against_the_run(place: Place) -> None:
+def test_where_the_verifier_cannot_be_started_nothing_speaks_against_the_run(place: Place) -> None:
     (place.folder / "own").unlink()
     record = place.make()
     assert record.outcome == "interrupted"

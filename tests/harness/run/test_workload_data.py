@@ -87,7 +87,7 @@ def test_the_reference_is_one_process_on_the_cpu_whatever_the_strategy() -> None
 
 
 @pytest.mark.parametrize("strategy", ["dp", "ddp", "averaging", "fsdp", "model-parallel"])
-def test_a_strategy_of_several_devices_is_told_how_many(strategy: str) -> None:
+def test_a_strategy_of_several_devices_is_given_their_number(strategy: str) -> None:
     chosen = workload(strategy=strategy)
     assert device_count(chosen, "cuda", (0, 1, 3)) == 3
     assert device_count(chosen, "cpu", ()) == 2

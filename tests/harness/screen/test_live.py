@@ -89,7 +89,7 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     assert "2.0 GB + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
 
 
-def test_a_stall_is_told_with_its_limit_while_it_lasts() -> None:
+def test_a_stall_is_reported_with_its_limit_while_it_lasts() -> None:
     still = Stall(75.0, "step", 180.0, NOW)
     assert "no progress for 75 s in phase step (limit 180 s)" in " ".join(
         shown(Scene(NOW, currents=(a_run(still=still),)))
@@ -111,7 +111,7 @@ def test_forty_cells_fit_every_terminal(width: int, height: int) -> None:
     assert any(line.startswith(("[3/12]", "[4/12]")) for line in lines)
 
 
-def test_where_no_grid_fits_its_sums_are_told() -> None:
+def test_where_no_grid_fits_its_sums_are_reported() -> None:
     squares = (*forty()[1:], a_square("cpu", "plain", tier="good", passes=17, runs=17))
     told = " ".join(shown(Scene(NOW, squares, (a_run(),)), 60, 8))
     assert "40 cells: 39 untested, 1 good" in told

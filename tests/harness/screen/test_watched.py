@@ -122,7 +122,7 @@ def test_a_program_of_the_users_own_is_seen_to_advance(
             more.write("it 3/9 2.0\n")
 
 
-def test_what_finishes_between_two_looks_is_told_once(
+def test_what_finishes_between_two_looks_is_reported_once(
     results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord, mine: dict[str, object]
 ) -> None:
     seen = Watched(results, matrix)
@@ -135,7 +135,7 @@ def test_what_finishes_between_two_looks_is_told_once(
     assert seen.look() == Snapshot()
 
 
-def test_what_ends_on_other_nodes_is_told_but_not_what_was_imported(
+def test_what_ends_on_other_nodes_is_reported_but_not_what_was_imported(
     results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord
 ) -> None:
     seen = Watched(results, matrix)
@@ -148,7 +148,7 @@ def test_what_ends_on_other_nodes_is_told_but_not_what_was_imported(
     assert [record.intent.run_id for record in seen.look().finished] == ["there"]
 
 
-def test_a_run_that_is_being_checked_does_not_stand_still(
+def test_a_run_that_is_being_checked_is_not_stalled(
     results: Results, matrix: Matrix, make_intent: MakeIntent, mine: dict[str, object]
 ) -> None:
     results.begin(make_intent("now", **mine))

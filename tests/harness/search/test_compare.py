@@ -30,7 +30,7 @@ def one(*verdicts: Verdict) -> CellComparison:
     return compared
 
 
-def test_a_difference_is_told_by_fishers_test(verdict: Callable[..., Verdict]) -> None:
+def test_a_difference_is_shown_by_fishers_test(verdict: Callable[..., Verdict]) -> None:
     compared = one(verdict("a", 10, 10), verdict("b", 3, 10))
     assert compared.p_value == fisher_exact([[10, 0], [3, 7]]).pvalue
     assert compared.differ

@@ -29,9 +29,9 @@ def always(faulty: Callable[[Arm], bool], controls: Controls = ALL, max_runs: in
 
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-def test_the_cause_is_told_in_most_campaigns_and_seldom_wrong(world: World) -> None:
+def test_the_cause_is_reported_in_most_campaigns_and_seldom_wrong(world: World) -> None:
     said = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]
-    # Where .8 are told and .05 wrong, fewer or more than these come in 2 of 100 samples.
+    # Where .8 are reported and .05 wrong, fewer or more than these come in 2 of 100 samples.
     assert sum(one is not None for one in said) >= 16
     assert sum(one is not None and one not in world.right for one in said) <= 4
 
@@ -82,7 +82,7 @@ def test_too_few_runs_say_how_many_more_would_tell() -> None:
     assert "cell" in found.possible
 
 
-def test_what_is_told_needs_no_more_runs() -> None:
+def test_what_is_reported_needs_no_more_runs() -> None:
     found = always(lambda arm: arm.unit == "cell")
     assert (found.cause, found.runs_left, found.sound) == ("cell", 0, False)
     assert found.possible <= {"cell", "gpu", "other-gpu"}
@@ -136,9 +136,9 @@ def test_no_design_needs_fewer_runs_than_the_bound_and_the_one_here_is_within_si
         assert fewest_runs(world) < needed < 6 * fewest_runs(world)
 
 
-def test_a_fault_on_one_gpu_only_is_told_too() -> None:
+def test_a_fault_on_one_gpu_only_is_reported_too() -> None:
     for world in HIDDEN.values():
         said = [answer(simulate(world, seed)) for seed in range(12)]
-        # Where .8 are told and .05 wrong, fewer or more than these come in 2 of 100 samples.
+        # Where .8 are reported and .05 wrong, fewer or more than these come in 2 of 100 samples.
         assert sum(one is not None for one in said) >= 7
         assert sum(one is not None and one not in world.right for one in said) <= 2

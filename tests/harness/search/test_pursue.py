@@ -70,7 +70,7 @@ def test_runs_that_do_not_count_end_and_leave_the_rest_to_be_settled() -> None:
     assert (found.tallies[A], found.tallies[B].failures) == (Tally(), 0)
 
 
-def test_a_run_that_counts_begins_the_count_of_others_anew() -> None:
+def test_a_run_that_counts_begins_the_count_of_others_again() -> None:
     answers = iter([None, None, True, None, None, True] * 9)
     runner = Scripted(lambda _: next(answers), left=[A])
     assert pursued(FIND, runner).why == "reached"

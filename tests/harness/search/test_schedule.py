@@ -190,7 +190,7 @@ def test_the_time_left_until_all_are_settled_is_that_of_each() -> None:
     assert told == Next(B, passes + failures, passes * 100.0 + failures * 1.0, failures)
 
 
-def test_a_rate_at_the_line_is_given_up() -> None:
+def test_a_rate_at_the_line_is_dropped() -> None:
     turns = {A: 0}
 
     def alternating(one: Candidate) -> bool:
@@ -216,7 +216,7 @@ def test_every_search_ends_and_says_what_is_true_of_its_tallies(rates: list[floa
         assert (end.why == "reached") == reached
 
 
-def test_the_time_left_is_told_where_the_time_of_a_run_is_known() -> None:
+def test_the_time_left_is_reported_where_the_time_of_a_run_is_known() -> None:
     left = straight_passes(FRESH, FIND)
     assert next_run([A], {}, FIND, 1) == Next(A, left, None, left)
     assert next_run([A], {}, FIND, 1, {"a": 60.0}) == Next(A, left, left * 60.0, left)

@@ -69,7 +69,7 @@ def test_the_next_stack_is_made_once_something_trained_on_one_gpu(runs: list[tup
         (NOT_BEGUN_AT_MOST, None, True),
     ],
 )
-def test_a_run_that_was_not_begun_is_given_up_by_the_command_that_tried_it(
+def test_a_run_that_was_not_begun_is_dropped_by_the_command_that_tried_it(
     attempts: int, since: float | None, again: bool
 ) -> None:
     stack = stacks()[0]

@@ -67,7 +67,7 @@ def test_an_intent_that_names_another_run_than_its_folder_is_passed_over(
     assert asked == []
 
 
-def test_what_is_told_is_added_only_to_a_file_of_the_owner_that_is_there(
+def test_what_is_reported_is_added_only_to_a_file_of_the_owner_that_is_there(
     tmp_path: Path, make_intent: Callable[..., Intent]
 ) -> None:
     results, elsewhere = Results(tmp_path / "results"), tmp_path / "elsewhere"
@@ -99,7 +99,7 @@ def test_what_is_told_is_added_only_to_a_file_of_the_owner_that_is_there(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a file of another user")
-def test_what_is_told_is_not_added_to_a_file_of_another_user(
+def test_what_is_reported_is_not_added_to_a_file_of_another_user(
     tmp_path: Path, make_intent: Callable[..., Intent]
 ) -> None:
     results = Results(tmp_path)

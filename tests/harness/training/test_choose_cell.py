@@ -60,7 +60,7 @@ def test_a_newcomer_gets_the_plain_cell_and_a_line(chosen: Callable[..., CellCho
     assert "no cell is shown to train here yet, and `matrix run` looks for one" in choice.summary
 
 
-def test_evidence_of_devices_used_otherwise_is_told(
+def test_evidence_of_devices_used_otherwise_is_reported(
     chosen: Callable[..., CellChoice], make_evidence: Callable[..., KnownGood]
 ) -> None:
     request = replace(NO_REQUEST, strategy="ddp")
@@ -157,7 +157,7 @@ def test_runs_of_a_program_whose_numbers_nobody_checked_recommend_no_cell(
     assert "no cell is shown to train here yet" in choice.summary
 
 
-def test_an_answer_about_devices_used_otherwise_is_told(
+def test_an_answer_about_devices_used_otherwise_is_reported(
     ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts
 ) -> None:
     request = replace(NO_REQUEST, strategy="ddp")
@@ -165,7 +165,7 @@ def test_an_answer_about_devices_used_otherwise_is_told(
     assert "those runs used one GPU (gfx1100), this training is of strategy ddp" in choice.summary
 
 
-def test_a_tag_of_a_cell_that_the_matrix_lacks_is_told(
+def test_a_tag_of_a_cell_that_the_matrix_lacks_is_reported(
     chosen: Callable[..., CellChoice], make_evidence: Callable[..., KnownGood]
 ) -> None:
     with pytest.raises(UserError, match="known-good-cpu is gone-plain, which the matrix file does not have"):

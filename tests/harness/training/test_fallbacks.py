@@ -94,7 +94,7 @@ def test_the_cpu_takes_over_only_where_it_is_allowed() -> None:
     assert "--allow-cpu" not in on_cpu.why
 
 
-def test_in_another_stack_all_fallbacks_begin_anew() -> None:
+def test_in_another_stack_all_fallbacks_begin_again() -> None:
     begins: list[Begin] = ["first"]
     while True:
         attempts = [failed(begin) for begin in begins]
@@ -176,7 +176,7 @@ def test_wrong_input_ends_it_at_once_unless_a_fallback_brought_it_about() -> Non
     assert next_fallback(smaller, settings_after(GPU, ["first", "fresh-allocator"]), 1) == "same-again"
 
 
-def test_what_was_given_up_is_tried_from_the_top_when_it_is_asked_for_once_more() -> None:
+def test_what_was_exhausted_is_tried_from_the_top_when_it_is_asked_for_once_more() -> None:
     begins: list[Begin] = ["first", *fallbacks_of(CPU, "crash")]
     attempts = [failed(begin) for begin in begins]
     assert isinstance(next_fallback(attempts, settings_after(CPU, begins), 0), Exhausted)

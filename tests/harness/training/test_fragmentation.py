@@ -26,7 +26,7 @@ def first_restart(lines: Sequence[Progress]) -> tuple[float, str] | None:
     return next(found, None)
 
 
-def test_what_rises_for_four_windows_is_told_with_its_numbers() -> None:
+def test_what_rises_for_four_windows_is_reported_with_its_numbers() -> None:
     found = first_restart([line(minute, 0.1 + minute / 100) for minute in range(60)])
     assert found is not None
     # The medians of ten lines each: .145, .245, .345, .445; bytes are whole.

@@ -25,7 +25,7 @@ def result(result_values: dict[str, Any]) -> Result:
         (float("nan"), ""),
     ],
 )
-def test_the_kept_epoch_is_told_beside_a_constant_answer(
+def test_the_kept_epoch_is_reported_beside_a_constant_answer(
     result: Result, tmp_path: Path, constant: object, told: str
 ) -> None:
     metadata = json.dumps({"metrics": {"constant_rate_loss": constant}})

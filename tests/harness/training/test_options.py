@@ -91,7 +91,7 @@ def test_what_is_given_is_taken(words: tuple[str, ...], expected: dict[str, Any]
         ({"backend": "gloo"}, "strategy single uses no backend"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(given: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_is_reported_in_one_line(given: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError) as caught:
         own_workload(given)
     assert str(caught.value).startswith(told)

@@ -123,7 +123,7 @@ def test_a_training_whose_tag_was_suspended_meanwhile_is_not_resumed_with_it(
         prepare_training(asked, matrix, results, host, file)
 
 
-def test_what_was_promoted_anew_is_resumed(
+def test_what_was_promoted_again_is_resumed(
     begun: PreparedTraining,
     asked: TrainingRequest,
     matrix: Matrix,
@@ -132,10 +132,14 @@ def test_what_was_promoted_anew_is_resumed(
     file: StateFile,
     make_evidence: Evidence,
 ) -> None:
-    anew = promoted(results, make_evidence(kernel=NEWER, cell="cpu-no-sdma", promoted_at=2e9))
+    again_promoted = promoted(results, make_evidence(kernel=NEWER, cell="cpu-no-sdma", promoted_at=2e9))
     again = prepare_training(asked, matrix, results, host.model_copy(update={"kernel": NEWER}), file)
     assert (again.state.id, again.state.begins) == (begun.state.id, ("first",))
-    assert (again.state.cell, again.state.evidence, again.job.cell.id) == (anew.cell, anew, anew.cell)
+    assert (again.state.cell, again.state.evidence, again.job.cell.id) == (
+        again_promoted.cell,
+        again_promoted,
+        again_promoted.cell,
+    )
     assert again.summary.startswith("cpu-no-sdma: known-good-cpu, 33 of 33 runs passed; resuming the training")
 
 

@@ -263,7 +263,7 @@ def test_exhausted_fallbacks_end_it_and_are_tried_again_when_asked(place: Place)
     assert place.bench.made[-2].cell == place.job.cell
 
 
-def test_ctrl_c_is_told_and_the_same_call_resumes(place: Place) -> None:
+def test_ctrl_c_is_reported_and_the_same_call_resumes(place: Place) -> None:
     with pytest.raises(KeyboardInterrupt):
         place.train(Script(), Script(step=30, interrupt=True))
     assert [(line["begin"], line["outcome"]) for line in place.lines] == [
@@ -293,7 +293,7 @@ def test_a_kill_before_the_model_is_in_place_costs_nothing(place: Place, monkeyp
     assert len(place.bench.made) == 1
 
 
-def test_wrong_input_is_told_in_the_words_of_the_app(place: Place) -> None:
+def test_wrong_input_is_reported_in_the_words_of_the_app(place: Place) -> None:
     with pytest.raises(UserError, match=r"^something is wrong with the data$"):
         place.train(Script(class_="user-code", exit="exit 2"))
 

@@ -92,7 +92,7 @@ def begin(words, tmp_path):
 
     yield start
     for process in started:
-        # A loader worker that stands still does not see that its parent has gone.
+        # A loader worker that is stalled does not see that its parent has gone.
         left = descendants(process.pid) if process.is_alive() else []
         process.kill()
         for pid in left:

@@ -36,7 +36,7 @@ def calls(monkeypatch):
     return made
 
 
-def test_nccl_is_told_the_device_of_the_rank(calls):
+def test_nccl_is_given_the_device_of_the_rank(calls):
     join(RANKS, None, GPU, 60)
     backend, named = calls["init"]
     assert backend == "nccl"

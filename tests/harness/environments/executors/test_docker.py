@@ -203,7 +203,7 @@ class TestAnEngineThatIsAway:
         api.state = ENDED
         assert handle.poll() == Exit(3)
 
-    def test_after_two_minutes_it_is_given_up(self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_after_two_minutes_it_is_abandoned(self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         handle = self.away(api, tmp_path / "log")
         monkeypatch.setattr(docker, "WAIT_SECONDS", 0.0)
         with pytest.raises(JobLost, match="does not answer any more"):

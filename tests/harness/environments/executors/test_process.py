@@ -75,7 +75,7 @@ def test_output_goes_to_the_log_and_the_status_comes_back(
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
-def test_a_crash_is_told_by_its_signal(
+def test_a_crash_is_reported_by_its_signal(
     number: signal.Signals, tmp_path: Path, run_id: str, executor: ProcessExecutor
 ) -> None:
     exit_ = ended(executor.start(job(tmp_path, run_id, f"import os; os.kill(os.getpid(), {number.value})")))
@@ -173,7 +173,7 @@ def test_the_same_run_id_in_another_folder_is_another_run(tmp_path: Path) -> Non
     there.stop(grace=1)
 
 
-def test_a_program_that_is_not_there_is_told_at_the_start(tmp_path: Path, executor: ProcessExecutor) -> None:
+def test_a_program_that_is_not_there_is_reported_at_the_start(tmp_path: Path, executor: ProcessExecutor) -> None:
     missing = Job(("/none/python",), {}, tmp_path, tmp_path / "log.txt")
     with pytest.raises(FileNotFoundError):
         executor.start(missing)

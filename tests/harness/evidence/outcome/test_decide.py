@@ -470,7 +470,7 @@ def test_a_work_folder_that_cannot_be_read_is_failed_and_another_failure_stays_w
 
 
 @pytest.mark.parametrize(("code", "killed"), [(-9, "the process was"), (1, "a process it had started was")])
-def test_a_kill_at_the_memory_limit_is_told(code: int, killed: str, request_: Request, evidence: Evidence) -> None:
+def test_a_kill_at_the_memory_limit_is_reported(code: int, killed: str, request_: Request, evidence: Evidence) -> None:
     decided = decide(request_, replace(evidence, exits={"train": Exit(code, out_of_memory=True)}, result=None))
     assert (decided.name, decided.diagnosis) == ("failed", "out-of-memory")
     assert decided.detail.startswith(killed)
@@ -667,7 +667,7 @@ class TestSeveralModels:
 
 
 class TestSeveralDevices:
-    def told(self, values: Values, strategy: str, ranks: int, devices: int) -> Values:
+    def claimed(self, values: Values, strategy: str, ranks: int, devices: int) -> Values:
         device = values["devices"][0]
         options = {**values["options"], "strategy": strategy, "devices": 2}
         return {
@@ -688,11 +688,11 @@ class TestSeveralDevices:
     def test_each_strategy_has_its_ranks(
         self, strategy: str, ranks: int, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        right = self.told(result_values, strategy, ranks, 2)
+        right = self.claimed(result_values, strategy, ranks, 2)
         for values, expected in (
             (right, ("completed", None)),
-            (self.told(result_values, strategy, 3 - ranks, 2), ("failed", "incomplete-result")),
-            (self.told(result_values, strategy, 1, 1), ("failed", "incomplete-result")),
+            (self.claimed(result_values, strategy, 3 - ranks, 2), ("failed", "incomplete-result")),
+            (self.claimed(result_values, strategy, 1, 1), ("failed", "incomplete-result")),
             ({**right, "rank_weights_sha256": ["c" * 64] * (3 - ranks)}, ("failed", "incomplete-result")),
             ({**right, "options": {**right["options"], "devices": 1}}, ("failed", "wrong-workload")),
         ):
@@ -700,7 +700,7 @@ class TestSeveralDevices:
             assert outcome(self.asked(request_, strategy), told) == expected
 
     def test_one_rank_told_twice_is_not_two(self, request_: Request, evidence: Evidence, result_values: Values) -> None:
-        values = self.told(result_values, "ddp", 2, 2)
+        values = self.claimed(result_values, "ddp", 2, 2)
         values["devices"][1]["rank"] = 0
         told = replace(evidence, result=Result.model_validate(values))
         assert outcome(self.asked(request_, "ddp"), told) == ("failed", "incomplete-result")
@@ -708,24 +708,24 @@ class TestSeveralDevices:
     def test_ranks_that_end_with_different_weights(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        values = self.told(result_values, "ddp", 2, 2)
+        values = self.claimed(result_values, "ddp", 2, 2)
         values["rank_weights_sha256"] = ["c" * 64, "e" * 64]
         told = replace(evidence, result=Result.model_validate(values))
         assert outcome(self.asked(request_, "ddp"), told) == ("failed", "wrong-result")
 
 
-class TestDrill:
+class TestInjectedFault:
     """A fault injected on purpose: the run is never evidence."""
 
-    DRILL = "flip-gradient@3/1"
+    FAULT = "flip-gradient@3/1"
 
     def test_one_that_nothing_noticed_is_not_completed(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        result_values["injected_fault"] = self.DRILL
+        result_values["injected_fault"] = self.FAULT
         decided = decide(request_, replace(evidence, result=Result.model_validate(result_values)))
         assert (decided.name, decided.diagnosis) == ("failed", "injected-fault")
-        assert self.DRILL in decided.detail
+        assert self.FAULT in decided.detail
 
     def test_one_that_the_result_does_not_know_of_is_not_completed(self, request_: Request, evidence: Evidence) -> None:
         decided = decide(replace(request_, injected_fault="paused"), evidence)
@@ -758,12 +758,12 @@ class TestDrill:
     def test_one_that_was_noticed_keeps_its_diagnosis(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        result_values["injected_fault"] = self.DRILL
+        result_values["injected_fault"] = self.FAULT
         result_values["first_steps"][2]["gradient_norm"] = 1e30
         caught = replace(evidence, result=Result.model_validate(result_values))
         decided = decide(request_, caught)
         assert (decided.name, decided.diagnosis) == ("failed", "wrong-result")
-        assert decided.detail.endswith(f"fault injected on purpose: {self.DRILL}")
+        assert decided.detail.endswith(f"fault injected on purpose: {self.FAULT}")
         assert outcome(request_, replace(caught, stopped_by="watchdog")) == ("hung", "no-progress")
 
 

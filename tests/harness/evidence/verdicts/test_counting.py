@@ -56,7 +56,7 @@ class History:
         return count_runs(map(Row.of, self.records), self.steps)
 
     @property
-    def told(self) -> dict[str, CountName]:
+    def counted_as(self) -> dict[str, CountName]:
         return {run_id: count.counts_as for run_id, count in self.counts.items()}
 
     @property
@@ -72,17 +72,17 @@ def history(make_record: MakeRecord, make_step: MakeStep, host: HostFacts) -> Hi
 
 def test_every_run_that_was_begun_counts(history: History) -> None:
     history.run("a").run("b", "failed").run("c", "hung").run("d", "host-fault")
-    assert history.told == {"a": "passed", "b": "failed", "c": "failed", "d": "failed"}
+    assert history.counted_as == {"a": "passed", "b": "failed", "c": "failed", "d": "failed"}
 
 
 def test_a_command_that_the_app_refused_says_nothing_of_the_cell(history: History) -> None:
     history.run("a").run("b", "failed", diagnosis=REFUSED, detail="vpoc: --lookback 900: too few sessions")
-    assert history.told == {"a": "passed", "b": "not-counted"}
+    assert history.counted_as == {"a": "passed", "b": "not-counted"}
     assert "--lookback 900" in history.counts["b"].why
     assert (history.verdict.runs, history.verdict.not_counted) == (1, {"refused": 1})
     # A GPU that was lost meanwhile is a failure all the same.
     history.probe(False)
-    assert history.told["b"] == "failed"
+    assert history.counted_as["b"] == "failed"
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "hung", "interrupted"])
@@ -90,20 +90,20 @@ def test_the_last_run_on_a_gpu_that_is_found_unhealthy_has_failed_whatever_it_di
     outcome: str, history: History
 ) -> None:
     history.run("a").run("b", outcome).probe(False, "c", "before-run")
-    assert history.told == {"a": "passed", "b": "failed"}
+    assert history.counted_as == {"a": "passed", "b": "failed"}
     assert history.counts["b"].gpu_fault
     assert "GPU 0 failed the next probe after it" in history.counts["b"].why
 
 
 def test_the_probe_after_a_run_tells_of_that_run(history: History) -> None:
     history.run("a").then_probe(True).run("b").then_probe(False).probe(True).run("c").then_probe(True)
-    assert history.told == {"a": "passed", "b": "failed", "c": "passed"}
+    assert history.counted_as == {"a": "passed", "b": "failed", "c": "passed"}
     assert history.verdict.diagnoses == {"unhealthy-gpu": 1}
 
 
 def test_a_gpu_that_stays_unhealthy_is_one_failure(history: History) -> None:
     history.run("a").run("b").probe(False).probe(False).probe(False)
-    assert history.told == {"a": "passed", "b": "failed"}
+    assert history.counted_as == {"a": "passed", "b": "failed"}
 
 
 def test_a_probe_before_a_run_is_never_that_runs_own_failure(history: History) -> None:
@@ -111,46 +111,46 @@ def test_a_probe_before_a_run_is_never_that_runs_own_failure(history: History) -
     history.run("b", "host-fault", diagnosis=NOT_BEGUN, detail="not begun, on an unhealthy GPU")
     # It is made after the intent of b was written.
     history.probe(False, "b", "before-run")
-    assert history.told == {"a": "failed", "b": "not-counted"}
+    assert history.counted_as == {"a": "failed", "b": "not-counted"}
     assert history.counts["b"].kind == "not begun"
     started = History.__new__(History)
     started.__dict__.update(history.__dict__)
     started.records[1] = started.records[1].model_copy(update={"outcome": "completed", "diagnosis": None})
-    assert started.told == {"a": "failed", "b": "passed"}
+    assert started.counted_as == {"a": "failed", "b": "passed"}
 
 
 def test_a_run_that_was_not_begun_does_not_answer_for_a_later_probe(history: History) -> None:
     history.run("a").run("b", "host-fault", diagnosis=NOT_BEGUN).probe(False)
-    assert history.told == {"a": "failed", "b": "not-counted"}
+    assert history.counted_as == {"a": "failed", "b": "not-counted"}
 
 
 def test_what_a_probe_cannot_conclude_convicts_nobody(history: History) -> None:
-    assert history.run("a").probe(None).probe(True).told == {"a": "passed"}
+    assert history.run("a").probe(None).probe(True).counted_as == {"a": "passed"}
 
 
 def test_a_gpu_that_only_cannot_be_locked_convicts_nobody(history: History) -> None:
-    assert history.run("a").probe(False, detail=LOCKED).told == {"a": "passed"}
+    assert history.run("a").probe(False, detail=LOCKED).counted_as == {"a": "passed"}
 
 
 def test_another_boot_gpu_or_machine_convicts_nobody(history: History) -> None:
     history.run("a", boot="before").probe(False).probe(False, gpu=1).probe(False, machine="another")
-    assert history.told == {"a": "passed"}
+    assert history.counted_as == {"a": "passed"}
 
 
 def test_a_run_on_two_gpus_answers_for_either_and_each_for_its_own(history: History) -> None:
     history.run("a", gpus=(0, 1)).run("b", gpus=(0,)).probe(False, gpu=1)
-    assert history.told == {"a": "failed", "b": "passed"}
+    assert history.counted_as == {"a": "failed", "b": "passed"}
 
 
 def test_a_run_on_the_cpu_answers_for_no_gpu(history: History) -> None:
-    assert history.run("a", gpus=()).probe(False).told == {"a": "passed"}
+    assert history.run("a", gpus=()).probe(False).counted_as == {"a": "passed"}
 
 
 def test_a_reset_in_the_kernel_log_is_a_failure_of_the_run_it_was_read_for(history: History) -> None:
     history.run("a").run("b", "interrupted", interrupted_by="ctrl-c")
     history.probe(False, "a", "after-completion", check="kernel-log", gpu=None, detail="GPU reset begin!")
     history.probe(False, "b", "after-failure", check="kernel-log", gpu=None, detail="ring sdma0 timeout")
-    assert history.told == {"a": "failed", "b": "failed"}
+    assert history.counted_as == {"a": "failed", "b": "failed"}
     assert history.counts["a"].why == "the kernel log shows a reset of its GPU: GPU reset begin!"
     assert history.verdict.gpu_faults == ("a", "b")
 
@@ -168,13 +168,13 @@ def test_a_reset_in_the_kernel_log_is_a_failure_of_the_run_it_was_read_for(histo
     ],
 )
 def test_what_interrupted_a_run_decides_whether_it_counts(by: str | None, counts_as: str, history: History) -> None:
-    assert history.run("a", "interrupted", interrupted_by=by).told == {"a": counts_as}
+    assert history.run("a", "interrupted", interrupted_by=by).counted_as == {"a": counts_as}
     if counts_as == "not-counted":
         # Without progress for more than a third of what is allowed, it may well have hung.
         stalled = History(history._make_record, history._make_step, history._host)
         stalled.run("a", "interrupted", interrupted_by=by, idle_seconds=59.0, idle_limit=180.0)
         stalled.run("b", "interrupted", interrupted_by=by, idle_seconds=61.0, idle_limit=180.0)
-        assert stalled.told == {"a": "not-counted", "b": "failed"}
+        assert stalled.counted_as == {"a": "not-counted", "b": "failed"}
         assert stalled.verdict.diagnoses == {"no-progress": 1}
 
 
@@ -191,17 +191,17 @@ def test_what_interrupted_a_run_decides_whether_it_counts(by: str | None, counts
 def test_what_interrupted_a_run_of_an_earlier_harness_is_in_its_detail(
     detail: str, counts_as: str, history: History
 ) -> None:
-    assert history.run("a", "interrupted", detail=detail).told == {"a": counts_as}
+    assert history.run("a", "interrupted", detail=detail).counted_as == {"a": counts_as}
 
 
 def test_an_injected_fault_does_not_count_and_answers_for_the_gpu_it_leaves(history: History) -> None:
     history.run("a").run("b", "failed", injected_fault="wedge-gpu@3").probe(False)
-    assert history.told == {"a": "passed", "b": "not-counted"}
+    assert history.counted_as == {"a": "passed", "b": "not-counted"}
 
 
 def test_a_rehearsal_does_not_count_and_is_in_no_verdict(history: History) -> None:
     history.run("a").run("b", rehearsal=True)
-    assert history.told == {"a": "passed", "b": "not-counted"}
+    assert history.counted_as == {"a": "passed", "b": "not-counted"}
     assert history.counts["b"].why == "a rehearsal, in which nothing but the harness was real"
     assert (history.verdict.passes, history.verdict.runs, sum(history.verdict.outcomes.values())) == (1, 1, 1)
 
@@ -250,7 +250,7 @@ def test_of_the_runs_before_a_failed_probe_the_last_one_has_failed(
             last = f"r{number}"
             history.run(last, kind)
             expected[last] = "passed" if kind == "completed" else "failed"
-    assert history.told == expected
+    assert history.counted_as == expected
 
 
 def keep(results: Results, record: Record) -> None:
@@ -295,12 +295,12 @@ def test_a_run_that_is_struck_out_does_not_count_and_still_answers_for_its_gpu(
 
 def test_a_run_that_was_interrupted_during_the_probe_before_it_answers_for_nothing(history: History) -> None:
     history.run("poisons").run("probed", "interrupted", interrupted_by="ctrl-c", seconds=0.0).probe(False)
-    assert history.told == {"poisons": "failed", "probed": "not-counted"}
+    assert history.counted_as == {"poisons": "failed", "probed": "not-counted"}
 
 
 def test_a_run_whose_harness_was_killed_answers_though_nobody_knows_how_long_it_ran(history: History) -> None:
     history.run("sound").run("killed", "interrupted", interrupted_by="harness-killed", seconds=0.0).probe(False)
-    assert history.told == {"sound": "passed", "killed": "failed"}
+    assert history.counted_as == {"sound": "passed", "killed": "failed"}
 
 
 def test_a_probe_after_a_run_is_of_that_run_whatever_the_clock_says(history: History) -> None:
@@ -308,7 +308,7 @@ def test_a_probe_after_a_run_is_of_that_run_whatever_the_clock_says(history: His
     at = history.records[0].finished + 1
     step = history.probe(False, "poisons", "after-completion").steps.pop()
     history.steps.append(step.model_copy(update={"at": at}))
-    assert history.told == {"before": "passed", "poisons": "failed"}
+    assert history.counted_as == {"before": "passed", "poisons": "failed"}
 
 
 def test_a_host_that_went_down_is_a_failure_and_no_fault_of_a_gpu(history: History) -> None:

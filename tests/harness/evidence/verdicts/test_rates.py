@@ -68,7 +68,7 @@ def test_a_pass_raises_it_and_a_failure_lowers_it(count: tuple[int, int]) -> Non
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.8, 0.9])
-def test_who_looks_after_every_run_is_wrong_no_more_often_than_said(rate: float) -> None:
+def test_one_who_looks_every_run_is_wrong_no_more_often_than_said(rate: float) -> None:
     passed = np.random.default_rng(7).random((1000, 150)) < rate
     wrong = 0
     for history in passed.cumsum(axis=1):

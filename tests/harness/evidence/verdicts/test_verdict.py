@@ -106,12 +106,12 @@ def test_a_host_that_is_not_known_is_as_in_its_newest_run(row: Row) -> None:
     assert [one.stale for one in judge([rows[1], on_cpu], {}, Verdicts())] == [False]
 
 
-def test_a_drill_is_evidence_of_nothing(row: Row) -> None:
-    drilled = replace(
+def test_an_injected_fault_is_evidence_of_nothing(row: Row) -> None:
+    injected = replace(
         row, run_id="r2", outcome="failed", diagnosis="injected-fault", injected_fault="flip-gradient@3/1"
     )
-    assert [status.runs for status in judged([row, drilled], {})] == [1]
-    assert judged([drilled], {}) == []
+    assert [status.runs for status in judged([row, injected], {})] == [1]
+    assert judged([injected], {}) == []
 
 
 def test_runs_that_were_struck_out_are_counted_apart(row: Row) -> None:

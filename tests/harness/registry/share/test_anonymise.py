@@ -15,7 +15,7 @@ from harness.registry.share.scrub import Scrubber
         ("https://wheels.mycompany.example/rocm6.3", None),
     ],
 )
-def test_a_mirror_stays_at_home_and_a_public_index_is_told(
+def test_a_mirror_stays_at_home_and_a_public_index_is_reported(
     make_intent: Callable[..., Intent], index: str, shared: str | None
 ) -> None:
     assert shared_intent(make_intent(index=index), Scrubber({}, {})).index == shared

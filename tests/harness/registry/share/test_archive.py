@@ -181,14 +181,14 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=list(DAMAGED))
-def test_a_damaged_file_is_told_of(tmp_path: Path, place: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path, place: Path, damage: Callable[[bytes], bytes]) -> None:
     file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt", bytes(range(256)) * 40))
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(UserError, match=r"a\.tar\.gz: "):
         unpack(file, place)
 
 
-def test_an_archive_of_something_else_is_told_of(tmp_path: Path, place: Path) -> None:
+def test_an_archive_of_something_else_is_reported(tmp_path: Path, place: Path) -> None:
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed:
         packed.addfile(*_as_stream(member(f"{RUN}/log.txt", b"x")))
     with pytest.raises(UserError, match=f"does not begin with {MARK}"):
@@ -196,7 +196,7 @@ def test_an_archive_of_something_else_is_told_of(tmp_path: Path, place: Path) ->
 
 
 @pytest.mark.parametrize("mark", [b'{"schema": 3}', b"[]", b"{", b"[" * 100_000])
-def test_an_archive_of_another_time_is_told_of(tmp_path: Path, place: Path, mark: bytes) -> None:
+def test_an_archive_of_another_time_is_reported(tmp_path: Path, place: Path, mark: bytes) -> None:
     with pytest.raises(UserError, match="this tool reads 1"):
         unpack(pack(tmp_path / "a.tar.gz", mark=mark), place)
 

@@ -170,7 +170,7 @@ def test_runs_of_a_program_of_the_users_own_stay(
         assert not any(b"secret" in archive.extractfile(one).read() for one in archive if one.isfile())  # type: ignore[union-attr]
 
 
-def test_nothing_to_export_is_told(here: Results, host: HostFacts, tmp_path: Path) -> None:
+def test_nothing_to_export_is_reported(here: Results, host: HostFacts, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no finished run to export"):
         export_records(here, tmp_path / "a.tar.gz", host)
     assert not (tmp_path / "a.tar.gz").exists()
@@ -188,7 +188,7 @@ def test_a_damaged_record_is_left_out_and_told(
     assert "is damaged" in exported.left_out[0]
 
 
-def test_the_id_of_a_run_that_is_here_with_other_content_is_told_and_nothing_is_changed(
+def test_the_id_of_a_run_that_is_here_with_other_content_is_reported_and_nothing_is_changed(
     here: Results, there: Results, host: HostFacts, other_host: HostFacts, keep_run: KeepRun, tmp_path: Path
 ) -> None:
     keep_run(here, "r1")

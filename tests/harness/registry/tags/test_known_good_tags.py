@@ -134,7 +134,7 @@ def test_a_move_in_between_changes_nothing(what: str, make_evidence: Evidence) -
     assert (shelf.tags, len(shelf.history)) == before
 
 
-def test_a_move_at_the_same_moment_is_told(make_evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_at_the_same_moment_is_reported(make_evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = Shelf()
     point = shelf.point
 
@@ -147,7 +147,7 @@ def test_a_move_at_the_same_moment_is_told(make_evidence: Evidence, monkeypatch:
         move_tag(shelf, promoted(make_evidence(image=ONE)), look_at(shelf, TAG))
 
 
-def test_a_history_that_somebody_else_wrote_at_the_same_moment_is_told(
+def test_a_history_that_somebody_else_wrote_at_the_same_moment_is_reported(
     make_evidence: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf = Shelf()
@@ -176,7 +176,7 @@ def test_a_move_that_was_cut_short_is_finished_by_the_same_command(
     assert shelf.tags == ({TAG: TWO, ALIAS: TWO} if move is promoted else {})
 
 
-def test_what_a_tag_points_to_instead_is_told(make_evidence: Evidence) -> None:
+def test_what_a_tag_points_to_instead_is_reported(make_evidence: Evidence) -> None:
     shelf = Shelf()
     moved(shelf, promoted(make_evidence(image=ONE)))
     assert disturbed(shelf, shelf.moves(), TAG) is None
@@ -222,7 +222,7 @@ class CrowdedShelf(Shelf):
 
 
 @pytest.mark.parametrize("before", range(1, 13))
-def test_of_two_who_promote_at_the_same_instant_one_is_told(before: int, make_evidence: Evidence) -> None:
+def test_of_two_who_promote_at_the_same_instant_one_is_reported(before: int, make_evidence: Evidence) -> None:
     """The other one's move, as a whole, before each operation of one's own."""
     told: list[str] = []
     came: list[bool] = []

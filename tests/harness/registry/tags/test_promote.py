@@ -49,7 +49,7 @@ def repeated(row: Row, number: int, label: str = "r", **changes: Any) -> list[Ro
     return [row if "boot_id" in changes else replace(row, boot_id=f"boot {n % 2}") for n, row in enumerate(rows)]
 
 
-def test_enough_passes_of_one_image_earn_a_tag(row: Row) -> None:
+def test_enough_passes_of_one_image_qualify(row: Row) -> None:
     (claim,) = claims_of(repeated(row, ENOUGH))
     assert refusal(claim, THRESHOLDS) is None
     assert (claim.image, claim.passes, claim.runs) == (IMAGE, ENOUGH, ENOUGH)
@@ -90,7 +90,7 @@ def test_failures_of_another_image_of_the_same_environment_speak_against_it(row:
         ({"uncommitted": True, "qualifies_for_promotion": False}, "its image was made from changes that no commit has"),
     ],
 )
-def test_what_never_earns_a_tag_is_refused(row: Row, changes: dict[str, Any], reason: str) -> None:
+def test_what_never_qualifies_is_refused(row: Row, changes: dict[str, Any], reason: str) -> None:
     (claim,) = claims_of(repeated(row, ENOUGH, **changes))
     assert reason in str(refusal(claim, THRESHOLDS))
 
@@ -100,7 +100,7 @@ def test_stale_records_are_refused(row: Row) -> None:
     assert "stale" in str(refusal(claim, THRESHOLDS))
 
 
-def test_drills_and_interrupted_runs_are_no_evidence(row: Row) -> None:
+def test_injected_faults_and_interrupted_runs_are_no_evidence(row: Row) -> None:
     others = repeated(row, 40, "a", injected_fault="crash@3") + repeated(row, 40, "b", outcome="interrupted")
     (claim,) = claims_of(others + repeated(row, 5, "c"))
     assert claim.runs == 5
@@ -133,7 +133,7 @@ def test_a_variant_of_a_cell_earns_none(row: Row) -> None:
         choose_claims(variants, "cpu-plain~fresh-allocator", THRESHOLDS)
 
 
-def test_without_any_the_nearest_is_told_of(row: Row) -> None:
+def test_without_any_the_nearest_is_reported(row: Row) -> None:
     claims = claims_of(repeated(row, 3) + repeated(row, 20, "b", cell="cpu-no-sdma"))
     with pytest.raises(UserError, match=r"cell cpu-no-sdma .* 20 more starts"):
         choose_claims(claims, None, THRESHOLDS)
@@ -209,7 +209,7 @@ def test_the_evidence_says_what_was_run_where(
     assert (on_cpu.gfx, on_cpu.gpu_count, on_cpu.firmware) == ((), 0, {})
 
 
-def test_a_tag_whose_verdict_fell_is_told(row: Row, make_intent: Callable[..., Intent]) -> None:
+def test_a_tag_whose_verdict_fell_is_reported(row: Row, make_intent: Callable[..., Intent]) -> None:
     rows = repeated(row, ENOUGH)
     (claim,) = claims_of(rows)
     evidence = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None, previous=None)

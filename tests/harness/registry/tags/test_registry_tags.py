@@ -87,7 +87,7 @@ def test_a_tag_that_points_elsewhere_is_refused(tags: RegistryTags, make_pushed:
         tags.check(evidence)
 
 
-def test_evidence_of_a_later_version_is_told(
+def test_evidence_of_a_later_version_is_reported(
     tags: RegistryTags, registry: FakeRegistry, make_pushed: Callable[..., KnownGood]
 ) -> None:
     evidence = make_pushed()

@@ -119,7 +119,7 @@ def test_where_no_script_shows_it_that_is_said(command: Command, keep_failure: K
     keep_failure(log="OSError: [Errno 28] No space left on device")
     text = command("r1").stdout
     assert "No script shows `disk-full` without our app" in text
-    assert "`disk-full` is most often a fault of the host" in text
+    assert "`disk-full` is most often the host's fault" in text
 
 
 def test_a_log_cannot_end_its_block(command: Command, keep_failure: Keep) -> None:

@@ -63,7 +63,7 @@ def test_a_hang_is_found_soon_though_samples_take_long() -> None:
     assert hung[0] < LIMIT + 5
 
 
-def test_no_hang_is_told_before_the_time_is_up() -> None:
+def test_no_hang_is_reported_before_the_time_is_up() -> None:
     samples = Samples([told(1)])
     confirmation = Confirmation(samples)
     for second in range(21, 30):

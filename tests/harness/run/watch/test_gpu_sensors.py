@@ -21,7 +21,7 @@ SECONDS = 5.0
 
 
 def looked(folder: RunFolder, root: Path, *gpus: GpuFacts) -> list[GpuSensorSample]:
-    """What two looks after one another keep."""
+    """The samples that two looks, one after the other, keep."""
     watch = SensorWatch(folder, gpus, root)
     watch.look()
     until = time.monotonic() + SECONDS

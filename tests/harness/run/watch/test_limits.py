@@ -81,7 +81,7 @@ def test_the_stuck_rank_is_found_while_others_go_on() -> None:
     assert [one.rank for one in dog.stalled(29.9)] == [1]
 
 
-def test_with_a_suspect_the_ranks_that_wait_for_it_are_told() -> None:
+def test_with_a_suspect_the_ranks_that_wait_for_it_are_reported() -> None:
     dog = watchdog()
     dog.saw(line("first-step", 0, rank=0), now=19.5)
     dog.saw(line("step", 41, rank=0), now=20.0)
@@ -186,7 +186,7 @@ def stepping(limits: Limits, steps: int) -> Watchdog:
     return dog
 
 
-def test_a_hang_is_told_after_30_s_once_steps_are_steady() -> None:
+def test_a_hang_is_reported_after_30_s_once_steps_are_steady() -> None:
     dog = stepping(limits_of([], "cpu"), STEADY_STEPS)
     assert stuck(dog, STEADY_STEPS + 30) == []
     assert stuck(dog, STEADY_STEPS + 30.1) == [0]
@@ -295,7 +295,7 @@ def test_a_resumed_training_has_its_first_step_still_to_make() -> None:
         assert stuck(dog, 2 + LIMITS["first-step"]) == [0]
 
 
-def test_a_hang_in_a_steady_step_is_told_as_soon_after_a_resume() -> None:
+def test_a_hang_in_a_steady_step_is_reported_as_soon_after_a_resume() -> None:
     dog = watchdog(limits_of([QUICK] * 5, "cpu"))
     dog.saw(line("features", 0), now=0)
     dog.saw(line("step", 40), now=1)
@@ -431,7 +431,7 @@ def test_the_floors_are_documented() -> None:
     assert f"may take {RESUME_LIMIT:.0f} s, and {KNOWN_RESUME_LIMIT:.0f} s once five runs are known" in page
 
 
-def test_steps_that_no_line_told_of_count_by_the_position() -> None:
+def test_steps_that_no_line_names_count_by_the_position() -> None:
     dog = Watchdog(0, limits_of([], "cpu"))
     dog.saw(line("first-step"), 1)
     dog.saw(line("step", 1), 2)

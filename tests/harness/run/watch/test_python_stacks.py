@@ -177,7 +177,9 @@ SITE = "/opt/venv/lib/python3.11/site-packages"
         ([], 0, 0),
     ],
 )
-def test_who_waits_for_others_is_told_by_the_innermost_frame(frames: list[str], waits: int, may_wait: int) -> None:
+def test_who_waits_for_others_is_recognised_by_the_innermost_frame(
+    frames: list[str], waits: int, may_wait: int
+) -> None:
     main = ProcessStacks(1, 0, text(*frames)).main
     assert (waits_for_others(main), may_wait_for_others(main)) == (bool(waits), bool(may_wait))
 

@@ -5,7 +5,7 @@ from harness.run.watch.stalled_rank import describe_hang, stuck_ranks
 from harness.run.watch.watchdog import RankStall
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
-DRILL, COLLECTIVE, ENGINE, STEP = (
+FAULT, COLLECTIVE, ENGINE, STEP = (
     f"{SITE}/vpoc/training/faults/effects.py:hang",
     f"{SITE}/torch/distributed/distributed_c10d.py:all_reduce",
     f"{SITE}/torch/autograd/graph.py:_engine_run_backward",
@@ -32,7 +32,7 @@ def describe(
 
 
 def test_the_rank_that_is_behind_is_named_and_the_others_wait() -> None:
-    told = describe({0: Position(50, 4), 1: Position(50, 3)}, {0: COLLECTIVE, 1: DRILL})
+    told = describe({0: Position(50, 4), 1: Position(50, 3)}, {0: COLLECTIVE, 1: FAULT})
     assert told == (
         "rank 1 made no progress for 16 s in phase step at step 50, in backward (effects.py:7 hang); "
         "rank 0 waits, in the exchange with other ranks (distributed_c10d.py:7 all_reduce)"
@@ -46,17 +46,17 @@ def test_a_rank_that_is_through_with_its_step_is_before_one_that_is_in_it() -> N
 
 def test_at_the_same_position_the_one_that_does_not_wait_for_others_is_stuck() -> None:
     same = {0: Position(50, 4), 1: Position(50, 4)}
-    assert describe(same, {0: COLLECTIVE, 1: DRILL}).startswith("rank 1 ")
-    assert describe(same, {0: DRILL, 1: COLLECTIVE}).startswith("rank 0 ")
+    assert describe(same, {0: COLLECTIVE, 1: FAULT}).startswith("rank 1 ")
+    assert describe(same, {0: FAULT, 1: COLLECTIVE}).startswith("rank 0 ")
 
 
 def test_in_backward_one_that_may_be_exchanging_gradients_is_not_the_stuck_one_if_another_is_elsewhere() -> None:
     same = {0: Position(50, 3), 1: Position(50, 3)}
-    assert describe(same, {0: ENGINE, 1: DRILL}).startswith("rank 1 ")
+    assert describe(same, {0: ENGINE, 1: FAULT}).startswith("rank 1 ")
 
 
 def test_without_positions_stacks_decide() -> None:
-    assert describe({}, {0: COLLECTIVE, 1: DRILL}).startswith("rank 1 made no progress for 16 s in phase step at 50 (")
+    assert describe({}, {0: COLLECTIVE, 1: FAULT}).startswith("rank 1 made no progress for 16 s in phase step at 50 (")
 
 
 def test_a_stopped_rank_is_stuck() -> None:
@@ -79,10 +79,10 @@ def test_where_nothing_tells_them_apart_that_is_said() -> None:
         "rank 1 made no progress for 16 s in phase step at step 50, in backward (graph.py:7 _engine_run_backward): "
         "they are at the same place; which of ranks 0 and 1 is stuck cannot be determined"
     )
-    assert "same place" not in describe({0: Position(50, 3), 1: Position(50, 3)}, {0: DRILL, 1: STEP})
+    assert "same place" not in describe({0: Position(50, 3), 1: Position(50, 3)}, {0: FAULT, 1: STEP})
 
 
-def test_a_rank_that_never_told_of_progress_is_stuck_and_its_place_is_shown() -> None:
+def test_a_rank_that_never_wrote_progress_is_stuck_and_its_place_is_shown() -> None:
     told = describe({0: Position(0, 0)}, {0: COLLECTIVE, 1: STEP}, told=(0,))
     assert told.startswith("rank 1 never reported any progress (loop.py:7 _step); rank 0 waits (distributed_c10d.py:7 ")
 

@@ -27,7 +27,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Shape:
-    """The seconds that the parts of a training take, drawn anew each time. `first`: steps done before it."""
+    """The seconds that the parts of a training take, drawn again each time. `first`: steps done before it."""
 
     step: Callable[[random.Random, int], float] = lambda draw, _: draw.uniform(0.01, 0.4)
     first_step: Callable[[random.Random], float] = lambda draw: draw.uniform(1, 20)
@@ -128,7 +128,7 @@ def is_steady(moment: Moment, shape: Shape) -> bool:
 
 
 @pytest.mark.parametrize("name", ["even", "resumed", "two ranks", "two models"])
-def test_every_hang_in_a_steady_step_is_told_after_30_s_with_its_rank(name: str) -> None:
+def test_every_hang_in_a_steady_step_is_reported_after_30_s_with_its_rank(name: str) -> None:
     shape = SHAPES[name]
     for seed in range(HANGS // 4):
         draw = random.Random(f"{name} hangs {seed}")

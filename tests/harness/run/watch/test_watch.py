@@ -38,7 +38,7 @@ FOR_EVER = 100_000
 
 
 class Recording(Accounting):
-    """Keeps what it is told of, and finds nothing."""
+    """Keeps what it is shown, and finds nothing."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Progress, SeenAt]] = []
@@ -101,7 +101,7 @@ def test_progress_is_accounted_for_by_when_it_was_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["hang", "spin", "hold_gil"])
-def test_a_rank_that_stands_still_is_found_and_named_with_its_place_and_the_others_wait(
+def test_a_rank_that_is_stalled_is_found_and_named_with_its_place_and_the_others_wait(
     fault: str, tmp_path: Path
 ) -> None:
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, f"{fault}@4/1")
@@ -155,7 +155,7 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
     assert made.stop_detail.startswith("rank 1 made no progress")
 
 
-def test_a_rank_that_never_told_of_progress_is_named(tmp_path: Path) -> None:
+def test_a_rank_that_never_wrote_progress_is_named(tmp_path: Path) -> None:
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, "silent@1/1")
     assert made.stopped_by == "watchdog"
     assert made.stop_detail.startswith("rank 1 never reported any progress; rank 0 waits, in the exchange")
@@ -471,7 +471,7 @@ def test_what_comes_after_an_interruption_does_not_take_its_place(tmp_path: Path
     assert (type(ended), str(ended)) == (KeyboardInterrupt, "SIGINT")
 
 
-def test_who_looks_is_told_how_long_nothing_has_advanced(tmp_path: Path) -> None:
+def test_who_looks_sees_how_long_nothing_has_advanced(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     told: list[RankStall] = []
     made = Watch(RunFolder(tmp_path / "run"), ProcessExecutor(), lambda _: None, None, told.append)
