@@ -21,7 +21,7 @@ from harness.environments.executors.job import SHELL_SIGNALS
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
-# By these it is told whether the process that a line of the kernel names is the run's.
+# By these it shows whether the process that a line of the kernel names is the run's.
 PROCESS_GROUPS = {"pid", "name"}
 
 Where = Literal["log", "build", "kernel", "exit", "stack", "end"]

@@ -365,7 +365,7 @@ def test_a_program_of_the_users_own_does_not_speak_in_statuses_of_the_app(
 
 
 @pytest.mark.parametrize("words", ["", "\x1b[2J", "SIGNOT", f"exit {'9' * 5000}", f"signal {'9' * 5000}"])
-def test_words_that_another_host_made_up_tell_nothing(
+def test_words_that_another_host_invented_tell_nothing(
     words: str, make_record: Callable[..., Record], tmp_path: Path
 ) -> None:
     record = make_record(outcome="failed", diagnosis="crash").model_copy(update={"exit": {"train": words}})

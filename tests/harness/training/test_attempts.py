@@ -26,7 +26,7 @@ def test_trainings_that_write_to_one_folder_at_once_lose_nothing_of_each_other(t
     assert [file.name for file in tmp_path.iterdir()] == [ATTEMPTS_FILE]
 
 
-def test_of_every_diagnosis_of_a_result_it_is_said_whether_a_training_may_go_on_from_it() -> None:
+def test_of_every_diagnosis_of_a_result_it_is_said_whether_a_training_may_resume_from_it() -> None:
     """A new one is WRONG where what was computed is not what was asked for; otherwise its checkpoints are used."""
     resumed_from = {"injected-fault", "memory-grows", "memory-limit", "missing-arch", "no-result", "not-begun"}
     assert set(get_args(OfResult)) == WRONG - {"wrong-result"} | resumed_from
