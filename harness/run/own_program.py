@@ -67,15 +67,3 @@ class OwnProgram:
             return evidence
         products = check_products(spec.folder, program, self._before, loader_of(spec, executor, root))
         return replace(evidence, program=replace(seen, products=products))
-
-
-def ran_on(spec: RunSpec, evidence: Evidence) -> str:
-    """Return in words what a run used: by its result, or what a program of the user's own was seen to use."""
-    if result := evidence.result:
-        names = sorted({device.gfx or device.name for device in result.devices})
-        return f"{result.device} ({', '.join(names)}) x{len(result.devices)}"
-    if spec.request.program is None or not evidence.exits:
-        return "unknown"
-    if spec.intent.device == "cpu":
-        return "cpu x1"
-    return f"cuda ({', '.join(sorted({gpu.gfx for gpu in spec.gpus}))}) x{evidence.gpus_seen or 0}"

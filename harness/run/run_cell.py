@@ -62,14 +62,13 @@ def run_cell(
     with shielded():
         spec = resolve_run(run, results.folder_of(run.run_id))
         results.begin(spec.intent)
-        gpus = GpuWatch(spec.kfd_ids, root) if spec.intent.device == "cuda" else None
         accounting = Accounting(spec.request.expected, LIMITS)
         own = OwnProgram(spec)
         watch = Watch(
             spec.folder,
             executor,
             observe,
-            gpus,
+            GpuWatch(spec.kfd_ids, root) if spec.intent.device == "cuda" else None,
             on_stall,
             root,
             accounting,
@@ -86,7 +85,9 @@ def run_cell(
         interrupt: KeyboardInterrupt | UserError | None = None
         began = time.monotonic()
         try:
-            _make_places(spec, own)
+            spec.folder.make_places()
+            hand_over(spec.resume_from or (), spec.work.output)
+            own.prepare()
             with watch, open_to_interruption():
                 with notes.tolerated("checking the GPUs before the run"):
                     ready = before_run(checkup)
@@ -143,13 +144,6 @@ def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:
         ending = why_ended(run.scheduled.job)
         return "scheduler", "time-limit" if ending == "time-limit" else "user", ENDINGS[ending]
     return by, "user", f"stopped by {caught or 'Ctrl-C'}"
-
-
-def _make_places(spec: RunSpec, own: OwnProgram) -> None:
-    """Make the folders that the processes find, with what the run resumes from in its place."""
-    spec.folder.make_places()
-    hand_over(spec.resume_from or (), spec.work.output)
-    own.prepare()
 
 
 def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[Evidence, UserError | None]:

@@ -6,13 +6,13 @@ from harness.base.errors import UserError
 from harness.base.interrupts import shielded
 from harness.evidence.last_line import APP_ERROR, last_line
 from harness.evidence.outcome.decide import APP_EXITS, undecided
+from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
 from harness.evidence.run_files import Interruption, Record
 from harness.host.run_processes import name_survivors
 from harness.run.asked import Run
 from harness.run.conclude import RunConclusion
 from harness.run.notes import Notes, cannot_be_read
-from harness.run.own_program import ran_on
 from harness.run.spec import RunSpec, resolve_run
 from harness.run.watch.watch import Watch
 
@@ -90,7 +90,7 @@ def _record(
         # What was decided, what the app said of it, what it left that still ran or cannot be read, what of ours failed.
         detail="; ".join(filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes])),
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
-        ran_on=ran_on(spec, evidence),
+        ran_on=_ran_on(spec, evidence),
         finished=time.time(),
         seconds=watch.seconds,
         last_phase=watch.progress.last.phase if watch.progress.last else None,
@@ -106,3 +106,15 @@ def _record(
         explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )
+
+
+def _ran_on(spec: RunSpec, evidence: Evidence) -> str:
+    """Return in words what a run used: by its result, or what a program of the user's own was seen to use."""
+    if result := evidence.result:
+        names = sorted({device.gfx or device.name for device in result.devices})
+        return f"{result.device} ({', '.join(names)}) x{len(result.devices)}"
+    if spec.request.program is None or not evidence.exits:
+        return "unknown"
+    if spec.intent.device == "cpu":
+        return "cpu x1"
+    return f"cuda ({', '.join(sorted({gpu.gfx for gpu in spec.gpus}))}) x{evidence.gpus_seen or 0}"
