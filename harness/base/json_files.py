@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError, from_json
 
 from harness.base.json_bounds import Excess, beyond_bounds, excess_of, may_hold_number_as_text
 from harness.base.schema1 import upgraded
@@ -61,10 +61,21 @@ class File(BaseModel):
         """
         content = content.encode(errors="replace") if isinstance(content, str) else content
         _refuse(cls.__name__, beyond_bounds(content))
-        value = cls.model_validate_json(upgraded(content))
+        value = cls._validated(upgraded(content))
         if may_hold_number_as_text(content):
             _refuse(cls.__name__, excess_of(value.model_dump()))
         return value
+
+
+    @classmethod
+    def _validated(cls, content: bytes) -> Self:
+        try:
+            plain = from_json(content)
+        except ValueError:
+            # Which says in its own words what is wrong with it.
+            return cls.model_validate_json(content)
+        # Not from the text: each error would have a copy of what it is about, and of a key that is missing that is all.
+        return cls.model_validate(plain)
 
 
 def _refuse(name: str, excess: Excess | None) -> None:

@@ -1,3 +1,6 @@
+import json
+import tracemalloc
+
 import pytest
 from pydantic import ValidationError
 
@@ -24,3 +27,15 @@ def test_the_headline_is_the_first_line_of_the_text() -> None:
     error = errors_of(b"{}")
     assert headline(error) == str(error).splitlines()[0]
     assert headline(ValueError("one\ntwo")) == "one"
+
+
+def test_of_what_is_wrong_no_error_has_a_copy() -> None:
+    content = json.dumps({"options": {f"option {number}": number for number in range(5000)}}).encode()
+    errors_of(b"{}")
+    tracemalloc.start()
+    try:
+        error = errors_of(content)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (error.error_count() > 20, peak < 5 << 20) == (True, True)
