@@ -66,7 +66,6 @@ class File(BaseModel):
             _refuse(cls.__name__, excess_of(value.model_dump()))
         return value
 
-
     @classmethod
     def _validated(cls, content: bytes) -> Self:
         try:

@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ENVIRONMENT_BYTES = 1 << 20
+# What a run sets comes first.
+ENVIRONMENT_BYTES = 1 << 17
 COMMAND_BYTES = 1 << 14
 # While a process takes up another program, which is short but for a program on a slow disk.
 BEGINNING_SECONDS = 1.0
@@ -70,17 +71,19 @@ def stat_of(pid: int) -> list[str]:
     return stat.rpartition(")")[2].split()
 
 
-def environment_of(pid: int) -> dict[str, str]:
-    """The variables that a process was started with, as far as the first mebibyte of them tells; raises OSError.
+def variable_of(pid: int, name: str) -> str | None:
+    """A variable that a process was started with, as far as the beginning of them tells; None where it has none.
 
-    A process may lay the end of that file anywhere in its memory; while it takes up a program the file is empty.
+    It may have a hundred thousand, and so may each of thousands: nothing is made of the others. Raises OSError. A
+    process may lay the end of that file anywhere in its memory; while it takes up a program the file is empty.
     """
     until = time.monotonic() + BEGINNING_SECONDS
     while not (told := _environ(pid)) and _begins_program(pid) and time.monotonic() < until:
         time.sleep(0.001)
     # It may have begun between the two looks.
-    text = (told or _environ(pid)).decode(errors="surrogateescape")
-    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+    text = b"\0" + (told or _environ(pid))
+    _, found, rest = text.partition(f"\0{name}=".encode())
+    return rest.partition(b"\0")[0].decode(errors="surrogateescape") if found else None
 
 
 def command_of(pid: int) -> str:

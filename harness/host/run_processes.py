@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from harness.base.text import one_line
-from harness.host.processes import command_of, environment_of
+from harness.host.processes import command_of, variable_of
 from harness.host.unmarked import reap_orphans, unmarked
 
 RUN_MARK = "MATRIX_RUN"
@@ -69,7 +69,7 @@ def processes_of_run(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and environment_of(process.pid).get(RUN_MARK) == mark:
+            if process.pid != os.getpid() and variable_of(process.pid, RUN_MARK) == mark:
                 found.append(process)
     for pid in unmarked(mark, [process.pid for process in found]):
         with contextlib.suppress(psutil.Error):
@@ -113,7 +113,7 @@ def marked_runs(runs: Path) -> set[str]:
     found = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            mark = Path(environment_of(process.pid).get(RUN_MARK, ""))
+            mark = Path(variable_of(process.pid, RUN_MARK) or "")
             if mark.parent == runs.absolute():
                 found.add(mark.name)
     return found
@@ -186,7 +186,7 @@ def name_survivors(left: Sequence[str]) -> str:
 def is_of_run(pid: int, folder: Path) -> bool:
     """Return whether a process was started by the run of a folder."""
     try:
-        return environment_of(pid).get(RUN_MARK) == run_mark(folder)
+        return variable_of(pid, RUN_MARK) == run_mark(folder)
     except OSError:
         return False
 
@@ -206,7 +206,7 @@ def _look(process: psutil.Process) -> RunProcess | None:
     try:
         status = _status(process.pid)
         times = process.cpu_times()
-        rank = environment_of(process.pid).get("RANK", "")
+        rank = variable_of(process.pid, "RANK") or ""
         return RunProcess(
             pid=process.pid,
             inner_pid=int(status.get("NSpid", str(process.pid)).split()[-1]),

@@ -14,7 +14,7 @@ from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
 from harness.environments.executors.container import Container
 from harness.environments.executors.job import Exit, Handle
 from harness.evidence.last_line import last_line
-from harness.host.processes import environment_of
+from harness.host.processes import variable_of
 from harness.host.run_processes import RUN_MARK, end_processes_of_run, processes_of_run
 
 RunCode = Callable[..., tuple[Exit, str]]
@@ -89,7 +89,7 @@ def test_a_process_of_a_container_is_found_without_its_mark_and_goes_with_it(sta
         time.sleep(0.1)
     # The first process that the engine adds, the app's and the one that hides.
     found = processes_of_run(folder)
-    hidden = [process for process in found if environment_of(process.pid).get(RUN_MARK) is None]
+    hidden = [process for process in found if variable_of(process.pid, RUN_MARK) is None]
     assert [process.cmdline()[0] for process in hidden] == ["[kworker]"]
     assert len(found) == 3
     assert handle.stop(0.5)

@@ -23,7 +23,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import NOT_BEGUN, counts_of
 from harness.host.fingerprint import read_host
-from harness.host.processes import environment_of
+from harness.host.processes import variable_of
 from harness.host.run_processes import RUN_MARK
 from harness.rehearsal.stand_in_app import HELD, SLOW, STEPS
 from harness.slurm.nodes import note_node
@@ -107,7 +107,7 @@ def left_of(place: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if environment_of(process.pid).get(RUN_MARK, "").startswith(f"{place}/"):
+            if (variable_of(process.pid, RUN_MARK) or "").startswith(f"{place}/"):
                 found.append(process)
         except OSError:
             continue
@@ -235,7 +235,7 @@ class Faults:
             os.kill(victim.owner_pid, signal.SIGKILL)
         for one in left_of(self.campaign.place):
             with suppress(psutil.Error, OSError):
-                if victim.run_id in environment_of(one.pid).get(RUN_MARK, ""):
+                if victim.run_id in (variable_of(one.pid, RUN_MARK) or ""):
                     one.kill()
 
 

@@ -25,7 +25,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import REAL_ROOT, read_host
-from harness.host.processes import environment_of
+from harness.host.processes import variable_of
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.load import load_matrix
@@ -282,7 +282,7 @@ def marked_processes(results: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if environment_of(process.pid).get(RUN_MARK) in runs and process.status() != psutil.STATUS_ZOMBIE:
+            if variable_of(process.pid, RUN_MARK) in runs and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.Error, OSError):
             continue

@@ -23,8 +23,8 @@ ANSWER_SECONDS = 1.0
 SETTLED_SECONDS = 0.06
 SAMPLE_SECONDS = 10.0
 LOOK_SECONDS = 0.01
-# Of one answer: the stacks of a few hundred threads.
-MOST_BYTES = 1 << 20
+# Of one answer, and of all: the stacks of a few hundred threads, and of a few thousand. Each byte takes some forty.
+MOST_BYTES, MOST_BYTES_OF_ALL = 1 << 18, 1 << 20
 # Where a rank waits for others: torch's collectives, and the app's own exchange through shared memory.
 COLLECTIVE = re.compile(r"/torch/distributed/|/vpoc/ranks/exchange\.py$")
 AUTOGRAD_ENGINE = re.compile(r"/torch/autograd/(__init__|graph)\.py$")
@@ -96,9 +96,13 @@ def take_stacks(work: WorkFolder, processes: Sequence[RunProcess]) -> StackSampl
     until = time.monotonic() + SAMPLE_SECONDS
     # A rank's own process is older than its workers.
     oldest_first = sorted(processes, key=lambda process: (process.started, process.pid))
-    asked = (_ask(work, one) for one in oldest_first if one.listens and time.monotonic() < until)
-    told = tuple(one for one in asked if one)
-    return StackSample(time.monotonic(), time.time(), tuple(processes), told, read_positions(work))
+    told: list[ProcessStacks] = []
+    left = MOST_BYTES_OF_ALL
+    for one in oldest_first:
+        if one.listens and left > 0 and time.monotonic() < until and (answer := _ask(work, one, min(MOST_BYTES, left))):
+            told.append(answer)
+            left -= len(answer.text)
+    return StackSample(time.monotonic(), time.time(), tuple(processes), tuple(told), read_positions(work))
 
 
 def waits_for_others(stack: CallStack) -> bool:
@@ -119,7 +123,7 @@ def innermost_own_frame(stack: CallStack) -> Frame | None:
     return next(own, stack[0] if stack else None)
 
 
-def _ask(work: WorkFolder, process: RunProcess) -> ProcessStacks | None:
+def _ask(work: WorkFolder, process: RunProcess, most: int) -> ProcessStacks | None:
     before = _sizes(work, process.rank)
     for signum in (SIGNAL, WITHOUT_LOCK):
         # What an interpreter that ends does not catch any more would kill it.
@@ -129,7 +133,7 @@ def _ask(work: WorkFolder, process: RunProcess) -> ProcessStacks | None:
             os.kill(process.pid, signum)
             if (rank := _grown(work, process.rank, before)) is not None:
                 with work.tree.open(work.STACKS.format(rank=rank), LARGEST["stacks"]) as file:
-                    told = file.read(before.get(rank, 0), MOST_BYTES)
+                    told = file.read(before.get(rank, 0), most)
                 return ProcessStacks(process.pid, rank, told.decode(errors="replace"))
     return None
 

@@ -1,33 +1,31 @@
-import os
 import subprocess
 import sys
 import time
 import tracemalloc
-from pathlib import Path
 from subprocess import PIPE
 
 import psutil
 import pytest
 
 from harness.host import processes
-from harness.host.processes import BEGINNING_SECONDS, COMMAND_BYTES, command_of, environment_of
+from harness.host.processes import BEGINNING_SECONDS, COMMAND_BYTES, command_of, variable_of
 from harness.host.run_processes import _look
 
 
 def test_the_variables_a_process_was_started_with_are_reported() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], env={"A": "1=2", "B": ""}, stdin=subprocess.PIPE)
     try:
-        told = environment_of(child.pid)
+        told = [variable_of(child.pid, name) for name in ("A", "B", "C", "1")]
     finally:
         child.communicate(b"\n")
-    assert (told["A"], told["B"]) == ("1=2", "")
+    assert told == ["1=2", "", None, None]
 
 
 def test_the_variables_of_a_process_are_reported_in_the_moment_it_takes_up_a_program() -> None:
     for _ in range(300):
         with subprocess.Popen(["/bin/sleep", "60"], env={"A": "1=2"}) as child:
             try:
-                assert environment_of(child.pid) == {"A": "1=2"}
+                assert variable_of(child.pid, "A") == "1=2"
             finally:
                 child.kill()
 
@@ -36,24 +34,42 @@ def test_of_a_process_without_variables_none_are_reported_at_once() -> None:
     with subprocess.Popen(["/bin/sleep", "60"], env={}) as child:
         try:
             began = time.monotonic()
-            told = [environment_of(child.pid) for _ in range(3)]
+            told = [variable_of(child.pid, "A") for _ in range(3)]
         finally:
             child.kill()
-    assert (told, time.monotonic() - began < BEGINNING_SECONDS) == ([{}] * 3, True)
+    assert (told, time.monotonic() - began < BEGINNING_SECONDS) == ([None] * 3, True)
 
 
 def test_no_more_is_read_than_a_run_has_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Path("/proc/self/environ").read_bytes()
-    monkeypatch.setattr(processes, "ENVIRONMENT_BYTES", 5)
-    told = environment_of(os.getpid())
-    assert sum(len(f"{name}={value}") for name, value in told.items()) <= 5 < len(whole)
+    with subprocess.Popen(["/bin/sleep", "60"], env={"A": "12345", "B": ""}) as child:
+        try:
+            assert variable_of(child.pid, "B") == ""
+            monkeypatch.setattr(processes, "ENVIRONMENT_BYTES", 5)
+            assert (variable_of(child.pid, "A"), variable_of(child.pid, "B")) == ("123", None)
+        finally:
+            child.kill()
+
+
+def test_of_many_variables_nothing_is_made_but_the_one() -> None:
+    many = {f"{number:x}": "" for number in range(20_000)}
+    with subprocess.Popen(["/bin/sleep", "60"], env={"A": "1", **many}) as child:
+        try:
+            assert variable_of(child.pid, "A") == "1"
+            tracemalloc.start()
+            variable_of(child.pid, "A")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            child.kill()
+    # Of the file, that is: each variable has some hundred bytes.
+    assert peak < 1 << 20
 
 
 def test_of_a_process_that_is_gone_nothing_is_reported() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     with pytest.raises(OSError, match=str(child.pid)):
-        environment_of(child.pid)
+        variable_of(child.pid, "A")
 
 
 def test_no_more_is_read_of_a_command_than_is_shown() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.host.processes import environment_of
+from harness.host.processes import variable_of
 from harness.host.run_processes import RUN_MARK, end_processes_of_run, look_at_processes, processes_of_run
 from harness.host.unmarked import _runs
 
@@ -101,7 +101,7 @@ def test_what_a_run_leaves_in_disguise_is_found_named_and_ended(
     wait_for_sleepers(folder)
     ended(handle)
     left = the_one_left(folder)
-    assert environment_of(left.pid).get(RUN_MARK) != str(folder)
+    assert variable_of(left.pid, RUN_MARK) != str(folder)
     (seen,) = look_at_processes(folder)
     assert "import signal, time" in seen.command
     assert end_processes_of_run(folder, 0.1)

@@ -109,6 +109,15 @@ def test_an_interpreter_that_ends_is_asked_only_by_what_it_catches_still(tmp_pat
     assert ends.poll() is None
 
 
+def test_of_all_answers_together_no_more_is_kept_than_a_run_has_stacks(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.run.watch.python_stacks.MOST_BYTES_OF_ALL", 100)
+    zero, _ = start(LISTENS, "0", RANK="0"), start(LISTENS, "1", RANK="1")
+    (told,) = take_stacks(WorkFolder(tmp_path), look_at_processes(tmp_path)).stacks
+    assert (told.pid, len(told.text)) == (zero.pid, 100)
+
+
 def test_a_late_answer_of_another_rank_is_not_taken_for_this_ones(tmp_path: Path, start: Start) -> None:
     start(LISTENS, "1", RANK="1")
     start(LATE, "0", RANK="0")
