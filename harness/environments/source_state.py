@@ -1,5 +1,6 @@
 """The source an image is made from: its commit, whether that is all, and the time of its newest input."""
 
+import re
 import subprocess
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -34,6 +35,12 @@ def source_revision() -> str | None:
 def is_dirty(revision: str | None) -> bool:
     """Return whether a revision is one with changes that no commit has: nothing tells what they were."""
     return revision is not None and revision.endswith(DIRTY)
+
+
+def is_in_history(revision: str) -> bool:
+    """Return whether what is checked out here contains a commit, by its full hash."""
+    whole = re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", revision) is not None
+    return whole and _git("merge-base", "--is-ancestor", revision, "HEAD") is not None
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any
 from harness.base.errors import UnknownNameError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.paths import CACHE, CHECKOUT
+from harness.base.untrusted_tree import shown
 from harness.environments.image_tree import configured, differences, tree_of
 from harness.environments.images import (
     BASE_NAME,
@@ -26,7 +27,7 @@ from harness.environments.images import (
     told_epochs,
 )
 from harness.environments.rebuild import rebuilt
-from harness.environments.source_state import is_dirty, source_revision
+from harness.environments.source_state import is_dirty, is_in_history, source_revision
 from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Cell, Matrix
 
@@ -98,6 +99,12 @@ def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: N
         raise UserError(f"{image.id}: names no revision of the source, and is not of this one; build it from a commit")
     if is_dirty(revision):
         raise UserError(f"{image.id}: was made from {revision}, changes that no commit has; build it from a commit")
+    if not is_in_history(revision):
+        # A label is what anybody writes, and git keeps commits that nobody here has looked at.
+        raise UserError(
+            f"{image.id}: says it was made from {shown(revision)}, and what is checked out here does not contain that "
+            "commit; its code would run on this host: look at it, check it out, and give the command there"
+        )
     return _by_checkout(image, revision, notify)
 
 

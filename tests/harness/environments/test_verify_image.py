@@ -61,12 +61,22 @@ def test_one_of_the_same_inputs_is_compared_here_and_any_other_in_its_revision(
     engine: Engine, matrix: Matrix, called: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify_image, "source_revision", lambda: image_of(engine, matrix).revision)
+    monkeypatch.setattr(verify_image, "is_in_history", lambda _: True)
     verify_by_rebuilding(engine, image_of(engine, matrix), matrix, print)
     revision = str(image_of(engine, matrix).revision).removesuffix("-dirty")
     for change in ({"lock": OTHER}, {"base": OTHER}, {"cell-recipe": OTHER}, {"cell": "cpu-gone"}):
         image = image_of(engine, matrix, **change)
         verify_by_rebuilding(engine, Image(image.id, {**image.labels, REVISION: revision}, (), 1), matrix, print)
     assert called == ["compared", *[f"checked out {revision}"] * 4]
+
+
+def test_no_code_runs_here_of_a_commit_that_this_checkout_does_not_contain(
+    engine: Engine, matrix: Matrix, called: list[str]
+) -> None:
+    image = image_of(engine, matrix, lock=OTHER)
+    with pytest.raises(UserError, match=f"made from {OTHER[:40]}, and what is checked out here does not contain"):
+        verify_by_rebuilding(engine, Image(image.id, {**image.labels, REVISION: OTHER[:40]}, (), 1), matrix, print)
+    assert called == []
 
 
 @pytest.mark.parametrize(
