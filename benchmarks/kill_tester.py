@@ -29,7 +29,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.engine import Engine
 from harness.host.fingerprint import read_host
-from harness.host.processes import environment_of
+from harness.host.processes import variable_of
 from harness.host.run_processes import RUN_MARK
 
 HERE = Path(__file__).resolve().parent
@@ -282,7 +282,7 @@ class Tester:
         found = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                mark = environment_of(process.pid).get(RUN_MARK, "")
+                mark = variable_of(process.pid, RUN_MARK) or ""
                 if mark.startswith(str(self.place.results.runs)) and process.status() != psutil.STATUS_ZOMBIE:
                     found[process.pid] = mark
         return found

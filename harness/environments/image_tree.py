@@ -56,12 +56,17 @@ def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, ta
             pieces = engine.patient.api.export(made["Id"], chunk_size=PIECE)
             stream = BufferedReader(PieceStream(pieces), PIECE)
             with tarfile.open(fileobj=stream, mode="r|", bufsize=PIECE) as archive:
-                yield (
-                    (one.name.removeprefix("./"), one, archive.extractfile(one) if one.isreg() else None)
-                    for one in archive
-                )
+                yield each_file(archive)
         finally:
             engine.client.api.remove_container(made["Id"], force=True, v=True)
+
+
+def each_file(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo, IO[bytes] | None]]:
+    """Yield the files of an archive: path, what it says of it, and its content."""
+    while member := archive.next():
+        yield member.name.removeprefix("./"), member, archive.extractfile(member) if member.isreg() else None
+        # It would keep them all: their names alone may be gigabytes.
+        archive.members = []  # type: ignore[attr-defined]
 
 
 def differences(first: Mapping[str, ImageFile], second: Mapping[str, ImageFile]) -> list[str]:

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.parser import BytesHeaderParser
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import NAMESPACE_OID, uuid5
 
 from cyclonedx.model import Property
@@ -17,6 +17,8 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
+from harness.base.errors import UserError
+from harness.base.untrusted_tree import shown
 from harness.environments.image_tree import image_files
 from harness.environments.images import Image
 from harness.environments.wheelhouse import read_lock
@@ -25,6 +27,9 @@ from harness.host.engine import Engine
 SITE = re.compile(r"opt/venv/lib/python[\d.]+/site-packages/[^/]+\.dist-info/METADATA")
 PACKAGES = "var/lib/dpkg/status"
 APP_PACKAGE = "vpoc"
+# The list of Debian's packages of a whole desktop has some five megabytes.
+LARGEST_READ = 8 << 20
+MOST_PACKAGES = 10_000
 # Of a bill: how what is installed compares with the lock that the image names.
 AS_LOCKED, LOCK_NOT_HERE = "as locked", "not compared: the lock was not here"
 
@@ -50,17 +55,19 @@ def contents_of_image(engine: Engine, image: Image) -> Contents:
     """Return what is installed in an image, as the files of the packages in it say.
 
     Raises:
-        UserError: when the engine cannot give it.
+        UserError: when the engine cannot give it, or those are larger than of any image.
     """
     python: dict[str, str] = {}
     debian: dict[str, str] = {}
     with image_files(engine, image) as files:
         for name, _, stream in files:
+            if len(python) > MOST_PACKAGES:
+                raise UserError(f"{image.id}: has more than {MOST_PACKAGES:,} packages of Python; do not trust it")
             if stream and SITE.fullmatch(name):
-                told = BytesHeaderParser().parsebytes(stream.read())
+                told = BytesHeaderParser().parsebytes(_read(stream, name, image))
                 python[canonicalize_name(str(told["Name"]))] = str(told["Version"])
             elif stream and name == PACKAGES:
-                debian = dict(_installed(stream.read().decode("utf-8", "replace")))
+                debian = dict(_installed(_read(stream, name, image).decode("utf-8", "replace")))
     return Contents(python, debian)
 
 
@@ -105,8 +112,24 @@ def told_contents(bill: Mapping[str, Any]) -> Contents:
     return Contents(of["pypi"], of["deb"])
 
 
+def _read(stream: IO[bytes], name: str, image: Image) -> bytes:
+    content = stream.read(LARGEST_READ + 1)
+    if len(content) > LARGEST_READ:
+        raise UserError(f"{image.id}: /{shown(name)} has more than {LARGEST_READ} bytes; do not trust it")
+    return content
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    begin = 0
+    while begin < len(text):
+        end = text.find("\n\n", begin)
+        end = len(text) if end < 0 else end
+        yield text[begin:end]
+        begin = end + 2
+
+
 def _installed(status: str) -> Iterable[tuple[str, str]]:
-    for paragraph in status.split("\n\n"):
+    for paragraph in _paragraphs(status):
         fields = dict(re.findall(r"^(Package|Version|Status): (.*)$", paragraph, re.MULTILINE))
-        if fields.get("Status", "").endswith(" installed"):
+        if fields.get("Status", "").endswith(" installed") and {"Package", "Version"} <= fields.keys():
             yield fields["Package"], fields["Version"]

@@ -1,6 +1,9 @@
 """A bill of materials lists what is installed, is the same each time, and is compared with the lock."""
 
+import tarfile
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,12 +11,15 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.storage import file_hash
 from harness.environments.images import Image
+from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry.attestations import attest
 from harness.registry.attestations.attest import CONTENTS, statements_of_image
 from harness.registry.attestations.contents import (
+    PACKAGES,
     Contents,
     bill_of_materials,
+    contents_of_image,
     contents_of_lock,
     not_as_locked,
     told_contents,
@@ -21,6 +27,50 @@ from harness.registry.attestations.contents import (
 
 FOUND = Contents({"torch": "2.13.0+cpu", "numpy": "2.3.1", "vpoc": "0.1.0"}, {"libc6": "2.36-9+deb12u10"})
 HASH = f" \\\n    --hash=sha256:{'0' * 64}\n"
+
+
+STATUS = "Package: libc6\nStatus: install ok installed\nVersion: 2\n\n"
+TORCH = "opt/venv/lib/python3.11/site-packages/torch-2.dist-info/METADATA"
+
+
+def read(*files: tuple[str, bytes]) -> Contents:
+    """What is found in an image of these files."""
+    made = BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, content in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, BytesIO(content))
+    api = SimpleNamespace(
+        create_container=lambda *_, **__: {"Id": "1"},
+        remove_container=lambda *_, **__: None,
+        export=lambda *_, **__: iter([made.getvalue()]),
+    )
+    engine = Engine("nowhere", SimpleNamespace(api=api))
+    engine.__dict__["patient"] = SimpleNamespace(api=api)
+    return contents_of_image(engine, Image("sha256:1", {}, (), 1))
+
+
+def test_the_packages_of_an_image_are_read_and_what_names_none_is_passed_over() -> None:
+    half = "Status: install ok installed\nVersion: 1\n\n\n\nPackage: half\nStatus: install ok installed\n\n"
+    found = read((TORCH, b"Name: Torch\nVersion: 2\n\ntext"), (PACKAGES, (half + STATUS).encode()))
+    assert found == Contents({"torch": "2"}, {"libc6": "2"})
+
+
+@pytest.mark.parametrize("name", [PACKAGES, TORCH])
+def test_a_list_of_packages_that_is_too_large_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.registry.attestations.contents.LARGEST_READ", len(STATUS))
+    read((name, STATUS.encode()))
+    with pytest.raises(UserError, match=f"/{name} has more than {len(STATUS)} bytes"):
+        read((name, STATUS.encode() + b" "))
+
+
+def test_an_image_of_too_many_packages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.registry.attestations.contents.MOST_PACKAGES", 2)
+    files = [(TORCH.replace("torch-2", f"{n}-1"), f"Name: {n}\nVersion: 1\n".encode()) for n in range(4)]
+    read(*files[:2])
+    with pytest.raises(UserError, match="more than 2 packages"):
+        read(*files)
 
 
 def test_a_bill_is_read_back_and_is_the_same_each_time() -> None:
