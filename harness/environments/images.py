@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from harness.environments.environment import app_hash
 from harness.environments.pins import base_digest, lock_file, pins_file, pins_hash
 from harness.environments.source_state import is_dirty, newest_of, oci_time, source_revision
 from harness.host.engine import Engine, engine_errors
+from harness.host.engine_client import TooLargeAnswerError
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
 
@@ -250,7 +252,9 @@ def _all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]
     with engine_errors("looking for images"):
         found = engine.client.api.images(filters={"label": wanted})
         for newest in sorted(found, key=lambda image: int(image["Created"]), reverse=True):
-            yield _image(engine.client.api.inspect_image(newest["Id"]))
+            # That may be larger than of any image of ours.
+            with suppress(TooLargeAnswerError):
+                yield _image(engine.client.api.inspect_image(newest["Id"]))
 
 
 def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:

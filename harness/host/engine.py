@@ -13,13 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import docker
 from docker.context import ContextAPI
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from harness.base.errors import NoAnswerError, NoEngineError, UserError
+from harness.host.engine_client import Api, Client
 
 # Takes what is being done, for a person who waits.
 Notify = Callable[[str], None]
@@ -87,7 +87,7 @@ class Engine:
     @cached_property
     def patient(self) -> Any:
         """A client that waits as long as it takes, for transfers of gigabytes."""
-        return docker.DockerClient(base_url=self.address, timeout=None)
+        return Client(base_url=self.address, timeout=None)
 
     @cached_property
     def brief(self) -> Any:
@@ -106,7 +106,7 @@ class Engine:
 
     def _brief(self) -> Any:
         version = self.client.api.api_version
-        return docker.APIClient(base_url=self.address, version=version, timeout=ANSWER_SECONDS)
+        return Api(base_url=self.address, version=version, timeout=ANSWER_SECONDS)
 
     @property
     def keeps_compressed(self) -> bool:
@@ -203,7 +203,7 @@ def reach_engine() -> Engine | None:
     try:
         if socket_file:
             _try_socket(str(socket_file))
-        client = docker.DockerClient(base_url=address)
+        client = Client(base_url=address)
         engine = Engine(address, client)
         _ = engine.facts
     except PermissionError:

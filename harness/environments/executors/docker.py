@@ -22,6 +22,7 @@ from harness.environments.executors.bounded_log import SLACK_BYTES, BoundedLog
 from harness.environments.executors.container import LOG_FILE_BYTES, WORK, Container
 from harness.environments.executors.job import EngineSilent, Exit, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, WAIT_SECONDS, Engine, explain
+from harness.host.engine_client import TooLargeAnswerError
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.host.unmarked import track_container
 
@@ -301,7 +302,7 @@ class DockerExecutor:
         """Start a job.
 
         Raises:
-            OSError: when the program is not in the image, or the image declares volumes.
+            OSError: when the program is not in the image, or the image declares volumes or has labels of megabytes.
             JobLost: when the engine refuses, `EngineSilent` when it does not answer: that is no fault of the cell.
         """
         if job.container is None:
@@ -312,6 +313,8 @@ class DockerExecutor:
             if NOT_IN_IMAGE in str(error):
                 raise OSError(explain(error)) from None
             raise JobLost(f"the Docker engine refuses the container: {explain(error)}") from None
+        except TooLargeAnswerError as error:
+            raise OSError(str(error)) from None
         except ENGINE_ERRORS:
             raise EngineSilent(GONE) from None
 

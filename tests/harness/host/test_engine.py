@@ -66,7 +66,7 @@ def test_podman_is_distinguished_from_dockers_own(
 ) -> None:
     podman = SimpleNamespace(info=lambda: {"BuildahVersion": "1.28.2", "ServerVersion": "4.3.1", **facts})
     monkeypatch.setattr(engine, "_try_socket", lambda _: None)
-    monkeypatch.setattr("docker.DockerClient", lambda base_url: podman)
+    monkeypatch.setattr("harness.host.engine.Client", lambda base_url: podman)
     with pytest.raises(NoEngineError, match=said):
         find_engine()
 

@@ -20,6 +20,7 @@ from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
+from harness.host.engine_client import TooLargeAnswerError
 from harness.run.watch.confirm import HangWatch
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
@@ -271,6 +272,19 @@ def test_an_image_with_a_place_that_can_be_written_to_and_stays_is_refused(tmp_p
     assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", container), 60) is None
     assert watch.stopped_by == "start"
     assert watch.stop_detail.startswith(r"vpoc could not be started: its image declares volumes (/a\nb, /kept), which")
+
+
+def test_that_of_an_image_too_much_is_told_is_no_silence_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(_: str) -> None:
+        raise TooLargeAnswerError("image large has labels")
+
+    api = Api(ENDED)
+    monkeypatch.setattr(api, "inspect_image", tell)
+    job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 1000, 1000, str(tmp_path)))
+    with pytest.raises(OSError, match="image large has labels"):
+        DockerExecutor(engine_of(api), tmp_path).start(job)
 
 
 @pytest.mark.parametrize("ask", [ContainerHandle.poll, lambda handle: handle.stop(1)])

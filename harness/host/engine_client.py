@@ -1,0 +1,66 @@
+"""A client of a Docker engine that takes no more of an answer than engines tell of what is sound.
+
+The author of an image writes most of what an engine tells of it and of its containers, which are asked for every second
+and kept in records: labels and variables of any size.
+"""
+
+from typing import Any
+
+import docker
+from docker.errors import DockerException
+from requests import PreparedRequest, Response
+
+PIECE = 1 << 16
+# Lists of some thousand images or containers, each with its labels. In memory it may take fifteen times as much.
+LARGEST_ANSWER = 8 << 20
+# An image that is built here has some twenty kilobytes, and an engine tells of a container what it does of its image.
+LARGEST_IMAGE = 1 << 20
+
+
+class TooLargeAnswerError(DockerException):  # type: ignore[misc]
+    """An answer of an engine that is larger than any of what is sound."""
+
+
+class Api(docker.APIClient):  # type: ignore[misc]
+    """The library's, but for what is said above; what is read as it comes has no such bound."""
+
+    def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
+        """Send a request and read its answer.
+
+        Raises:
+            TooLargeAnswerError: when that is too large.
+        """
+        if kwargs.pop("stream", False):
+            return super().send(request, stream=True, **kwargs)  # type: ignore[no-any-return]
+        with super().send(request, stream=True, **kwargs) as answer:
+            content = bytearray()
+            for piece in answer.iter_content(PIECE):
+                content += piece
+                if len(content) > LARGEST_ANSWER:
+                    raise TooLargeAnswerError(
+                        f"the engine's answer has more than {LARGEST_ANSWER} bytes: an image or a container has labels "
+                        "or variables of that size; `docker image rm` it"
+                    )
+        answer._content = bytes(content)
+        return answer  # type: ignore[no-any-return]
+
+    def inspect_image(self, image: str) -> Any:
+        """Return what the engine says of an image.
+
+        Raises:
+            TooLargeAnswerError: when that is too much for an image.
+        """
+        answer = self._get(self._url("/images/{0}/json", image))
+        if len(answer.content) > LARGEST_IMAGE:
+            raise TooLargeAnswerError(
+                f"image {image} has labels or variables of more than {LARGEST_IMAGE} bytes, which none has that is "
+                f"built here; `docker image rm {image}`"
+            )
+        return self._result(answer, True)
+
+
+class Client(docker.DockerClient):  # type: ignore[misc]
+    """The library's, with that way to the engine."""
+
+    def __init__(self, **options: Any) -> None:
+        self.api = Api(**options)

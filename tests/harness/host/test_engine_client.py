@@ -1,0 +1,72 @@
+"""Bounds on what an engine tells of images and containers, whose authors write most of it: against one that says so."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from docker.errors import ImageNotFound
+
+from harness.base.errors import UserError
+from harness.environments.images import find, find_by_labels
+from harness.host import engine_client
+from harness.host.engine import Engine
+from harness.host.engine_client import Client, TooLargeAnswerError
+
+
+def told(name: str, size: int) -> dict[str, object]:
+    return {"Id": name, "Config": {"Labels": {"a": "x" * size}}, "RootFS": {}, "Size": 1}
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        name = self.path.split("/")[-2]
+        status, answer = 200, told(name, 10)
+        if name == "gone":
+            status, answer = 404, {"message": "No such image: gone"}
+        elif name == "large":
+            answer = told(name, 1000)
+        elif "images/json" in self.path:
+            answer = [{"Id": "large", "Created": 2}, {"Id": "small", "Created": 1}]  # type: ignore[assignment]
+        content = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """An engine with an image whose labels are larger than of any other here."""
+    monkeypatch.setattr(engine_client, "LARGEST_IMAGE", 500)
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        address = f"tcp://127.0.0.1:{server.server_address[1]}"
+        client = Client(base_url=address, version="1.41")
+        yield Engine(address, client)
+        client.api.close()
+        server.shutdown()
+
+
+def test_an_image_with_labels_of_that_size_is_refused_by_its_name_and_passed_over(engine: Engine) -> None:
+    small = find(engine, "small")
+    assert small is not None
+    assert small.labels == {"a": "x" * 10}
+    assert find(engine, "gone") is None
+    with pytest.raises(ImageNotFound):
+        engine.client.api.inspect_image("gone")
+    with pytest.raises(UserError, match=re.escape("image large has labels or variables of more than 500 bytes")):
+        find(engine, "large")
+    assert find_by_labels(engine, {"a": "b"}) == small
+
+
+def test_of_any_answer_no_more_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(engine.client.api.inspect_container("large")["Config"]["Labels"]["a"]) == 1000
+    monkeypatch.setattr(engine_client, "LARGEST_ANSWER", 900)
+    with pytest.raises(TooLargeAnswerError, match="more than 900 bytes"):
+        engine.client.api.inspect_container("large")
