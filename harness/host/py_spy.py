@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,9 @@ from harness.host.run_processes import RunProcess
 SECONDS_EACH = 4.0
 # Less than is waited for all of it: what was read by then is kept.
 SECONDS_ALL = 10.0
+# What it reads is the process's own, and so is what it makes of that: symbols without number, names without end.
+MOST_BYTES, MOST_MEMORY_BYTES = 1 << 20, 1 << 30
+LIMITED = ("/bin/sh", "-c", f'ulimit -f {MOST_BYTES >> 9}; ulimit -d {MOST_MEMORY_BYTES >> 10}; exec "$@"', "sh")
 
 
 def dump_from_outside(processes: Sequence[RunProcess]) -> str:
@@ -37,15 +41,19 @@ def _dump(program: str, pid: int) -> tuple[bool, str]:
     """Return whether it told, and what, with the frames of C code if it can read those."""
     answer = (False, "")
     for options in (("--native",), ("--nonblocking",)):
-        command = (program, "dump", *options, "--pid", str(pid))
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_EACH, check=False)
-        except subprocess.TimeoutExpired:
-            answer = False, f"py-spy: process {pid} could not be read within {SECONDS_EACH:.0f} s"
-            continue
+        command = (*LIMITED, program, "dump", *options, "--pid", str(pid))
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            try:
+                done = subprocess.run(command, stdout=out, stderr=err, timeout=SECONDS_EACH, check=False)
+            except subprocess.TimeoutExpired:
+                answer = False, f"py-spy: process {pid} could not be read within {SECONDS_EACH:.0f} s"
+                continue
+            told = out if done.returncode == 0 else err
+            told.seek(0)
+            text = told.read(MOST_BYTES).decode(errors="replace")
         if done.returncode == 0:
-            return True, done.stdout
-        answer = False, _reason(done.stderr)
+            return True, text
+        answer = False, _reason(text)
     return answer
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.host.py_spy import dump_from_outside
+from harness.host.py_spy import MOST_MEMORY_BYTES, dump_from_outside
 from harness.host.run_processes import RunProcess
 
 
@@ -48,6 +48,14 @@ def test_where_it_is_not_permitted_it_says_so(tmp_path: Path, monkeypatch: pytes
 def test_where_only_c_frames_cannot_be_read_pythons_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     py_spy(tmp_path, 'case "$*" in *native*) exit 1;; *) echo "Thread of $4";; esac', monkeypatch)
     assert dump_from_outside([seen(5)]) == "Thread of 5\n"
+
+
+def test_neither_its_memory_nor_its_output_is_without_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    py_spy(tmp_path, "ulimit -d", monkeypatch)
+    assert dump_from_outside([seen(5)]) == f"{MOST_MEMORY_BYTES >> 10}\n"
+    py_spy(tmp_path, "exec head -c 2000000 /dev/zero", monkeypatch)
+    with pytest.raises(LookupError, match="py-spy"):
+        dump_from_outside([seen(5)])
 
 
 def test_one_that_does_not_come_back_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
