@@ -13,7 +13,7 @@ import psutil
 
 from harness.base.text import one_line
 from harness.host.processes import command_of, variable_of
-from harness.host.unmarked import reap_orphans, unmarked
+from harness.host.unmarked import is_of_other_container, reap_orphans, unmarked
 
 RUN_MARK = "MATRIX_RUN"
 WAIT_SECONDS = 0.02
@@ -69,7 +69,8 @@ def processes_of_run(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and variable_of(process.pid, RUN_MARK) == mark:
+            pid = process.pid
+            if pid != os.getpid() and variable_of(pid, RUN_MARK) == mark and not is_of_other_container(mark, pid):
                 found.append(process)
     for pid in unmarked(mark, [process.pid for process in found]):
         with contextlib.suppress(psutil.Error):

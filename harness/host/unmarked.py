@@ -7,6 +7,7 @@ this process is the one that the kernel gives orphans to ("child subreaper"), so
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import time
 from collections.abc import Collection, Mapping
@@ -19,6 +20,8 @@ from harness.host.processes import stat_of
 
 PR_SET_CHILD_SUBREAPER = 36
 TICKS = os.sysconf("SC_CLK_TCK")
+# Its id, in the name of its control group.
+CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass
@@ -83,6 +86,18 @@ def unmarked(mark: str, marked: Collection[int]) -> frozenset[int]:
     return frozenset(found - set(marked) - {os.getpid()})
 
 
+def is_of_other_container(mark: str, pid: int) -> bool:
+    """Return whether a process is in a container that is none of a tracked run's, whatever mark it carries.
+
+    The mark of a run that is made beside it can be guessed, and what carries it would be taken for that run's.
+    """
+    run = _runs.get(mark)
+    if run is None:
+        return False
+    known = run.containers.union(CONTAINER.findall(_groups(os.getpid())))
+    return any(found not in known for found in CONTAINER.findall(_groups(pid)))
+
+
 def reap_orphans(*, kill: bool = False) -> int:
     """Take the exit statuses of orphans that have ended, and return how many there were.
 
@@ -132,11 +147,15 @@ def _is_orphan(one: _Seen, run: _Tracked) -> bool:
 
 
 def _is_inside(pid: int, run: _Tracked) -> bool:
-    try:
-        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
+    groups = _groups(pid)
     return any(container in groups for container in run.containers)
+
+
+def _groups(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _processes() -> Mapping[int, _Seen]:

@@ -369,8 +369,8 @@ class DockerExecutor:
         )
         try:
             reached("container-created")
-            created.start()
             track_container(mark, created.id)
+            created.start()
             reached("job-started")
             if job.note:
                 self._note(job.note, created.id)

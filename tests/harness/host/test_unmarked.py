@@ -14,7 +14,7 @@ from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.host.processes import variable_of
 from harness.host.run_processes import RUN_MARK, end_processes_of_run, look_at_processes, processes_of_run
-from harness.host.unmarked import _runs
+from harness.host.unmarked import _runs, _Tracked, track_container
 
 SLEEP = "import signal, time; signal.signal(15, signal.SIG_IGN); open({!r}, 'a').write('x'); time.sleep(120)"
 # Each leaves behind what runs SLEEP: `start` begins it with an empty environment.
@@ -239,3 +239,32 @@ def zombies() -> set[int]:
         for child in psutil.Process().children()
         if child.status() == psutil.STATUS_ZOMBIE and os.getsid(child.pid) != os.getsid(0)
     }
+
+
+def test_what_carries_the_mark_in_a_container_of_something_else_is_not_of_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    container, mark = "a" * 64, str(folder)
+    with subprocess.Popen(["/bin/sleep", "60"], env={RUN_MARK: mark}) as child:
+        groups = {child.pid: f"0::/system.slice/docker-{container}.scope\n"}
+        monkeypatch.setattr("harness.host.unmarked._groups", lambda pid: groups.get(pid, "0::/\n"))
+        monkeypatch.setattr("harness.host.unmarked._runs", {})
+        try:
+            # Nothing is known of the containers of a run that another harness had begun.
+            assert [one.pid for one in processes_of_run(folder)] == [child.pid]
+            track_container(mark, "b" * 64)
+            assert processes_of_run(folder) == []
+            track_container(mark, container)
+            assert [one.pid for one in processes_of_run(folder)] == [child.pid]
+        finally:
+            child.kill()
+
+
+def test_where_the_harness_is_in_a_container_so_are_its_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.host.unmarked._groups", lambda _: f"0::/docker/{'a' * 64}\n")
+    monkeypatch.setattr("harness.host.unmarked._runs", {str(folder): _Tracked()})
+    with subprocess.Popen(["/bin/sleep", "60"], env={RUN_MARK: str(folder)}) as child:
+        try:
+            assert [one.pid for one in processes_of_run(folder)] == [child.pid]
+        finally:
+            child.kill()
