@@ -5,7 +5,8 @@ from typing import Literal
 
 Allocation = Literal["more-than-there-is", "enough-was-free", "enough-was-reserved"]
 
-_SIZE = r"([\d.]+) ?(bytes|[KMGT]iB)"
+# No size has more digits; without a bound a line of nothing else takes the square of its length.
+_SIZE = r"(?<![\d.])(\d{1,20}(?:\.\d{1,20})?) ?(bytes|[KMGT]iB)"
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _TRIED = re.compile(rf"Tried to allocate {_SIZE}")
 _TOTAL = re.compile(rf"total capacity of {_SIZE}|{_SIZE} total capacity")

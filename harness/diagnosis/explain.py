@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 LAST_BYTES = 1 << 16
 KILLED = 9
+LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
+"""Digits, and characters of a line of the kernel log: an imported run may hold any."""
 
 _PYTHON = re.compile(r"python|vpoc|pt_")
 # dump_oom_summary of the kernel's mm/oom_kill.c, from Linux 5.0 on.
-_KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(\d+)")
+_KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(\d{1,9})\b")
 
 
 def explain_run(
@@ -94,6 +96,8 @@ def _of_run(pids: frozenset[int], others: frozenset[int], *, killed: bool) -> Of
         groups = found.groupdict()
         if groups.get("pid") is None:
             return True
+        if len(groups["pid"]) > LONGEST_PID:
+            return False
         pid = int(groups["pid"])
         if pid in others:
             return False
@@ -108,7 +112,7 @@ def _was_killed(exit_: Exit) -> bool:
 
 def _pids(folder: RunFolder) -> frozenset[int]:
     reported = (line.pid for line in last_lines(folder.work).values())
-    seen = re.findall(r"^\s*(\d+)\b", _text(folder, RunFolder.PROCESSES), re.MULTILINE)
+    seen = re.findall(rf"^[ \t]*(\d{{1,{LONGEST_PID}}})\b", _text(folder, RunFolder.PROCESSES), re.MULTILINE)
     return frozenset([*reported, *map(int, seen)])
 
 
@@ -121,8 +125,9 @@ def _pids_of_others(folder: RunFolder) -> frozenset[int]:
         container = str(load_json(_text(folder, RunFolder.INSPECTED))["Id"])
     except (ValueError, TypeError, KeyError):
         return frozenset()
-    killed = _KILLED_IN.findall(_text(folder, RunFolder.KERNEL_LOG))
-    return frozenset(int(pid) for group, pid in killed if container not in group)
+    lines = _text(folder, RunFolder.KERNEL_LOG).splitlines()
+    killed = (found for line in lines if (found := _KILLED_IN.search(line[:LONGEST_OF_KERNEL])))
+    return frozenset(int(found[2]) for found in killed if container not in found[1])
 
 
 def _memory_limit(folder: RunFolder) -> Iterator[Line]:
@@ -140,7 +145,9 @@ def _memory_limit(folder: RunFolder) -> Iterator[Line]:
             continue
         if was_met:
             # The counters of the end come last.
-            yield [Line(name, number, line) for number, line in enumerate(text.split("\n"), 1) if key in line][-1]
+            named = [Line(name, number, line) for number, line in enumerate(text.split("\n"), 1) if key in line]
+            # None where another host wrote the key with escapes.
+            yield from named[-1:]
 
 
 def _was_oom_killed(inspected: Any) -> bool:

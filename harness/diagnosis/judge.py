@@ -36,7 +36,7 @@ _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvou
 _DECIDED = frozenset(get_args(OfResult))
 # Words of errors, also of those that no signature knows.
 _ERROR = re.compile(
-    r"\w*(?:Error|Exception)\b|\bTraceback\b|\b(?:ERROR|CRITICAL|FATAL)\b|asynchronously reported"
+    r"(?:Error|Exception)\b|\bTraceback\b|\b(?:ERROR|CRITICAL|FATAL)\b|asynchronously reported"
     r"|(?i:\b(?:failed|failure|fault|fatal|aborted|killed|terminated|panic|denied|not found|timed out)\b)"
 )
 _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?")

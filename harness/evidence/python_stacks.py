@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FAULTHANDLER = re.compile(r'^\s+File "(?P<file>[^"]*)", line (?P<line>\d{1,9}),? in (?P<function>.+)$')
-_PY_SPY = re.compile(r"^\s+(?P<function>.+?) \((?P<file>[^()]+?):(?P<line>\d{1,9})\)$")
+_PY_SPY = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?):(?P<line>\d{1,9})\)$")
 _THREAD = re.compile(r"^(?:Current thread|Thread) ")
 
 

@@ -27,6 +27,9 @@ OLD = (
         (OLD.format("20.00 MiB", "0 bytes", "12.01 GiB"), set()),
         (OLD.format("20.00 MiB", "1.00 GiB", "12.01 GiB"), {"enough-was-free"}),
         ("HIP out of memory. Tried to allocate 2.00 GiB.", set()),
+        ("HIP out of memory. Tried to allocate 1.2.3 GiB.", set()),
+        # In the time that it is long: the square would take days.
+        (f"HIP out of memory. Tried to allocate 2.00 GiB. {'0' * 3_000_000}", set()),
         ("RuntimeError: HIP error: out of memory", set()),
     ],
 )

@@ -370,3 +370,30 @@ def test_words_that_another_host_invented_tell_nothing(
 ) -> None:
     record = make_record(outcome="failed", diagnosis="crash").model_copy(update={"exit": {"train": words}})
     assert explain_record(RunFolder(tmp_path), record).cause
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"failure/processes.txt": "9" * 6000 + " x"},
+        {"failure/processes.txt": "\n" * 1_000_000},
+        {"failure/processes.txt": "12 x", "failure/kernel-log.txt": OOM.replace("4711", "4" * 6000)},
+        {"failure/container.json": '{"Id": "x", "State": {"OOM\\u004billed": true}}'},
+        {
+            "failure/container.json": '{"Id": "x"}',
+            "failure/kernel-log.txt": "oom-kill:constraint=task_memcg=,task=,pid=" * 2000,
+        },
+    ],
+)
+def test_what_another_host_made_up_explains_nothing(
+    explain: Callable[..., Explanation], files: Mapping[str, str]
+) -> None:
+    """Ends, however long it is, and with no error."""
+    assert explain(files, Exit(1)).class_ in ("unknown", "oom-host")
+
+
+def test_a_line_of_a_log_takes_no_longer_than_it_is(explain: Callable[..., Explanation]) -> None:
+    oom = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. "
+    lines = [f"{oom}{'0' * 16_000}"] * 50
+    assert explain({"log.txt": "\n".join(lines)}, Exit(1)).rule == "gpu-out-of-memory"
+    assert explain_log([f"{oom.replace('2.00', '1.2.3')}\n"], "log").class_ == "oom-gpu"

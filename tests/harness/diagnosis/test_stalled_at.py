@@ -9,6 +9,7 @@ import pytest
 
 from harness.diagnosis.lines import as_lines
 from harness.diagnosis.stalled_at import classify, main_stacks, stuck_at
+from harness.evidence.python_stacks import parse_stacks
 from harness.evidence.run_folder import RunFolder
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -146,3 +147,8 @@ def test_what_faulthandler_really_writes_is_read(tmp_path: Path) -> None:
     hit = classify(stacks, [])
     assert hit is not None
     assert hit.signature.class_ == "hang-backward"
+
+
+def test_a_line_that_is_no_frame_takes_no_longer_than_it_is() -> None:
+    """An app writes its stacks itself; the square of this would take hours."""
+    assert parse_stacks([" " * 3_000_000, f" a{' (' * 1_000_000}"]) == []
