@@ -204,7 +204,7 @@ def _is_of(content: bytes, key: str) -> bool:
     """Return whether a campaign's file is sound and of this plan."""
     try:
         return bool(json.loads(content)["key"] == key)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -142,7 +142,7 @@ def _times(file: Path) -> list[float]:
         return [float(at) for at in json.loads(read_regular(file))["reboots"]]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{file}: is damaged; reboot by hand and remove it") from None
 
 

@@ -42,7 +42,7 @@ def remembered(host: HostFacts, results: Results) -> bool | None:
     """Return what was said before; None where nobody was asked."""
     try:
         return bool(json.loads(read_regular(_file(host, results)))["use"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

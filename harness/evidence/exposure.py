@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 from harness.base.untrusted_tree import NotAFileError
 from harness.evidence.app_files import Progress
-from harness.evidence.progress import parse_lines, whole_lines
+from harness.evidence.progress import MOST_LINES, parse_lines, whole_lines
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import LARGEST
 
-# A week's, at a line a second.
-MOST_LINES = 600_000
 STEPPING = ("first-step", "step")
 
 

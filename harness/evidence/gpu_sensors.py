@@ -81,8 +81,12 @@ class SensorLog:
 
 
 def read_sensors(folder: RunFolder) -> Iterator[GpuSensorSample]:
-    """Yield the samples of a run in order; lines that are none are passed over, and without a file there are none."""
+    """Yield the samples of a run in order; lines that are none are passed over, and those after the first MOST_LINES.
+
+    Without a file there are none.
+    """
     with suppress(FileNotFoundError, NotAFileError):
-        for line in UntrustedTree(folder.path).read(RunFolder.GPU_SENSORS, LARGEST_BYTES).splitlines():
+        content = UntrustedTree(folder.path).read(RunFolder.GPU_SENSORS, LARGEST_BYTES)
+        for line in content.split(b"\n", MOST_LINES)[:MOST_LINES]:
             with suppress(ValidationError):
                 yield GpuSensorSample.parse(line)

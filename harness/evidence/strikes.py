@@ -1,21 +1,27 @@
 """Runs that a person struck out by hand, with the reason: a file beside the record, a line for each decision."""
 
 import time
+from contextlib import suppress
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from harness.base.errors import UnknownNameError, UserError
-from harness.base.json_files import Versioned
-from harness.base.json_lines import append_line, read_json_lines
+from harness.base.json_files import OneLine, Versioned
+from harness.base.json_lines import append_line
+from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.run_folder import RunFolder
+
+
+# At the end of the file; a run is seldom decided on twice.
+MOST_BYTES = 1 << 16
 
 
 class Strike(Versioned):
     """A line of `strikes.jsonl`: a run that is not to count from then on, or is to count again."""
 
     decision: Literal["strike", "undo"]
-    reason: str = Field(description="as the person gave it; of an undone one, why it counts again")
+    reason: OneLine = Field(description="as the person gave it; of an undone one, why it counts again")
     at: float = Field(description="seconds since 1970")
 
 
@@ -38,8 +44,16 @@ def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) 
 
 
 def strikes_of(folder: RunFolder) -> list[Strike]:
-    """Return every decision on a run, the oldest first; lines that are damaged are passed over."""
-    return list(read_json_lines(folder.strikes, Strike))
+    """Return the last decisions on a run, the oldest first; lines that are damaged are passed over.
+
+    Every command asks for them, and another host may have written as much as it likes.
+    """
+    decisions = []
+    with suppress(FileNotFoundError, NotAFileError), UntrustedTree(folder.path).open(folder.STRIKES, ANY_SIZE) as file:
+        for line in file.read(max(0, file.size - MOST_BYTES), MOST_BYTES).split(b"\n"):
+            with suppress(ValidationError):
+                decisions.append(Strike.parse(line))
+    return decisions
 
 
 def struck_out(folder: RunFolder) -> str | None:

@@ -4,11 +4,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 
 from harness.base.untrusted_tree import NotAFileError
 from harness.evidence.app_files import Progress, Training
-from harness.evidence.progress import parse_lines, whole_lines
+from harness.evidence.progress import MOST_LINES, parse_lines, whole_lines
 from harness.evidence.work_folder import LARGEST, WorkFolder
 from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
@@ -39,9 +39,9 @@ def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCur
     for rank, name in list(work.progress().items())[:RANKS]:
         try:
             with work.tree.open(name, LARGEST["progress"]) as file:
-                count = sum(1 for _ in whole_lines(file))
+                count = sum(1 for _ in islice(whole_lines(file), MOST_LINES))
                 # A line without a time has no place in a curve.
-                told = parse_lines(_thinned(whole_lines(file), count))
+                told = parse_lines(_thinned(islice(whole_lines(file), count), count))
                 kept = [line for line in told if math.isfinite(line.wall)]
         except (FileNotFoundError, NotAFileError):
             break

@@ -42,10 +42,13 @@ def read_data(file: Path) -> InputFile:
     Raises:
         UserError: when it cannot be read.
     """
+    fix = "give --data an existing merged CSV; `vpoc merge` makes one (docs/data.md)"
+    if file.exists() and not file.is_file():
+        # A FIFO is waited for, and a device has no end.
+        raise UserError(f"{file}: is not a file; {fix}")
     try:
         return InputFile(path=str(file.resolve()), sha256=file_hash(file))
     except OSError as error:
-        fix = "give --data an existing merged CSV; `vpoc merge` makes one (docs/data.md)"
         raise UserError(f"{file}: cannot be read: {error.strerror}; {fix}") from None
 
 

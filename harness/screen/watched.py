@@ -190,7 +190,7 @@ def current_of(
 def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]:
     """Yield the campaigns whose file a process of this host has locked."""
     for file in sorted((results.folder / "campaigns").glob("*.json")):
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             if _is_in(locked, file):
                 content = json.loads(read_regular(file))
                 cells = tuple(run["cell"] for run in content["runs"])

@@ -121,12 +121,12 @@ def _any_of(texts: Collection[str]) -> str:
 
 def _without(text: str, place: str, instead: str) -> str:
     """Return a text with one place replaced, where nothing goes on before or behind it."""
-    at = text.find(place)
+    parts, begin, at = [], 0, text.find(place)
     while at >= 0:
         end = at + len(place)
         if (at and NO_BEGINNING.match(text, at - 1)) or NO_END.match(text, end):
             at = text.find(place, at + 1)
         else:
-            text = text[:at] + instead + text[end:]
-            at = text.find(place, at + len(instead))
-    return text
+            parts += [text[begin:at], instead]
+            begin, at = end, text.find(place, end)
+    return "".join([*parts, text[begin:]])

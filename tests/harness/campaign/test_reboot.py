@@ -123,9 +123,10 @@ def test_at_most_three_times_a_night(
 def test_a_count_that_cannot_be_read_stops_it(config: Path, tmp_path: Path, systemd: dict[str, Path]) -> None:
     results = Results(tmp_path / "results")
     reboot(results)
-    (results.folder / "health/m-reboots.json").write_text("{")
-    with pytest.raises(UserError, match="is damaged"):
-        reboot(results)
+    for damaged in ("{", "[" * 100_000):
+        (results.folder / "health/m-reboots.json").write_text(damaged)
+        with pytest.raises(UserError, match="is damaged"):
+            reboot(results)
 
 
 @pytest.mark.parametrize("refused", ["daemon-reload", "enable", "reboot"])

@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from harness.evidence.gpu_sensors import GpuSensors, GpuSensorSample, SensorLog, read_sensors
+from harness.evidence.gpu_sensors import MOST_LINES, GpuSensors, GpuSensorSample, SensorLog, read_sensors
 from harness.evidence.run_folder import RunFolder
 
 
@@ -57,3 +57,9 @@ def test_something_else_of_that_name_is_neither_waited_for_nor_written_to(tmp_pa
     log.add(sample(1))
     log.close()
     assert seconds(folder) == []
+
+
+def test_of_more_lines_than_are_written_only_the_first_are_looked_at(tmp_path: Path) -> None:
+    line = sample(1).model_dump_json(by_alias=True)
+    (tmp_path / "gpu-sensors.jsonl").write_text(f"{line}\n" + "\n" * (MOST_LINES - 1) + f"{line}\n", encoding="utf-8")
+    assert len(seconds(RunFolder(tmp_path))) == 1

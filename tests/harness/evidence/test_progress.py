@@ -1,7 +1,14 @@
 import json
 from pathlib import Path
 
-from harness.evidence.progress import LEAST_LINES_AT_ONCE, MOST_LINES_AT_ONCE, ProgressReader
+from harness.base.untrusted_tree import ANY_SIZE, UntrustedTree
+from harness.evidence.progress import (
+    LEAST_LINES_AT_ONCE,
+    MOST_LINES_AT_ONCE,
+    PIECE_BYTES,
+    ProgressReader,
+    whole_lines,
+)
 from harness.evidence.work_folder import WorkFolder
 
 MEMORY = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
@@ -64,3 +71,9 @@ def test_files_of_ranks_that_there_are_not_are_refused(tmp_path: Path) -> None:
     reader = ProgressReader(WorkFolder(tmp_path), ranks=2)
     assert [line.rank for line in reader.new()] == [0, 1]
     assert reader.refused == {"progress-2.jsonl"}
+
+
+def test_lines_are_whole_whatever_empty_ones_are_between_them(tmp_path: Path) -> None:
+    (tmp_path / "progress-0.jsonl").write_bytes(b"\n\n" * PIECE_BYTES + b"first\n\n\n\nsecond\n" + b"\n" * 7 + b"last")
+    with UntrustedTree(tmp_path).open("progress-0.jsonl", ANY_SIZE) as file:
+        assert list(whole_lines(file)) == [b"first", b"second", b"last"]

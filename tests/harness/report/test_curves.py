@@ -30,6 +30,14 @@ def test_phases_follow_each_other_to_the_end_of_the_run(tmp_path: Path) -> None:
     assert [(p.phase, p.start, p.seconds) for p in phases] == [("import", 1, 1), ("init", 2, 1), ("step", 3, 8)]
 
 
+def test_of_a_file_with_more_lines_than_any_run_writes_only_the_first_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.report.curves.MOST_LINES", 2)
+    write(tmp_path, [("import", 0, None), ("init", 0, None), ("step", 1, 0.5)])
+    assert [p.phase for p in read_progress(WorkFolder(tmp_path), 99.0, 110.0).phases] == ["import", "init"]
+
+
 def test_each_model_has_a_curve_and_a_failed_one_too(tmp_path: Path) -> None:
     lines = [
         ("first-step", 0, None),

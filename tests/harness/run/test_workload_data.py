@@ -1,3 +1,5 @@
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +213,10 @@ def test_data_are_refused_by_the_app_alone(
     with pytest.raises(UserError, match=said) as error:
         workload_data.check_data(tmp_path / "bars.csv", workload(), environment, ProcessExecutor())
     assert isinstance(error.value, workload_data.DataRefusedError) == refused
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/zero")])
+def test_data_that_have_no_end_are_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "merged.csv")
+    with pytest.raises(UserError, match="is not a file; give --data"):
+        workload_data.read_data(tmp_path / "merged.csv")
