@@ -17,6 +17,8 @@ from yaml.resolver import BaseResolver
 from harness.base.errors import UserError
 
 YamlPath = Sequence[str | int]
+MOST_BYTES = 1 << 20
+"""Each two of them can be a node, which takes three hundred in memory."""
 DEEPEST = 100
 """Nodes within each other."""
 MOST_VALUES = 100_000
@@ -99,7 +101,11 @@ def read_yaml(file: Path) -> Document:
         OSError, UnicodeDecodeError: when the file cannot be read.
         UserError: `file:line: not valid YAML: what`.
     """
-    return parse_yaml(file.read_text(encoding="utf-8"), file)
+    with file.open("rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise UserError(f"{file}: not valid YAML: it has more than {MOST_BYTES} bytes")
+    return parse_yaml(content.decode("utf-8"), file)
 
 
 def parse_yaml(text: str, file: Path) -> Document:

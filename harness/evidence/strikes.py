@@ -12,7 +12,6 @@ from harness.base.json_lines import append_line
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.run_folder import RunFolder
 
-
 # At the end of the file; a run is seldom decided on twice.
 MOST_BYTES = 1 << 16
 

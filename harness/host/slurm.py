@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,8 +148,7 @@ def own_jobs() -> dict[str, SlurmJob]:
     form = SEPARATOR.join(("%i", "%T", "%N", "%r", "%j"))
     said = _asked(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
     jobs: dict[str, SlurmJob] = {}
-    for line in said.splitlines():
-        number, state, node, reason, name = line.split(SEPARATOR, 4)
+    for number, state, node, reason, name in _rows(said, 5):
         job = SlurmJob(number, name, state, node or None, reason)
         if name not in jobs or job.phase != "over" or jobs[name].phase == "over":
             jobs[name] = job
@@ -182,7 +181,7 @@ def nodes_of(partition: str | None) -> list[SlurmNode]:
     """
     form = SEPARATOR.join(("%P", "%N", "%t", "%l", "%G", "%E"))
     words = ["sinfo", "--noheader", "--Node", f"--format={form}"]
-    rows = [line.split(SEPARATOR, 5) for line in _asked(words).splitlines()]
+    rows = list(_rows(_asked(words), 6))
     found = [row for row in rows if (row[0].rstrip("*") == partition if partition else row[0].endswith("*"))]
     if not found:
         named = ", ".join(sorted({row[0].rstrip("*") for row in rows})) or "none"
@@ -246,6 +245,12 @@ def why_ended(job: str) -> JobEnding:
     at_most, took = seconds_of(limit), seconds_of(used)
     at_limit = at_most is not None and took is not None and took >= at_most
     return "time-limit" if state == "TIMEOUT" or (at_limit and state == "COMPLETING") else "cancelled"
+
+
+def _rows(said: str, columns: int) -> Iterator[list[str]]:
+    """Yield the columns of each line; the rest of a name or reason that holds the end of a line is none."""
+    rows = (line.split(SEPARATOR, columns - 1) for line in said.split("\n"))
+    return (row for row in rows if len(row) == columns)
 
 
 def count_gpus(gres: str) -> int:

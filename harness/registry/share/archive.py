@@ -77,32 +77,35 @@ def unpack(file: Path, place: Path) -> dict[str, str]:
         UserError: when it is damaged, larger than records are, or holds anything but plain files of records.
     """
     with _readable(file) as archive:
-        seen: set[str] = set()
+        count = 0
         made: set[Path] = set()
         hashes: dict[str, dict[str, str]] = {}
         for member in archive:
+            # It would keep every one of a million.
+            archive.members.clear()
             plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
             if not plain or not MEMBER.fullmatch(member.name):
                 raise UserError(f"{file}: holds {member.name[:200]!r}, which is no file of a record; nothing was taken")
-            if member.size > LARGEST_FILE or len(seen) >= MOST_MEMBERS:
+            if member.size > LARGEST_FILE or count >= MOST_MEMBERS:
                 raise UserError(
                     f"{file}: {member.name}: is larger, or one of more, than files of records are; nothing was taken"
                 )
-            if member.name in seen:
-                raise UserError(f"{file}: holds {member.name} twice; nothing was taken")
-            if not seen and member.name != MARK:
+            if not count and member.name != MARK:
                 raise UserError(f"{file}: does not begin with {MARK}; `matrix export` makes such a file")
-            seen.add(member.name)
+            count += 1
             target = place / member.name
             if target.parent not in made:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 made.add(target.parent)
-            sha256 = _copy(archive, member, target)
+            try:
+                sha256 = _copy(archive, member, target)
+            except FileExistsError:
+                raise UserError(f"{file}: holds {member.name} twice; nothing was taken") from None
             kind, _, inner = member.name.partition("/")
             if kind == RUNS:
                 run, _, name = inner.partition("/")
                 hashes.setdefault(run, {})[name] = sha256
-        if not seen:
+        if not count:
             raise UserError(f"{file}: is empty; `matrix export` makes such a file")
     _check_mark(file, place / MARK)
     return {run: hash_of_hashes(of_run) for run, of_run in hashes.items()}

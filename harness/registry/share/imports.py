@@ -113,7 +113,10 @@ def _take_in(
     with closing(sqlite3.connect(":memory:")) as database:
         checked = partial(_checked, file=file, machines=machines, database=database)
         runs = [checked(place / RUNS / name, contents[name]) for name in show(sorted(contents))]
-    steps = list(_steps(place / HEALTH, file, machines))
+    told = _folders(place / HEALTH)
+    for health in told:
+        for _ in _steps(health, file, machines):
+            pass
     own = {shared_id(row.machine, row.run_id) for row in made_here}
     here = {run.id: _content_here(results, run.id) for run in runs if results.run_folder(run.id).exists()}
     if len({run.id for run in runs}) < len(runs):
@@ -130,7 +133,9 @@ def _take_in(
         run.folder.rename(results.run_folder(run.id))
     sync_folder(results.runs)
     abroad = {row.machine for row in rows if row.imported} | {run.machine for run in new}
-    _merge_health(results, [step for step in steps if step.machine in abroad])
+    for health in told:
+        if health.stem in abroad:
+            _merge_health(results, health.stem, _steps(health, file, machines))
     differing = tuple(run.id for run in runs if run.id in here and here[run.id] != run.content)
     return Imported(file, sha256, tuple(run.id for run in new), len(runs) - len(new) - len(differing), differing)
 
@@ -219,9 +224,10 @@ def _content_here(results: Results, run_id: str) -> str | None:
         return None
 
 
-def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[HealthStep]:
-    for health in _folders(place):
-        for line in health.read_bytes().splitlines():
+def _steps(health: Path, file: Path, machines: Collection[str]) -> Iterator[HealthStep]:
+    """Yield the steps of a machine one by one: hundreds of thousands take a gigabyte."""
+    with health.open("rb") as lines:
+        for line in lines:
             try:
                 step = HealthStep.parse(line)
             except ValidationError as error:
@@ -234,11 +240,8 @@ def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[Healt
             yield step
 
 
-def _merge_health(results: Results, steps: Iterable[HealthStep]) -> None:
-    """Add the missing steps to the health logs of machines that have only imported runs here."""
-    lines: dict[str, set[str]] = {}
-    for step in steps:
-        lines.setdefault(step.machine, set()).add(health_line(step))
-    for machine, new in lines.items():
-        old = {health_line(step) for step in read_steps(results, machine)}
-        write_durably(health_file(results, machine), "".join(f"{line}\n" for line in sorted(old | new)).encode())
+def _merge_health(results: Results, machine: str, steps: Iterable[HealthStep]) -> None:
+    """Add the missing steps to the health log of a machine that has only imported runs here."""
+    lines = {health_line(step) for step in steps}
+    lines.update(map(health_line, read_steps(results, machine)))
+    write_durably(health_file(results, machine), "".join(f"{line}\n" for line in sorted(lines)).encode())

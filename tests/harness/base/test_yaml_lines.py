@@ -6,7 +6,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.base.yaml_lines import DEEPEST, parse_yaml, read_yaml
+from harness.base.yaml_lines import DEEPEST, MOST_BYTES, parse_yaml, read_yaml
 
 FILE = Path("some.yaml")
 OURS = [CHECKOUT / "matrix.yaml", *sorted((CHECKOUT / "harness").rglob("*.yaml"))]
@@ -133,6 +133,18 @@ def test_nesting_has_a_bound() -> None:
     assert str(data("[" * levels + "]" * levels)).count("[") == levels
     with pytest.raises(UserError, match="nested too deeply"):
         data("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1))
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_file_has_a_bound(tmp_path: Path, beyond: int) -> None:
+    """Ten megabytes of `1,1,1` take more than a gigabyte as nodes."""
+    file = tmp_path / "some.yaml"
+    file.write_bytes(b"a: 1 #".ljust(MOST_BYTES + beyond, b"-"))
+    if beyond:
+        with pytest.raises(UserError, match=r"some\.yaml: not valid YAML: it has more than 1048576 bytes"):
+            read_yaml(file)
+    else:
+        assert read_yaml(file).data == {"a": 1}
 
 
 def test_lines_of_keys_and_items() -> None:

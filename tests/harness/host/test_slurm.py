@@ -75,6 +75,13 @@ def test_of_two_jobs_of_a_name_the_one_that_is_not_over_counts(programs: Path) -
     assert (jobs["r1"].id, jobs["r1"].phase, jobs["r|2"].phase) == ("7", "runs", "waits")
 
 
+def test_a_name_or_a_reason_of_two_lines_is_no_error(programs: Path) -> None:
+    write(programs, "squeue", "printf '7|RUNNING|n1|None|one\\ntwo\\n8|RUNNING|n1|None|r1\\n'")
+    assert own_jobs().keys() == {"one", "r1"}
+    write(programs, "sinfo", "printf 'p*|n1|idle|1:00|gpu:2|broken\\nfan\\np*|n2|idle|1:00|gpu:2|none\\n'")
+    assert [node.name for node in nodes_of(None)] == ["n1", "n2"]
+
+
 def test_a_user_without_an_entry_in_passwd_is_asked_for_by_number(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

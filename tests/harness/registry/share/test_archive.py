@@ -2,6 +2,7 @@ import gzip
 import io
 import os
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from harness.base.errors import UserError
 from harness.base.storage import tree_hash
 from harness.registry.share import archive
 from harness.registry.share.archive import MARK, MARK_CONTENT, unpack, write_archive
+
+# Of three thousand members; each header that is kept has a kilobyte.
+MOST_TRACED = 2_500_000
 
 RUN = f"runs/{'a' * 64}"
 Member = tuple[str, bytes]
@@ -131,6 +135,18 @@ def test_the_same_file_twice_is_refused(tmp_path: Path, place: Path) -> None:
     file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt", b"1"), member(f"{RUN}/log.txt", b"2"))
     with pytest.raises(UserError, match="twice"):
         unpack(file, place)
+
+
+def test_of_many_members_only_names_and_hashes_are_kept(tmp_path: Path, place: Path) -> None:
+    """A million empty ones fit into ten megabytes."""
+    file = pack(tmp_path / "x.tar.gz", *(member(f"{RUN}/failure/f{number}.txt") for number in range(3000)))
+    tracemalloc.start()
+    try:
+        unpack(file, place)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MOST_TRACED
 
 
 def test_a_large_file_in_a_small_archive_is_refused(
