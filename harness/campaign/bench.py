@@ -1,40 +1,29 @@
 """The bench that cells are run on: this host, its environments, a results folder, and GPUs that a run has to itself."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.base.errors import NoSuchFileError, UserError
+from harness.base.errors import UserError
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
 from harness.campaign.gpu_locks import GpuClaim, is_free, lock_gpus
 from harness.campaign.plan import PlannedRun
 from harness.environments.build import NoBaseImageError, ensure_cell_image
-from harness.environments.capabilities import choose_engine
-from harness.environments.environment import (
-    Environment,
-    ensure_environment,
-    host_environment,
-    image_environment,
-)
+from harness.environments.environment import Environment, ensure_environment, host_environment, image_environment
 from harness.environments.executors.container import gpu_devices
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
-from harness.environments.executors.process import ProcessExecutor
-from harness.environments.in_use import keep_in_place
 from harness.environments.node_images import NodeImages
 from harness.environments.packages import ensure_packages, refuse_contradiction
 from harness.environments.programs import take_program
 from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
 from harness.evidence.app_files import InputFile
-from harness.evidence.host_changes import host_of
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.host.displays import headless_first
 from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine, wait_for_engine
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.fingerprint import training_gpus
 from harness.host.run_processes import run_mark
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import ExecutorName, Stack
@@ -44,12 +33,7 @@ from harness.run.asked import Run
 from harness.run.run_cell import run_cell
 from harness.run.watch.engine_watch import Say
 from harness.run.watch.watch import Observer, OnStall
-from harness.run.workload_data import check_data, read_data, require_table, synthetic_file
-
-NO_SOURCE = (
-    "nodes have nowhere to take images from; name a registry or a folder as `images:` under hosts: in the matrix file, "
-    "or give --executor process"
-)
+from harness.run.workload_data import check_data, read_data, synthetic_file
 
 
 class StackUnavailableError(UserError):
@@ -61,24 +45,6 @@ class StackUnavailableError(UserError):
         super().__init__(why)
         self.stack = stack
         self.left_out = f"stack {stack.name} is left out: {why.removeprefix(f'stack {stack.name}: ')}"
-
-
-@dataclass(frozen=True)
-class BenchOptions:
-    """The options of a command about the place where it runs cells.
-
-    `data` is the user's merged CSV, `interpreter` that of the stack `host`; without `executor` containers are used
-    where a Docker engine answers. `root` holds the host's /sys and /dev, and can be a fake tree. `verifying` is the
-    stack that runs are verified in. `dispatcher` carries runs to other hosts.
-    """
-
-    results: Results
-    data: Path | None = None
-    interpreter: Path | None = None
-    executor: ExecutorName | None = None
-    root: Path = Path("/")
-    verifying: Stack | None = None
-    dispatcher: Dispatcher | None = None
 
 
 @dataclass
@@ -320,48 +286,6 @@ class Bench:
             if engine := self.engine or find_engine():
                 return bool(engine.client.api.containers(filters={"label": f"{LABEL}={run_mark(folder)}"}))
         return False
-
-
-def open_bench(
-    options: BenchOptions,
-    cells: Sequence[Cell],
-    gpus_of: Callable[[HostFacts], Iterable[GpuFacts]] = training_gpus,
-    host: HostFacts | None = None,
-) -> Bench:
-    """Return the bench on which these cells are run: this host as it is now, unless it was read before.
-
-    `gpus_of` chooses the GPUs that may be used. While this process lives nothing removes what cells run in.
-
-    Raises:
-        UserError: when the data are no merged CSV, the interpreter does not exist, or the executor is not there.
-    """
-    keep_in_place()
-    engine = choose_engine(cells, options.executor)
-    if engine and options.dispatcher and not options.dispatcher.images:
-        raise UserError(NO_SOURCE)
-    for option, file in (("--data", options.data), ("--python", options.interpreter)):
-        if file is not None and not file.is_file():
-            raise NoSuchFileError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
-    if options.data:
-        require_table(options.data)
-    runs = options.results.runs
-    executor: Executor = DockerExecutor(engine, runs) if engine else ProcessExecutor()
-    if options.dispatcher:
-        host = options.dispatcher.host
-    host = host or host_of(options.results, options.root)
-    gpus = headless_first(list(gpus_of(host)))
-    return Bench(
-        options.results,
-        executor,
-        host,
-        gpus,
-        options.interpreter,
-        options.data,
-        engine,
-        options.root,
-        options.verifying,
-        dispatcher=options.dispatcher,
-    )
 
 
 def gpus_needed(planned: PlannedRun) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Literal
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.base.paths import APP
-from harness.campaign.bench import BenchOptions
+from harness.campaign.open_bench import BenchOptions
 from harness.campaign.plan import BEST, first_plain_cell, placements
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.environments.environment import ensure_environment, image_environment

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.base.storage import file_hash
-from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.bench import Bench
+from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.plan import Plan, make_plan
 from harness.campaign.screen_gpus import gpus_in_question
 from harness.doctor.read import read_machine

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.base.errors import InUseError, UserError
-from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.bench import Bench
 from harness.campaign.dispatch import RunRequest
 from harness.campaign.display import Display
+from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.plan import PendingRun, PlannedRun, placements, unfit
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, Runner

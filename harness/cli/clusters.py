@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
-from harness.campaign.bench import BenchOptions, open_bench
 from harness.campaign.dispatch import RunRequest
+from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.recovery import close_leftovers, executor_of_intent
 from harness.campaign.run_one import run_requested
 from harness.cli.shared import INTERRUPTED, Settings, err, known, pass_settings
@@ -25,9 +25,10 @@ from harness.matrix.clusters import Cluster
 from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo
 from harness.slurm.closing import why_left
-from harness.slurm.dispatcher import SlurmDispatcher, open_dispatchers
+from harness.slurm.dispatcher import SlurmDispatcher
 from harness.slurm.hooks import end_job, installation, tell_in_output, why_drain
 from harness.slurm.nodes import note_node
+from harness.slurm.open_dispatchers import open_dispatchers
 
 SLURM = "slurm"
 # Of a hook, as the reason to drain the node.

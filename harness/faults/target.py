@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.bench import Bench
 from harness.campaign.display import Display
+from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, Runner

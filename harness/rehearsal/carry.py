@@ -14,8 +14,9 @@ from pathlib import Path
 from harness.base import interrupts
 from harness.base.errors import UserError
 from harness.base.paths import IMAGES, REHEARSAL, REHEARSAL_VARIABLE
-from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.bench import Bench
 from harness.campaign.display import Display
+from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.runner import Runner
 from harness.environments.environment import Environment

@@ -1,22 +1,17 @@
 """Carries runs to the nodes of a Slurm cluster: one job for each, with the id of the run for its name."""
 
-import sys
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from harness.base.errors import UserError
-from harness.base.storage import json_hash, write_durably
+from harness.base.storage import write_durably
 from harness.campaign.dispatch import Closing, JobSeen, RunRequest
 from harness.evidence.last_line import last_line
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.facts import HostFacts
 from harness.host.file_systems import is_network
-from harness.host.fingerprint import is_simulated
 from harness.host.jobs import JobEnding
 from harness.host.slurm import (
     NEVER,
@@ -24,7 +19,6 @@ from harness.host.slurm import (
     SlurmJob,
     SlurmNode,
     SlurmSilentError,
-    boot_times,
     cancel,
     keep_from,
     nodes_of,
@@ -33,17 +27,13 @@ from harness.host.slurm import (
 )
 from harness.matrix.clusters import Cluster
 from harness.slurm.job_script import JOBS_FOLDER, JobOptions, job_output, job_script
-from harness.slurm.nodes import any_of_kind, by_kind, forget_booted, known_nodes, note_node
+from harness.slurm.nodes import any_of_kind, note_node
 
 # Besides the run itself: checking GPUs, reading data, verifying, and what follows a failure.
 AROUND_SECONDS = 1800.0
 # The largest images, over a slow network, and what other jobs of the node take before.
 IMAGE_SECONDS = 7200.0
 SHORT_SECONDS = 300.0
-# Until a node has told what it is; a cluster that is busy may take its time.
-ASK_SECONDS = 600.0
-# By then a job runs on a node that is not busy.
-IDLE_SECONDS = 20.0
 LOOK_SECONDS = 2.0
 AT_ONCE = 2000
 # A network's file systems show files of others as late as a minute after.
@@ -52,7 +42,6 @@ GONE_SECONDS = 600.0
 # Runs in a row that the last node does not begin.
 MOST_IN_VAIN = 3
 CLOSING = ".close"
-ASKING = "matrix-node"
 ENDINGS: Mapping[str, JobEnding] = {
     "TIMEOUT": "time-limit",
     "DEADLINE": "time-limit",
@@ -62,8 +51,6 @@ ENDINGS: Mapping[str, JobEnding] = {
 }
 # As Slurm says why it drained a node.
 UNKILLABLE = ("Kill task failed", "Epilog error")
-
-Told = TypeVar("Told")
 
 
 @dataclass
@@ -116,7 +103,7 @@ class SlurmDispatcher:
         options = JobOptions(
             request.run_id,
             self._output(request.run_id),
-            _within(
+            within(
                 self.seconds,
                 request.workload.time_limit + AROUND_SECONDS + (IMAGE_SECONDS if request.images else 0),
             ),
@@ -170,7 +157,7 @@ class SlurmDispatcher:
         options = JobOptions(
             name,
             self._output(name),
-            _within(self.seconds, SHORT_SECONDS),
+            within(self.seconds, SHORT_SECONDS),
             self.cluster.partition,
             node=node,
             exclusive=False,
@@ -238,109 +225,16 @@ class SlurmDispatcher:
         return job_output(self.results, name)
 
     def _submitted(self, options: JobOptions, command: Sequence[str], request: str = "") -> bool:
-        return _submit(self.results, options, command, request)
+        return submit_job(self.results, options, command, request)
 
 
-def open_dispatchers(
-    results: Results, cluster: Cluster, root: Path, notify: Callable[[str], None]
-) -> list[SlurmDispatcher]:
-    """Return what carries runs to each group of equal nodes, the largest first.
-
-    Nodes nobody asked before are asked what they are, and those that were booted since.
-
-    `root` holds the /sys and /dev of every node, and can be a fake tree.
-
-    Raises:
-        UserError: when there is no such partition, or no node of it tells what it is.
-    """
-    matrix: tuple[str, ...] = (sys.executable, "-P", "-m", "harness", "--results", str(results.folder))
-    matrix += ("--root", str(root)) if is_simulated(root) else ()
-    nodes = _answered(lambda: nodes_of(cluster.partition), notify)
-    usable = [node for node in nodes if node.takes_jobs]
-    if not usable:
-        told = ", ".join(f"{one.name} {state_in_words(one)}" for one in nodes)
-        raise UserError(f"no node of Slurm takes jobs: {told}; when one does, the same command continues")
-    forget_booted(results, boot_times())
-    known = known_nodes(results)
-    seconds = min((node.seconds for node in usable if node.seconds is not None), default=None)
-    if unknown := [node.name for node in usable if node.name not in known]:
-        known = _ask(results, matrix, cluster, (unknown, seconds), notify)
-    groups = by_kind(known, (node.name for node in usable))
-    if not groups:
-        said = last_line(job_output(results, _asking(results, unknown[0])))
-        raise UserError(f"no node of Slurm told what it is; the job on {unknown[0]} said: {said}")
-    names = {node.name for node in nodes}
-    return [
-        SlurmDispatcher(
-            results, matrix, cluster, known[group[0]], group, seconds, _excluded=names - set(group), _told=dict(known)
-        )
-        for group in groups
-    ]
-
-
-def _ask(
-    results: Results,
-    matrix: tuple[str, ...],
-    cluster: Cluster,
-    asked: tuple[Sequence[str], float | None],
-    notify: Callable[[str], None],
-) -> dict[str, HostFacts]:
-    """Ask nodes what they are, by a short job on each; returns what is known of all, at least of one.
-
-    `asked`: the nodes, and the longest that a job may take there.
-    """
-    unknown, limit = asked
-    jobs = _answered(own_jobs, notify)
-    for node in unknown:
-        name = _asking(results, node)
-        if name not in jobs or jobs[name].phase == "over":
-            options = JobOptions(
-                name,
-                job_output(results, name),
-                _within(limit, SHORT_SECONDS),
-                cluster.partition,
-                node,
-                exclusive=False,
-            )
-            _submit(results, options, (*matrix, "slurm-node"))
-    notify(f"asking {len(unknown)} nodes what they are")
-    until = time.monotonic() + ASK_SECONDS
-    while time.monotonic() < until:
-        told = known_nodes(results)
-        jobs = _answered(own_jobs, notify)
-        asking = [jobs.get(_asking(results, one)) for one in unknown if one not in told]
-        left = [job for job in asking if job and job.phase != "over"]
-        if not left:
-            return told
-        waited = time.monotonic() + ASK_SECONDS - until
-        if by_kind(told, told) and waited >= IDLE_SECONDS and all(job.phase == "waits" for job in left):
-            # Those that are busy are asked by the next command.
-            _answered(partial(cancel, left), notify)
-            return told
-        time.sleep(LOOK_SECONDS)
-    return known_nodes(results)
-
-
-def _within(limit: float | None, seconds: float) -> float:
+def within(limit: float | None, seconds: float) -> float:
+    """Return how long a job may take that needs so many seconds."""
     return seconds if limit is None else min(limit, seconds)
 
 
-def _asking(results: Results, node: str) -> str:
-    """Return the name of the job that asks a node for a results folder: there may be several of them."""
-    return f"{ASKING}-{json_hash(str(results.folder))[:8]}-{node}"
-
-
-def _answered(ask: Callable[[], Told], notify: Callable[[str], None]) -> Told:
-    """Return what Slurm answers, however long that takes."""
-    while True:
-        try:
-            return ask()
-        except SlurmSilentError as error:
-            notify(f"Slurm does not answer; it is asked again: {error}")
-            time.sleep(LOOK_SECONDS)
-
-
-def _submit(results: Results, options: JobOptions, command: Sequence[str], request: str = "") -> bool:
+def submit_job(results: Results, options: JobOptions, command: Sequence[str], request: str = "") -> bool:
+    """Write the script of a job and submit it; False where Slurm does not answer."""
     script = results.folder / JOBS_FOLDER / f"{options.name}.sh"
     write_durably(script, job_script(options, command, request).encode())
     try:

@@ -9,8 +9,9 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.schema1 import former_names
 from harness.base.storage import json_hash
-from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.bench import Bench
 from harness.campaign.display import Display
+from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.plan import BEST, Plan, make_plan, plain_cpu_cell
 from harness.campaign.recovery import close_leftovers
 from harness.doctor.cards import read_cards
@@ -29,10 +30,11 @@ from harness.registry.push_pull import pull_known_good
 from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.registry.tags.suspension import suspension_by
 from harness.run.workload_data import read_data
+from harness.training.attempt import TrainingJob
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
 from harness.training.state import StateFile, TrainingState, new_state
-from harness.training.train import TrainingJob, TrainingResult, train
+from harness.training.train import TrainingResult, train
 
 
 @dataclass(frozen=True)

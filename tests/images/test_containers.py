@@ -14,7 +14,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.environments.executors.container import Container, DeviceNode, gpu_devices
-from harness.environments.executors.docker import ContainerHandle
+from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import Exit, Handle, JobLost
 from harness.host.engine import Engine
 from harness.host.facts import GpuFacts

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.bench import Bench
 from harness.campaign.display import Display
+from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.run_one import first_run
 from harness.environments.build import ensure_own_stack_image
 from harness.environments.environment import image_environment

@@ -102,7 +102,7 @@ def predict_command(
     """
     with importing("torch"):
         from vpoc.data.load import load_bars  # noqa: PLC0415
-        from vpoc.data.plausibility import require_plausible_bars  # noqa: PLC0415
+        from vpoc.data.plausibility_gate import require_plausible_bars  # noqa: PLC0415
         from vpoc.device import require_device  # noqa: PLC0415
         from vpoc.features.build import build_features  # noqa: PLC0415
         from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415

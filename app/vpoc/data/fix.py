@@ -20,7 +20,8 @@ from vpoc.data.columns import PRICES, STAMP_FORMAT
 from vpoc.data.copying import ACTIONS, copy_in_order, copy_lines, copy_rows
 from vpoc.data.merged_csv import UNENDED
 from vpoc.data.merged_head import Head, find_head
-from vpoc.data.plausibility import PLAUSIBILITY_RULE, vix_out_of_range
+from vpoc.data.plausibility import vix_out_of_range
+from vpoc.data.plausibility_rules import PLAUSIBILITY_RULE
 from vpoc.data.quality import Quality
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import one_contract

@@ -12,7 +12,9 @@ import polars as pl
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import MAX_TICKS, Bars, made_bars, to_ticks
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
-from vpoc.data.plausibility import VIX_HIGH, VIX_LOW, Plausibility, judged, require_plausible
+from vpoc.data.plausibility import Plausibility
+from vpoc.data.plausibility_gate import judged, require_plausible
+from vpoc.data.plausibility_rules import VIX_HIGH, VIX_LOW
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import OneContract, one_contract
 from vpoc.data.readers.vix import Vix, read_vix

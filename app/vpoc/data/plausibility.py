@@ -4,9 +4,7 @@ What cannot be right (`vpoc.data.rules`) is wrong in one row. Here a row, or a s
 and with the same time of other days, by medians, so that what is wrong does not move what it is compared with.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,11 +13,10 @@ from vpoc.data.bad_prints import NEIGHBOURS, Print, bad_prints_of
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
 from vpoc.data.months import Month, Months
+from vpoc.data.plausibility_rules import PLAUSIBILITY_RULE, PLAUSIBILITY_RULES, VIX_HIGH, VIX_LOW, Implausible
 from vpoc.data.sessions import RTH_CLOSE, RTH_OPEN, Sessions, split_sessions
 from vpoc.errors import UserError
 
-VIX_LOW, VIX_HIGH = 5.0, 200.0
-"""Its closes lie between 9 and 83 since 1990."""
 PRICE_VIX_SHARE = 0.05
 HIGHEST_PRICE = 60_000
 """Points. The S&P 500 in cents is above since the contract exists, and points of no contract with this tick are."""
@@ -42,75 +39,7 @@ FEWEST_SESSIONS = 3
 MOST_EVENINGS = 0.7
 
 
-@dataclass(frozen=True)
-class PlausibilityRule:
-    """A rule of the gate. `problem`: what is wrong, in words. `advice`: what to do about it."""
-
-    name: str
-    problem: str
-    advice: str
-
-
-PLAUSIBILITY_RULES = (
-    PlausibilityRule(
-        "vix_is_price",
-        "the VIX is the price of the bars, not a volatility",
-        "make the file again with `vpoc merge --vix` and a file of VIX values",
-    ),
-    PlausibilityRule(
-        "vix_range",
-        f"a VIX outside {VIX_LOW:.0f} to {VIX_HIGH:.0f}",
-        "correct the cell, or empty it with `vpoc check --fix`",
-    ),
-    PlausibilityRule("price_scale", "prices are of another scale, such as cents", "give index points throughout"),
-    PlausibilityRule(
-        "bad_print",
-        "a price that no bar around it comes near",
-        "correct it, or leave the bar out with `vpoc check --fix`",
-    ),
-    PlausibilityRule("volume_scale", "volume is of another scale, such as x 100", "give contracts throughout"),
-    PlausibilityRule("cumulative_volume", "volume adds up from bar to bar", "give the volume of each bar alone"),
-    PlausibilityRule(
-        "open_close_swapped", "open and close are swapped", "swap the names of the two columns in the header"
-    ),
-    PlausibilityRule(
-        "end_stamps", "the stamps are the END of the bars", "make the file again with `vpoc merge --stamps end`"
-    ),
-)
 """In the order in which they are reported. A file that breaks one is refused, unless the rule is accepted."""
-PLAUSIBILITY_RULE = {rule.name: rule for rule in PLAUSIBILITY_RULES}
-RULE_NAMES = tuple(PLAUSIBILITY_RULE)
-
-
-@dataclass(frozen=True)
-class Implausible:
-    """A rule that a file breaks: how often, where first (seconds since 1970 UTC; line, 0 if unknown), and how it shows.
-
-    `gross`: the file is refused. Otherwise it is only worth a warning.
-    """
-
-    rule: PlausibilityRule
-    count: int
-    ts: int
-    line: int
-    shown: str
-    gross: bool = True
-
-    def at(self, where: Path | str) -> str:
-        """Return the error message for the file at `where`."""
-        line = f", line {self.line}" if self.line else ""
-        advice = f"{self.rule.advice}, or say --accept {self.rule.name}"
-        return f"{where}{line}: {stamp_text_of(self.ts)}: {self.rule.problem}: {self.shown}; {advice}"
-
-    def warning(self) -> str:
-        """Return the message where the rule is accepted, or little is wrong."""
-        line = f"line {self.line}: " if self.line else ""
-        return f"{line}{stamp_text_of(self.ts)}: {self.rule.problem}: {self.shown}"
-
-
-def stamp_text_of(ts: int) -> str:
-    """The stamp of a merged CSV for seconds since 1970 UTC."""
-    return f"{np.datetime64(ts, 's')}Z"
 
 
 @dataclass
@@ -310,47 +239,3 @@ def vix_out_of_range(vix: Floats) -> Flags:
     """Return which values [rows] are above zero, but outside 5 to 200."""
     outside: Flags = ((vix < VIX_LOW) & (vix > 0)) | (vix > VIX_HIGH)
     return outside
-
-
-def judged(found: Sequence[Implausible], accepted: Collection[str]) -> tuple[list[Implausible], list[Implausible]]:
-    """Return those that a file is refused for, and those that are worth a warning."""
-    refused = [one for one in found if one.gross and one.rule.name not in accepted]
-    return refused, [one for one in found if one not in refused]
-
-
-def require_plausible(path: Path, found: Sequence[Implausible], accepted: Collection[str]) -> tuple[str, ...]:
-    """Return the rules that the file at `path` breaks and that are `accepted`; UserError with the first that is not."""
-    refused, _ = judged(found, accepted)
-    if refused:
-        one = refused[0]
-        more = f" (and {len(refused) - 1} more that `vpoc check` names)" if len(refused) > 1 else ""
-        raise UserError(f"{replace(one, line=one.line or line_of(path, one.ts)).at(path)}{more}")
-    return tuple(one.rule.name for one in found if one.gross)
-
-
-def require_plausible_bars(bars: Bars, accepted: Collection[str]) -> tuple[str, ...]:
-    """As `require_plausible`, of the bars of a whole file."""
-    gate = Plausibility()
-    gate.add(bars)
-    return require_plausible(bars.path, gate.found(), accepted)
-
-
-def plausible_blocks(
-    path: Path, blocks: Iterator[Bars], accepted: Collection[str], broken: list[str]
-) -> Iterator[Bars]:
-    """Yield `blocks` of the file at `path`; after the last, add to `broken` what `require_plausible` returns."""
-    gate = Plausibility()
-    for bars in blocks:
-        gate.add(bars)
-        yield bars
-    broken += require_plausible(path, gate.found(), accepted)
-
-
-def line_of(path: Path, ts: int) -> int:
-    """Line of the merged CSV at `path` that has this stamp, 0 when none has."""
-    wanted = stamp_text_of(ts).encode()
-    try:
-        with path.open("rb") as stream:
-            return next((number for number, line in enumerate(stream, 1) if wanted in line), 0)
-    except OSError:
-        return 0

@@ -8,7 +8,8 @@ from typing import Any
 from vpoc.data.columns import TICK
 from vpoc.data.findings import Findings
 from vpoc.data.merged_head import find_head
-from vpoc.data.plausibility import Implausible, judged, stamp_text_of
+from vpoc.data.plausibility_gate import judged
+from vpoc.data.plausibility_rules import Implausible, stamp_text_of
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import one_contract
 from vpoc.data.rules import MAX_OFF_GRID_SHARE, OFF_GRID, ROW_ADVICE, RULES, SYMBOL_MISSING

@@ -12,7 +12,7 @@ import polars as pl
 from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
 from vpoc.data.load import stream_bars
-from vpoc.data.plausibility import plausible_blocks
+from vpoc.data.plausibility_gate import plausible_blocks
 from vpoc.errors import UserError
 from vpoc.features.build import bar_rows, joined_session_facts, select_rows, sessions_at_a_time, traded_session_facts
 from vpoc.features.feature_options import FeatureOptions

@@ -10,7 +10,8 @@ import pytest
 from vpoc.cli import run
 from vpoc.data.load import load_bars
 from vpoc.data.merge import merge
-from vpoc.data.plausibility import RULE_NAMES, Plausibility
+from vpoc.data.plausibility import Plausibility
+from vpoc.data.plausibility_rules import RULE_NAMES
 from vpoc.data.quality import inspect
 from vpoc.data.sessions import month_starts, split_sessions
 from vpoc.data.synth import synthetic_csv

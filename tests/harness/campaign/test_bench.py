@@ -10,9 +10,11 @@ import pytest
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.campaign import bench as bench_module
-from harness.campaign.bench import Bench, BenchOptions, StackUnavailableError, open_bench
+from harness.campaign import open_bench as open_bench_module
+from harness.campaign.bench import Bench, StackUnavailableError
 from harness.campaign.display import Display
 from harness.campaign.gpu_locks import Holder, gpu_lock_file
+from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.plan import PlannedRun, placements
 from harness.environments.build import NoBaseImageError
 from harness.environments.environment import image_environment
@@ -87,7 +89,7 @@ def test_what_an_engine_that_went_away_kept_from_being_made_is_made_once_it_is_b
 def test_containers_on_nodes_without_a_source_of_images_are_refused(
     bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_module, "choose_engine", lambda *_: bench.engine)
+    monkeypatch.setattr(open_bench_module, "choose_engine", lambda *_: bench.engine)
     nodes = cast("Dispatcher", SimpleNamespace(images=None, host=bench.host))
     options = BenchOptions(bench.results, executor="docker", dispatcher=nodes)
     with pytest.raises(UserError, match="name a registry or a folder as `images:` under hosts: in the matrix file"):

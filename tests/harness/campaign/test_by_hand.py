@@ -6,8 +6,8 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.campaign import by_hand
-from harness.campaign.bench import BenchOptions
 from harness.campaign.by_hand import command_in_cell, docker_command
+from harness.campaign.open_bench import BenchOptions
 from harness.environments import capabilities
 from harness.evidence.records import Results
 from harness.matrix.cells import Matrix

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.campaign import forecast as module
-from harness.campaign.bench import BenchOptions
 from harness.campaign.forecast import StageForecast, forecast, forecast_lines
+from harness.campaign.open_bench import BenchOptions
 from harness.campaign.prepare import prepare_stages
 from harness.evidence.records import Results
 from harness.matrix.cells import Matrix

@@ -7,9 +7,9 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.campaign import run_one as run_one_module
-from harness.campaign.bench import BenchOptions
 from harness.campaign.dispatch import RunRequest
 from harness.campaign.display import Display
+from harness.campaign.open_bench import BenchOptions
 from harness.campaign.run_one import ANOTHER_KIND, run_one, run_requested
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results

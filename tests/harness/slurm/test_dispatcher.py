@@ -11,7 +11,8 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Scheduled
 from harness.host.facts import HostFacts
 from harness.matrix.clusters import Cluster
-from harness.slurm.dispatcher import SlurmDispatcher, open_dispatchers
+from harness.slurm.dispatcher import SlurmDispatcher
+from harness.slurm.open_dispatchers import open_dispatchers
 
 Program = Callable[[str, str], Path]
 ON_N1 = Scheduled(scheduler="slurm", job="1", node="n1")

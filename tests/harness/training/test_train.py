@@ -28,10 +28,11 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.run.asked import Run
 from harness.run.spec import resolve_run
+from harness.training.attempt import TrainingJob
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
 from harness.training.state import StateFile, TrainingState, new_state, open_state_file
-from harness.training.train import TrainingJob, TrainingResult, train
+from harness.training.train import TrainingResult, train
 from tests.harness.pretending import Listening
 
 GPU_CELL = "rocm6.3-torch2.9.1-plain"

@@ -12,10 +12,11 @@ from docker.errors import APIError, NotFound
 from requests.exceptions import ConnectionError as Unreachable
 from requests.exceptions import ReadTimeout
 
-from harness.environments.executors import docker
+from harness.environments.executors import container_handle
 from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
 from harness.environments.executors.container import Container
-from harness.environments.executors.docker import LABEL, ContainerHandle, DockerExecutor
+from harness.environments.executors.container_handle import ContainerHandle
+from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.run_folder import RunFolder
@@ -88,7 +89,7 @@ def test_only_what_the_engine_itself_cannot_kill_is_unkillable(error: Exception,
 def test_a_run_that_hung_stays_so_though_its_engine_goes_away_while_it_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.environments.executors.docker.ASK_SECONDS", 0.0)
+    monkeypatch.setattr("harness.environments.executors.container_handle.ASK_SECONDS", 0.0)
     handle = ContainerHandle(engine_of(Api(RUNNING, Unreachable())), "c", tmp_path / "log")
     executor = cast("Any", SimpleNamespace(start=lambda _: handle))
     watch = Watch(RunFolder(tmp_path), executor, lambda _: None, None)
@@ -103,7 +104,7 @@ class TestAnEngineThatIsAway:
 
     @pytest.fixture(autouse=True)
     def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(docker, "ASK_SECONDS", 0.0)
+        monkeypatch.setattr(container_handle, "ASK_SECONDS", 0.0)
 
     @pytest.fixture
     def api(self) -> Api:
@@ -134,8 +135,8 @@ class TestAnEngineThatIsAway:
     def test_what_may_have_been_dropped_meanwhile_is_copied_at_the_end(
         self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(docker, "NEVER_ROTATED_BYTES", 0)
-        monkeypatch.setattr(docker, "COMPARED_BYTES", 4)
+        monkeypatch.setattr(container_handle, "NEVER_ROTATED_BYTES", 0)
+        monkeypatch.setattr(container_handle, "COMPARED_BYTES", 4)
         handle = self.away(api, tmp_path / "log")
         api.gone = False
 
@@ -206,13 +207,13 @@ class TestAnEngineThatIsAway:
 
     def test_after_two_minutes_it_is_abandoned(self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         handle = self.away(api, tmp_path / "log")
-        monkeypatch.setattr(docker, "WAIT_SECONDS", 0.0)
+        monkeypatch.setattr(container_handle, "WAIT_SECONDS", 0.0)
         with pytest.raises(JobLost, match="does not answer any more"):
             handle.poll()
 
     def test_it_is_asked_once_a_second(self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         handle = self.away(api, tmp_path / "log")
-        monkeypatch.setattr(docker, "ASK_SECONDS", 3600.0)
+        monkeypatch.setattr(container_handle, "ASK_SECONDS", 3600.0)
         before = api.asked
         assert handle.poll() is None
         assert api.asked == before
@@ -324,9 +325,9 @@ class TestOutput:
 
     @pytest.fixture
     def finished(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bytes]:
-        monkeypatch.setattr(docker, "NEVER_ROTATED_BYTES", 0)
-        monkeypatch.setattr(docker, "LOG_SECONDS", 60)
-        monkeypatch.setattr(docker, "COMPARED_BYTES", 4)
+        monkeypatch.setattr(container_handle, "NEVER_ROTATED_BYTES", 0)
+        monkeypatch.setattr(container_handle, "LOG_SECONDS", 60)
+        monkeypatch.setattr(container_handle, "COMPARED_BYTES", 4)
 
         def finished(followed: Iterator[bytes], kept: list[bytes]) -> bytes:
             api = Api(ENDED)
@@ -360,7 +361,7 @@ class TestOutput:
     def test_what_is_followed_too_slowly_is_not_waited_for(
         self, finished: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(docker, "LOG_SECONDS", 0.2)
+        monkeypatch.setattr(container_handle, "LOG_SECONDS", 0.2)
         over = threading.Event()
 
         def slow() -> Iterator[bytes]:

@@ -1,0 +1,269 @@
+"""A container that runs a job: asked how it is, followed in what it prints, and stopped."""
+
+import contextlib
+import math
+import os
+import signal
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docker.errors import APIError, NotFound
+from requests.exceptions import Timeout
+
+from harness.environments.executors.bounded_log import SLACK_BYTES, BoundedLog
+from harness.environments.executors.container import LOG_FILE_BYTES
+from harness.environments.executors.job import EngineSilent, Exit, JobLost
+from harness.host.engine import ENGINE_ERRORS, GONE, WAIT_SECONDS, Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOG_SECONDS = 10
+# The engine writes each line with its time as JSON, at most some eighty bytes for one: below this no file is full.
+NEVER_ROTATED_BYTES = LOG_FILE_BYTES // 100
+COMPARED_BYTES = 1 << 16
+ASK_SECONDS = 1.0
+BY_SIGNAL, LAST_SIGNAL = 128, 64
+# Of a crash. Anything else may be what a program makes of the TERM by which an engine that ends ends its containers.
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP})
+ENDED_BY_ENGINE = "the Docker engine was ended or restarted, and ended the container"
+
+
+class ContainerHandle:
+    """A container of a run. Its output goes to `log`; once it has ended it is removed, and what it was is kept.
+
+    An engine that does not answer is waited for: meanwhile the container may run on, and is found again by its id.
+    """
+
+    def __init__(self, engine: Engine, container: str, log: Path) -> None:
+        self._engine = engine
+        self._api = engine.client.api
+        self._id = container
+        self._exit: Exit | None = None
+        self._asked = -math.inf
+        self.inspected: Mapping[str, Any] | None = None
+        log.touch()
+        self._log = log
+        self._begins = log.stat().st_size
+        self._bounded = BoundedLog(log, self._begins)
+        self._output: Any = None
+        self._copied_bytes = 0
+        self._copied = self._overdue = self._missed = False
+        self._silent_since: float | None = None
+        self._silent_before = 0.0
+        self._engine_was_gone = False
+        self._copying = self._follow()
+
+    @property
+    def pid(self) -> int | None:
+        """The number this host gives its first process: the init process that Docker adds."""
+        pid = self.inspected["State"]["Pid"] if self.inspected else 0
+        return int(pid) or None
+
+    @property
+    def unanswered(self) -> bool:
+        """Return whether the engine does not answer just now."""
+        return self._silent_since is not None
+
+    @property
+    def silent_seconds(self) -> float:
+        """Return for how many seconds, in all, the engine has not answered so far."""
+        since = self._silent_since
+        return self._silent_before + (time.monotonic() - since if since is not None else 0.0)
+
+    def poll(self) -> Exit | None:
+        """How the process ended, or None while it runs, or the engine has not answered for less than two minutes.
+
+        Raises:
+            JobLost: when the engine does not answer for longer or ended the container by a restart, or somebody removed
+                it.
+        """
+        if self._exit is None:
+            # While its output is being followed it runs, and asking the engine takes its time.
+            follows = self._copying.is_alive() or self.unanswered
+            if follows and time.monotonic() - self._asked < ASK_SECONDS:
+                return None
+            self._asked = time.monotonic()
+            told = self._ask()
+            if told is None:
+                return None
+            state = told["State"]
+            if state["Status"] not in ("exited", "dead"):
+                self._engine_was_gone = False
+                if self._silent_before and not self._copying.is_alive():
+                    self._follow_again()
+                return None
+            if self._ended_by_engine(_exit_of(state)):
+                raise JobLost(ENDED_BY_ENGINE)
+            self._finish_log()
+            self._exit = _exit_of(state)
+            self._remove()
+        return self._exit
+
+    def stop(self, grace: float) -> bool:
+        """End the container: TERM, `grace` seconds, KILL."""
+        if self._exit is not None:
+            return True
+        try:
+            # Who presses Ctrl-C does not wait for an engine that is known to be silent.
+            api = self._engine.brief if self.unanswered else self._api
+            api.stop(self._id, timeout=round(grace))
+            told = self._inspect()
+        except NotFound:
+            return True
+        except APIError:
+            return False
+        except (JobLost, *ENGINE_ERRORS):
+            # What an engine that is gone leaves of it is ended by its mark.
+            return True
+        if told["State"]["Running"]:
+            return False
+        with contextlib.suppress(JobLost):
+            self._finish_log()
+        self._exit = _exit_of(told["State"])
+        self._remove()
+        return True
+
+    def _ask(self) -> Any:
+        """Return what the engine says of the container; None while it is waited for."""
+        try:
+            told = self._inspect()
+        except EngineSilent as silent:
+            now = time.monotonic()
+            if self._silent_since is None:
+                self._silent_since = now
+            # One that only takes too long to answer was not restarted.
+            self._engine_was_gone |= not isinstance(silent.__cause__, Timeout)
+            if now - self._silent_since >= WAIT_SECONDS:
+                raise
+            return None
+        self._silent_before, self._silent_since = self.silent_seconds, None
+        return told
+
+    def _inspect(self) -> Any:
+        try:
+            self.inspected = self._engine.brief.inspect_container(self._id)
+        except NotFound:
+            raise JobLost("the container was removed from outside") from None
+        except ENGINE_ERRORS as error:
+            raise EngineSilent(GONE) from error
+        return self.inspected
+
+    def _ended_by_engine(self, exit_: Exit) -> bool:
+        """Return whether the end or restart of the engine ended it: it did not end in its own way meanwhile."""
+        if exit_.ok or exit_.out_of_memory or -exit_.code in CRASHES:
+            return False
+        away = self._engine_was_gone or not self._engine.answers() or not self._engine_saw_it_end()
+        return away and not self._engine.facts.get("LiveRestoreEnabled")
+
+    def _engine_saw_it_end(self) -> bool:
+        """Return whether the engine that answers now saw it end: one that was started since knows no such event.
+
+        An engine can be restarted between two questions, without one that is not answered.
+        """
+        wanted = {"container": self._id, "event": "die"}
+        try:
+            # It answers at the end of that second.
+            until = int(time.time()) + 1
+            return bool(list(self._engine.brief.events(since=0, until=until, filters=wanted, decode=True)))
+        except ENGINE_ERRORS:
+            return False
+
+    def _follow(self, already: int = 0) -> threading.Thread:
+        """Begin to copy its output to the log, without so many bytes of it that are there already."""
+        copying = threading.Thread(target=self._copy_output, args=(already,), daemon=True)
+        copying.start()
+        return copying
+
+    def _follow_again(self) -> None:
+        """Follow the output of a container that outlived its engine's restart."""
+        self._copied = False
+        # Where the engine may have dropped the beginning, what was missed is copied at the end.
+        self._missed |= self._copied_bytes >= NEVER_ROTATED_BYTES
+        self._copying = self._follow(self._copied_bytes)
+
+    def _copy_output(self, already: int) -> None:
+        trimmed = 0
+        with contextlib.suppress(*ENGINE_ERRORS, OSError, ValueError, struct.error), self._log.open("ab", 0) as file:
+            only_new = {"tail": 0} if self._missed else {}
+            self._output = self._api.logs(self._id, stream=True, follow=True, **only_new)
+            for said in self._output:
+                if self._overdue:
+                    return
+                chunk = said if self._missed else said[already:]
+                already = max(0, already - len(said))
+                file.write(chunk)
+                self._copied_bytes += len(chunk)
+                if self._copied_bytes - trimmed >= SLACK_BYTES:
+                    self._bounded.trim()
+                    trimmed = self._copied_bytes
+            self._copied = True
+
+    def _finish_log(self) -> None:
+        """Have the output in the log, within its bounds, before the container goes.
+
+        Of a container that writes fast, the engine drops what nobody has read yet, and then the end does not come here.
+        """
+        self._copying.join(LOG_SECONDS)
+        try:
+            if self._missed or not (self._copied and self._ends_as_the_engine_says()):
+                self._stop_copying()
+                self._copy_what_the_engine_keeps()
+                return
+        except ENGINE_ERRORS:
+            raise JobLost("the Docker engine does not give the container's output") from None
+        except OSError:
+            # A full disk is reported where the record is written.
+            return
+        self._bounded.finish()
+
+    def _ends_as_the_engine_says(self) -> bool:
+        if self._copied_bytes < NEVER_ROTATED_BYTES:
+            return True
+        last = self._api.logs(self._id, tail=1)
+        with self._log.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - len(last), 0))
+            return bool(file.read() == last)
+
+    def _stop_copying(self) -> None:
+        self._overdue = True
+        if self._copying.is_alive():
+            with contextlib.suppress(*ENGINE_ERRORS, OSError, ValueError):
+                self._output.close()
+            self._copying.join(LOG_SECONDS)
+
+    def _copy_what_the_engine_keeps(self) -> None:
+        """Put the engine's copy, which is bounded, in the place of what was followed, or after its beginning."""
+        output = iter(self._api.logs(self._id, stream=True))
+        first = b""
+        for chunk in output:
+            first += chunk
+            if len(first) >= COMPARED_BYTES:
+                break
+        with self._log.open("r+b") as file:
+            file.seek(self._begins)
+            followed = file.read(len(first))
+            # The engine still has the beginning, or has it alone.
+            whole = first.startswith(followed)
+            seam = self._begins if whole else min(self._begins + self._copied_bytes, self._bounded.head_ends)
+            file.truncate(seam)
+            file.seek(seam)
+            kept = file.write(first) + sum(map(file.write, output))
+        if whole:
+            self._bounded.finish()
+        else:
+            self._bounded.finish_after_gap(seam, max(self._copied_bytes, kept))
+
+    def _remove(self) -> None:
+        with contextlib.suppress(*ENGINE_ERRORS):
+            self._api.remove_container(self._id, force=True, v=True)
+
+
+def _exit_of(state: Any) -> Exit:
+    code = int(state["ExitCode"])
+    # The init process reports a signal n as exit code 128 + n.
+    signalled = BY_SIGNAL < code <= BY_SIGNAL + LAST_SIGNAL
+    return Exit(BY_SIGNAL - code if signalled else code, out_of_memory=bool(state["OOMKilled"]))
