@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any, Literal
 
 import click
@@ -23,8 +22,8 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.matrix.cells import Cell
 from harness.matrix.variants import control_of, variable_names
 from harness.screen.display import CampaignDisplay
-from harness.search.compare import CellComparison, compare
-from harness.search.compare_across import AXES, Axis, across_in_words, compare_across
+from harness.search.compare import compare
+from harness.search.compare_across import AXES, Axis, compare_across
 from harness.search.minimise import Minimum
 
 MAX_RUNS = 300
@@ -143,9 +142,9 @@ def compare_command(
     if not compared:
         raise UserError(f"no runs of {cells[0]} and another that can be compared with each other; --runs 20 makes some")
     if as_json:
-        print_json({"comparisons": [{**asdict(one), "differ": one.differ} for one in compared]})
+        print_json({"comparisons": [one.plain for one in compared]})
     else:
-        print_lines([comparison_line(one) for one in compared])
+        print_lines([one.in_words for one in compared])
 
 
 def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs: int | None, *, as_json: bool) -> None:
@@ -158,7 +157,7 @@ def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs
     if as_json:
         print_json({"schema": 2, "across": axis, "comparisons": [one.plain for one in compared]})
     elif compared:
-        print_lines([across_in_words(one) for one in compared])
+        print_lines([one.in_words for one in compared])
     else:
         of_cells = f" of {', '.join(cells)}" if cells else ""
         raise UserError(
@@ -193,21 +192,6 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
     if found.conclusion == "not-enough-runs":
         yield "The same command with a larger --max-runs continues from here."
     yield f"{found.runs} runs."
-
-
-def comparison_line(one: CellComparison) -> str:
-    """Return what a comparison shows, in words."""
-    counts = f"{one.cell} passed {one.one.passes} of {one.one.runs}, {one.other} {one.two.passes} of {one.two.runs}"
-    where = f"workload {one.workload} ({one.workload_hash[:8]}), {one.scope}, {one.executor}"
-    p_value = f"p = {one.adjusted:.2g}"
-    if one.differ:
-        return f"{counts} ({where}): they differ, {p_value}"
-    power = (
-        "so few runs could not have shown any two pass rates to differ"
-        if one.told_apart is None
-        else f"a pass rate of {one.told_apart:.0%} would have been told from that of the better with probability .8"
-    )
-    return f"{counts} ({where}): no difference shown, {p_value}; {power}"
 
 
 def _passed(runs: Any) -> str:

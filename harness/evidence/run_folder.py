@@ -35,6 +35,16 @@ LARGEST_OWN_BYTES = 64 << 20
 Read = TypeVar("Read", bound=File)
 
 
+class _Place:
+    """The place of a file of a run folder, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", _: object) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run: what the harness itself writes there, and the part that the app writes, `work`."""
@@ -82,6 +92,27 @@ class RunFolder:
     REFERENCE_LOG: ClassVar = "reference.txt"
     KEPT_REFERENCE: ClassVar = "kept/reference.json"
 
+    # The statement of what is to be run; durable before the start.
+    intent = _Place(INTENT)
+    # The statement about the run.
+    record = _Place(RECORD)
+    # The origin of a run that `matrix import` brought.
+    imported = _Place(IMPORTED)
+    # The decisions of a person on whether the run counts.
+    strikes = _Place(STRIKES)
+    # The output of the processes that train.
+    log = _Place(LOG)
+    # The output of the process that verifies the run.
+    verification_log = _Place(VERIFICATION_LOG)
+    # The folder of copies that the app cannot reach.
+    kept = _Place(KEPT)
+    # The output of a container that lost its harness.
+    recovered_log = _Place(RECOVERED_LOG)
+    # The identity of the process that was started last.
+    process = _Place(PROCESS)
+    # The folder of the evidence that was collected at a failure.
+    failure = _Place(FAILURE)
+
     @property
     def work(self) -> WorkFolder:
         """The part that the app wrote. In a run of an earlier harness it is not a folder of its own."""
@@ -97,56 +128,6 @@ class RunFolder:
     def verifying(self) -> WorkFolder:
         """The work folder of the process that verifies the run."""
         return WorkFolder(self.path / self.VERIFYING)
-
-    @property
-    def intent(self) -> Path:
-        """The statement of what is to be run; durable before the start."""
-        return self.path / self.INTENT
-
-    @property
-    def record(self) -> Path:
-        """The statement about the run."""
-        return self.path / self.RECORD
-
-    @property
-    def imported(self) -> Path:
-        """The origin of a run that `matrix import` brought."""
-        return self.path / self.IMPORTED
-
-    @property
-    def strikes(self) -> Path:
-        """The decisions of a person on whether the run counts."""
-        return self.path / self.STRIKES
-
-    @property
-    def log(self) -> Path:
-        """The output of the processes that train."""
-        return self.path / self.LOG
-
-    @property
-    def verification_log(self) -> Path:
-        """The output of the process that verifies the run."""
-        return self.path / self.VERIFICATION_LOG
-
-    @property
-    def kept(self) -> Path:
-        """The folder of copies that the app cannot reach."""
-        return self.path / self.KEPT
-
-    @property
-    def recovered_log(self) -> Path:
-        """The output of a container that lost its harness."""
-        return self.path / self.RECOVERED_LOG
-
-    @property
-    def process(self) -> Path:
-        """The identity of the process that was started last."""
-        return self.path / self.PROCESS
-
-    @property
-    def failure(self) -> Path:
-        """The folder of the evidence that was collected at a failure."""
-        return self.path / self.FAILURE
 
     @property
     def temporary(self) -> Path:

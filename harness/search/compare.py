@@ -1,8 +1,8 @@
 """Compare cells in how often their runs pass. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
 
 from harness.evidence.verdicts.verdict import Verdict
 from harness.search.sequential import BinomialCount
@@ -12,36 +12,20 @@ FAMILY_ERROR = 0.05
 POWER = 0.8
 
 
-class _Test(Protocol):
-    """A comparison with its test."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def p_value(self) -> float: ...
-
-
-Tested = TypeVar("Tested", bound=_Test)
-
-
-@dataclass(frozen=True)
-class CellComparison:
-    """Two cells on the same workload, kind of host, executor and scope.
+@dataclass(frozen=True, kw_only=True)
+class GroupComparison:
+    """How often two groups of runs passed, on the same workload, executor and scope.
 
     `p_value` is Fisher's exact test, two-sided; `adjusted` is it after Holm's correction for all comparisons made at
-    once. `told_apart`: a cell with a pass rate below this would have been shown, with probability .8, to differ
+    once. `told_apart`: a group with a pass rate below this would have been shown, with probability .8, to differ
     from one that passes as often as the better of the two did; None where no rate is low enough.
     """
 
     cell: str
-    other: str
     workload: str
     workload_hash: str
-    host_kind: str
     executor: str
     scope: str
-    one: BinomialCount
-    two: BinomialCount
     p_value: float
     adjusted: float
     told_apart: float | None
@@ -50,6 +34,43 @@ class CellComparison:
     def differ(self) -> bool:
         """Return whether a difference is shown."""
         return self.adjusted <= FAMILY_ERROR
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**asdict(self), "differ": self.differ}
+
+    @property
+    def conclusion(self) -> str:
+        """Return where that was, and what it shows."""
+        where = f"workload {self.workload} ({self.workload_hash[:8]}), {self.scope}, {self.executor}"
+        p_value = f"p = {self.adjusted:.2g}"
+        if self.differ:
+            return f"({where}): they differ, {p_value}"
+        power = "so few runs could not have shown any two pass rates to differ"
+        if self.told_apart is not None:
+            rate = f"a pass rate of {self.told_apart:.0%}"
+            power = f"{rate} would have been told from that of the better with probability .8"
+        return f"({where}): no difference shown, {p_value}; {power}"
+
+
+Tested = TypeVar("Tested", bound=GroupComparison)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellComparison(GroupComparison):
+    """Two cells on the same kind of host."""
+
+    other: str
+    host_kind: str
+    one: BinomialCount
+    two: BinomialCount
+
+    @property
+    def in_words(self) -> str:
+        """Return it as `cpu-plain passed 20 of 20, cpu-strict 3 of 9 (...): they differ`."""
+        counts = f"{self.cell} passed {self.one.passes} of {self.one.runs}"
+        return f"{counts}, {self.other} {self.two.passes} of {self.two.runs} {self.conclusion}"
 
 
 def compare(verdicts: Iterable[Verdict], cell: str, others: Sequence[str]) -> list[CellComparison]:

@@ -1,14 +1,14 @@
 """Compare the runs of a cell with those from before its host changed: evidence that is never added up. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from harness.evidence.host_state import VBIOS, HostState, state_from_json
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
-from harness.search.compare import FAMILY_ERROR, corrected, fisher, told_apart
+from harness.search.compare import GroupComparison, corrected, fisher, told_apart
 from harness.search.sequential import BinomialCount
 
 Axis = Literal["kernel", "driver", "firmware", "parameters"]
@@ -29,38 +29,25 @@ class SideBySide:
     high: float
 
 
-@dataclass(frozen=True)
-class AcrossComparison:
+@dataclass(frozen=True, kw_only=True)
+class AcrossComparison(GroupComparison):
     """The runs of a cell with the newest value of an axis, and with another one, all else of the runs being equal.
 
-    `p_value` is Fisher's exact test, two-sided; `adjusted` is it after Holm's correction for all comparisons made at
-    once. `told_apart` as in `CellComparison`. `also_changed`: the other axes that differ between the two, so that the
-    difference may be theirs.
+    `also_changed`: the other axes that differ between the two, so that the difference may be theirs.
     """
 
-    cell: str
     axis: Axis
     before: SideBySide
     newest: SideBySide
-    workload: str
-    workload_hash: str
-    scope: str
-    executor: str
     machine: str
-    p_value: float
-    adjusted: float
-    told_apart: float | None
     also_changed: tuple[str, ...]
 
     @property
-    def differ(self) -> bool:
-        """Return whether a difference is shown."""
-        return self.adjusted <= FAMILY_ERROR
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {**asdict(self), "differ": self.differ}
+    def in_words(self) -> str:
+        """Return it as `cpu-plain: 6.12: 20 of 20; 6.18: 3 of 9 (...): they differ`."""
+        sides = "; ".join(f"{side.value}: {side.passes} of {side.runs}" for side in (self.before, self.newest))
+        also = f"; {' and '.join(self.also_changed)} changed too, so that it may be theirs" if self.also_changed else ""
+        return f"{self.cell}: {sides} {self.conclusion}{also}"
 
 
 def compare_across(
@@ -149,19 +136,3 @@ def _also_changed(before: Sequence[Row], newest: Sequence[Row], axis: Axis) -> I
         facts = [[_facts(state, other) for state in side] for side in states]
         if other != axis and _differing([one for side in facts for one in side]):
             yield other
-
-
-def across_in_words(one: AcrossComparison) -> str:
-    """Return what a comparison shows: `cpu-plain across kernel: 6.12: 20 of 20; 6.18: 3 of 9 (...): they differ`."""
-    sides = "; ".join(f"{side.value}: {side.passes} of {side.runs}" for side in (one.before, one.newest))
-    where = f"workload {one.workload} ({one.workload_hash[:8]}), {one.scope}, {one.executor}"
-    p_value = f"p = {one.adjusted:.2g}"
-    if one.differ:
-        shown = f"they differ, {p_value}"
-    elif one.told_apart is None:
-        shown = f"no difference shown, {p_value}; so few runs could not have shown any two pass rates to differ"
-    else:
-        told = f"a pass rate of {one.told_apart:.0%} would have been told from that of the better with probability .8"
-        shown = f"no difference shown, {p_value}; {told}"
-    also = f"; {' and '.join(one.also_changed)} changed too, so that it may be theirs" if one.also_changed else ""
-    return f"{one.cell}: {sides} ({where}): {shown}{also}"

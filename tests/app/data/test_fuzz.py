@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.app.data.scid import scid_bytes
 from vpoc.data.merge import merge
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.vix import read_vix
@@ -48,15 +49,6 @@ def lean():
     return buffer.getvalue()
 
 
-def scid():
-    records = np.zeros(COUNT, dtype="<i8,<f4,<f4,<f4,<f4,<u4,<u4,<u4,<u4")
-    records["f0"] = (FRAME["ts"].to_numpy() + 2_209_161_600) * 1_000_000
-    for place, name in enumerate(("open", "high", "low", "close")):
-        records[f"f{place + 1}"] = FRAME[name]
-    records["f5"], records["f6"] = 9, FRAME["volume"]
-    return struct.pack("<4sIIHHI36s", b"SCID", 56, 40, 1, 0, 0, b"") + records.tobytes()
-
-
 def parquet():
     buffer = io.BytesIO()
     FRAME.with_columns(ts=UTC.dt.replace_time_zone(None)).write_parquet(buffer)
@@ -75,7 +67,8 @@ TEXTS = {
     "kibot": csv(NEW_YORK.dt.strftime("%m/%d/%Y,%H:%M"), header=""),
     "ninjatrader": csv(NEW_YORK.dt.strftime("%Y%m%d %H%M%S"), header="").replace(b",", b";"),
 }
-BINARIES = {"lean": lean(), "sierra-scid": scid(), "parquet": parquet()}
+SCID = scid_bytes(FRAME["ts"], FRAME, 9, FRAME["volume"])
+BINARIES = {"lean": lean(), "sierra-scid": SCID, "parquet": parquet()}
 FILES = {**TEXTS, **BINARIES}
 ZONE_OF = {"parquet": "UTC"}
 
@@ -238,11 +231,11 @@ CASES = {
         "is not the minutes",
     ),
     "zip cut": (lean()[:-30], "cut short or damaged"),
-    "scid header cut": (scid()[:40], "40 bytes has no whole header"),
-    "scid without records": (scid()[:56], "no records"),
-    "scid of other records": (scid()[:8] + struct.pack("<I", 48) + scid()[12:], "the header says 56 and 48 bytes"),
-    "scid of 1900": (scid()[:56] + struct.pack("<q", 10**15) + scid()[64:], "record 1: the stamp is, not in the years"),
-    "scid of infinite price": (scid()[:64] + struct.pack("<f", np.inf) + scid()[68:], "record 1: open is inf"),
+    "scid header cut": (SCID[:40], "40 bytes has no whole header"),
+    "scid without records": (SCID[:56], "no records"),
+    "scid of other records": (SCID[:8] + struct.pack("<I", 48) + SCID[12:], "the header says 56 and 48 bytes"),
+    "scid of 1900": (SCID[:56] + struct.pack("<q", 10**15) + SCID[64:], "record 1: the stamp is, not in the years"),
+    "scid of infinite price": (SCID[:64] + struct.pack("<f", np.inf) + SCID[68:], "record 1: open is inf"),
     "parquet cut": (parquet()[:-50], "cut short or damaged"),
     "parquet that is none": (b"PAR1" + b"x" * 100, "cut short or damaged"),
 }

@@ -1,11 +1,11 @@
 import io
 import json
-import struct
 
 import numpy as np
 import polars as pl
 import pytest
 
+from tests.app.data.scid import scid_bytes
 from vpoc.cli import run
 from vpoc.data.load import load_bars
 from vpoc.data.merge import as_of, merge
@@ -37,15 +37,6 @@ def files(tmp_path):
         return tmp_path / "bars.csv", tmp_path / "vix.csv"
 
     return write
-
-
-def scid_bytes(seconds, prices, trades, volume):
-    records = np.zeros(len(seconds), dtype="<i8,<f4,<f4,<f4,<f4,<u4,<u4,<u4,<u4")
-    records["f0"] = (np.asarray(seconds) + 2_209_161_600) * 1_000_000
-    for place, name in enumerate(("open", "high", "low", "close")):
-        records[f"f{place + 1}"] = prices[name]
-    records["f5"], records["f6"] = trades, volume
-    return struct.pack("<4sIIHHI36s", b"SCID", 56, 40, 1, 0, 0, b"") + records.tobytes()
 
 
 def rows(merged):

@@ -1,12 +1,12 @@
 """Bars written in the layout of each vendor come back exactly."""
 
-import struct
 import zipfile
 
 import numpy as np
 import polars as pl
 import pytest
 
+from tests.app.data.scid import scid_bytes
 from vpoc.data.readers import read_vendor
 from vpoc.errors import UserError
 
@@ -238,18 +238,6 @@ def test_a_folder_of_lean(tmp_path):
     with zipfile.ZipFile(tmp_path / "9.zip", "w") as archive:
         archive.writestr("20240108_es_minute_quote_202403.csv", "0,1,1,1,1,1,2,2,2,2,1\n")
     require_same(read_vendor(tmp_path), frame)
-
-
-SCID_EPOCH = 2_209_161_600
-
-
-def scid_bytes(seconds, prices, trades, volume):
-    records = np.zeros(len(seconds), dtype="<i8,<f4,<f4,<f4,<f4,<u4,<u4,<u4,<u4")
-    records["f0"] = (np.asarray(seconds) + SCID_EPOCH) * 1_000_000
-    for place, name in enumerate(PRICES):
-        records[f"f{place + 1}"] = prices[name]
-    records["f5"], records["f6"] = trades, volume
-    return struct.pack("<4sIIHHI36s", b"SCID", 56, 40, 1, 0, 0, b"") + records.tobytes()
 
 
 @pytest.mark.parametrize("scale", [1, 100])

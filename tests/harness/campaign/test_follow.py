@@ -172,17 +172,23 @@ def test_a_job_that_ends_before_its_run_begins_is_submitted_three_times(
     assert scheduler.submitted == ["r1"] * 3
 
 
-def test_a_run_without_a_record_is_closed_on_its_node(
-    results: Results, host: HostFacts, matrix: Matrix, make_record: MakeRecord
+@pytest.mark.parametrize(("looks", "at_last"), [(1, {"r1": JobSeen("over", "n1")}), (5, {})])
+def test_a_run_without_a_record_is_closed_on_its_node_which_is_not_asked_again_before_the_pause_is_over(
+    looks: int,
+    at_last: dict[str, JobSeen],
+    results: Results,
+    host: HostFacts,
+    matrix: Matrix,
+    make_record: MakeRecord,
 ) -> None:
     record = make_record("r1", "interrupted", scheduled=ON_N1)
     results.begin(record.intent)
 
     def closes() -> Mapping[str, JobSeen]:
         results.finish(record)
-        return {"r1": JobSeen("over", "n1")}
+        return at_last
 
-    scheduler = Scripted(host, [lambda: {"r1": JobSeen("over", "n1")}, closes])
+    scheduler = Scripted(host, [*[lambda: {"r1": JobSeen("over", "n1")}] * looks, closes])
     assert [one.outcome for one in followed(results, scheduler, matrix)] == ["interrupted"]
     assert scheduler.closed == ["r1"]
 
@@ -224,21 +230,6 @@ def test_a_node_that_leaves_no_record_is_asked_a_few_times_and_then_that_is_said
     assert said.count("r1: its job is over, and it has no record") == 2
     assert said.count("run r1 is over and has no record") == 1
     assert said[-1] == "r2 completed"
-
-
-def test_a_node_is_not_asked_again_before_the_pause_is_over(
-    results: Results, host: HostFacts, matrix: Matrix, make_record: MakeRecord
-) -> None:
-    record = make_record("r1", "interrupted", scheduled=ON_N1)
-    results.begin(record.intent)
-
-    def closes() -> Mapping[str, JobSeen]:
-        results.finish(record)
-        return {}
-
-    scheduler = Scripted(host, [*[lambda: {"r1": JobSeen("over", "n1")}] * 5, closes])
-    followed(results, scheduler, matrix)
-    assert scheduler.closed == ["r1"]
 
 
 def test_a_run_is_shown_on_its_node_with_its_progress(

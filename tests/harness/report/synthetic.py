@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.evidence.app_files import Training
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_files import EvidenceLine, Explanation, Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import train_options, workload_hash
 from tests.harness.gpu_tree import a_gpu
+from tests.harness.right_result import DATA, right_result
 
-DATA = "a" * 64
-WEIGHTS, MODEL = "c" * 64, "d" * 64
 STARTED = 1.7e9
 HOSTILE = "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'> \x1b[31m"
 CPU = "a synthetic CPU <img src=x onerror='window.hurt = 1'>"
@@ -28,6 +28,17 @@ EVIDENCE = {
     ),
     "no-progress": ("a copy between host and GPU does not come to an end", "copies without the DMA engines", "no-sdma"),
 }
+
+
+EXPLANATION = Explanation(
+    rule="x",
+    class_="kernel-fault",
+    cause="a kernel touched foreign memory",
+    remedy="serialise the kernels",
+    link=None,
+    presets=("debug-serialize",),
+    lines=(EvidenceLine(file="log.txt", line=1, text="boom"),),
+)
 
 
 @dataclass(frozen=True)
@@ -173,43 +184,20 @@ def _explanation(diagnosis: str) -> dict[str, Any]:
 
 
 def _result(intent: Intent) -> dict[str, Any]:
-    training = {
-        "batch_size": 8,
-        "epochs_requested": 2,
-        "epochs_done": 2,
-        "steps_per_epoch": 180,
-        "steps_done": 360,
-        "steps_skipped": 0,
-        "samples": {"train": 1000, "validation": 200},
-        "first_steps": [{"step": n, "loss": 0.7 - n / 100, "gradient_norm": 0.5} for n in range(1, 17)],
-        "epoch_losses": [{"epoch": n, "train": 0.6, "validation": 0.65} for n in (1, 2)],
-        "throughput": {"samples_per_second": 1000.0, "train_seconds": 2.0},
-        "rank_weights_sha256": [WEIGHTS],
-        "model": {"file": "model.pt", "sha256": MODEL, "bytes": 100, "parameters": 10},
-        "metadata_file": "model_metadata.json",
-    }
-    gpu = intent.device == "cuda"
+    right = right_result()
+    first = [{"step": n, "loss": 0.7 - n / 100, "gradient_norm": 0.5} for n in range(1, 17)]
+    right |= {"batch_size": 8, "steps_per_epoch": 180, "steps_done": 360, "first_steps": first, "states": []}
+    training = {name: right[name] for name in Training.model_fields if name in right}
     return {
-        **training,
-        "schema": 2,
+        **right,
         "model_kind": "attention",
         "earlier": [training],
-        "app_version": "0.1.0",
-        "command": "train",
         "workload_hash": intent.workload_hash,
         "options": intent.options,
-        "data": {"path": "merged.csv", "sha256": DATA, "rows": 1000},
-        "python": "3.11.2",
         "torch": {"version": f"{intent.torch}", "hip": intent.rocm, "cuda": None},
-        "numpy": "2.4.6",
-        "polars": "2.1.0",
         "device": intent.device,
         "devices": [{"rank": 0, "device": intent.device, "name": "a synthetic device", "gfx": None, "memory_bytes": 1}],
-        "strategy": "single",
-        "world_size": 1,
-        "threads": 1,
-        "dtype": "float16" if gpu else "float32",
-        "sessions": {"total": 50, "used": 40, "train": 32, "validation": 8},
+        "dtype": "float16" if intent.device == "cuda" else "float32",
     }
 
 

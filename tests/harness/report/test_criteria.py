@@ -7,7 +7,7 @@ from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import options_of, workload_hash
 from harness.report.criteria import states_in_words, which_criteria_are_met
-from tests.harness.conftest import DATA
+from tests.harness.right_result import DATA
 
 Make = Callable[..., Record]
 

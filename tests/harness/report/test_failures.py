@@ -1,23 +1,14 @@
 from collections.abc import Callable
 
 from harness.evidence.index import Row
-from harness.evidence.run_files import EvidenceLine, Explanation
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Matrix, Verdicts
 from harness.report.choice import which_cell
 from harness.report.failures import failures, what_fails
+from tests.harness.report.synthetic import EXPLANATION
 
 MakeRows = Callable[..., list[Row]]
-EXPLANATION = Explanation(
-    rule="x",
-    class_="kernel-fault",
-    cause="a kernel touched foreign memory",
-    remedy="serialise the kernels",
-    link=None,
-    presets=("debug-serialize",),
-    lines=(EvidenceLine(file="log.txt", line=1, text="boom"),),
-)
 
 
 def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: MakeRows) -> None:

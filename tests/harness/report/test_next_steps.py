@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.evidence.index import Row
-from harness.evidence.run_files import EvidenceLine, Explanation, Intent
+from harness.evidence.run_files import Intent
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.recommend import most_useful
 from harness.evidence.verdicts.verdict import judge
@@ -16,17 +16,9 @@ from harness.report.choice import Tags, which_cell
 from harness.report.failures import failures
 from harness.report.invocation import Invocation
 from harness.report.next_steps import what_next
+from tests.harness.report.synthetic import EXPLANATION
 
 MakeRows = Callable[..., list[Row]]
-EXPLANATION = Explanation(
-    rule="x",
-    class_="kernel-fault",
-    cause="a kernel touched foreign memory",
-    remedy="serialise the kernels",
-    link=None,
-    presets=("debug-serialize",),
-    lines=(EvidenceLine(file="log.txt", line=1, text="boom"),),
-)
 OF_MANY = [f"cpu-{preset}" for preset in ("no-sdma", "no-p2p", "one-queue", "no-hipblaslt", "miopen-fast")]
 HERE = Invocation("matrix", ("--results", "my results", "--root", "/tmp/host"))
 PLACE = "matrix --results 'my results' --root /tmp/host"

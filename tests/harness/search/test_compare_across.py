@@ -11,7 +11,7 @@ from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.rates import lower_bound
-from harness.search.compare_across import AcrossComparison, Axis, across_in_words, compare_across
+from harness.search.compare_across import AcrossComparison, Axis, compare_across
 
 OLD = HostState("6.12", "in-tree", {"GPU 0 mes": "0x82"}, {"VBIOS of GPU 0": "A", "amdgpu.mes": "0", "iommu": "pt"})
 NEW = OLD._replace(kernel="6.18")
@@ -46,7 +46,7 @@ def test_the_newest_value_is_compared_with_the_one_before(runs: MakeRuns) -> Non
     assert one.p_value == one.adjusted == fisher_exact([[20, 0], [3, 6]]).pvalue
     assert one.differ
     assert one.also_changed == ()
-    said = across_in_words(one)
+    said = one.in_words
     assert said.startswith("cpu-plain: 6.12: 20 of 20; 6.18: 3 of 9 (")
     assert said.endswith("): they differ, p = 0.00018")
 
@@ -55,7 +55,7 @@ def test_what_else_changed_is_said(runs: MakeRuns) -> None:
     newer = NEW._replace(firmware={"GPU 0 mes": "0x83"}, settings={**OLD.settings, "amdgpu.mes": "1"})
     (one,) = across("kernel", runs(OLD, 20, 20), runs(newer, 3, 9, 1.0))
     assert one.also_changed == ("firmware", "parameters")
-    assert across_in_words(one).endswith("; firmware and parameters changed too, so that it may be theirs")
+    assert one.in_words.endswith("; firmware and parameters changed too, so that it may be theirs")
 
 
 @pytest.mark.parametrize(
