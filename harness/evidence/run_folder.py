@@ -22,7 +22,7 @@ from harness.base.storage import read_regular, unused, write_durably, write_json
 from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import KeptState, Result, Verification
 from harness.evidence.run_files import Intent, Record
-from harness.evidence.work_folder import LARGEST, WorkFolder
+from harness.evidence.work_folder import LARGEST, FilePlace, WorkFolder
 
 # Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
 # fail: it leaves the training waiting for its first batch for ever.
@@ -33,16 +33,6 @@ LARGEST_KERNEL_LOG = 4 << 20
 LARGEST_OWN_BYTES = 64 << 20
 
 Read = TypeVar("Read", bound=File)
-
-
-class _Place:
-    """The place of a file of a run folder, by its name."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, folder: "RunFolder", _: object) -> Path:
-        return folder.path / self._name
 
 
 @dataclass(frozen=True)
@@ -93,25 +83,25 @@ class RunFolder:
     KEPT_REFERENCE: ClassVar = "kept/reference.json"
 
     # The statement of what is to be run; durable before the start.
-    intent = _Place(INTENT)
+    intent = FilePlace(INTENT)
     # The statement about the run.
-    record = _Place(RECORD)
+    record = FilePlace(RECORD)
     # The origin of a run that `matrix import` brought.
-    imported = _Place(IMPORTED)
+    imported = FilePlace(IMPORTED)
     # The decisions of a person on whether the run counts.
-    strikes = _Place(STRIKES)
+    strikes = FilePlace(STRIKES)
     # The output of the processes that train.
-    log = _Place(LOG)
+    log = FilePlace(LOG)
     # The output of the process that verifies the run.
-    verification_log = _Place(VERIFICATION_LOG)
+    verification_log = FilePlace(VERIFICATION_LOG)
     # The folder of copies that the app cannot reach.
-    kept = _Place(KEPT)
+    kept = FilePlace(KEPT)
     # The output of a container that lost its harness.
-    recovered_log = _Place(RECOVERED_LOG)
+    recovered_log = FilePlace(RECOVERED_LOG)
     # The identity of the process that was started last.
-    process = _Place(PROCESS)
+    process = FilePlace(PROCESS)
     # The folder of the evidence that was collected at a failure.
-    failure = _Place(FAILURE)
+    failure = FilePlace(FAILURE)
 
     @property
     def work(self) -> WorkFolder:

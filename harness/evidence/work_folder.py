@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
-from typing import ClassVar
+from typing import ClassVar, Protocol, TypeVar
 
 from harness.base.errors import UserError
 from harness.base.storage import unfinished
@@ -40,6 +40,24 @@ LARGEST: Mapping[str, int] = {
     "checkpoint": 8 << 30,
 }
 """Bytes of the largest file of each kind that is read; a larger one is not."""
+
+
+AnyPath_co = TypeVar("AnyPath_co", bound=PurePath, covariant=True)
+
+
+class _Folder(Protocol[AnyPath_co]):
+    @property
+    def path(self) -> AnyPath_co: ...
+
+
+class FilePlace:
+    """The place of a file in the folder that has this for an attribute, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: _Folder[AnyPath_co], _: object) -> AnyPath_co:
+        return folder.path / self._name
 
 
 @dataclass(frozen=True)
@@ -75,6 +93,23 @@ class WorkFolder:
     POSITION: ClassVar = "position-{rank}.bin"
     STACKS: ClassVar = "stacks-{rank}.txt"
 
+    # The app's account of what it did; written last.
+    result = FilePlace(RESULT)
+    # The training computed again in parts; in the folder of what verifies a run alone.
+    verification = FilePlace(VERIFICATION)
+    # The features that one process hands to the next.
+    features = FilePlace(FEATURES)
+    # The folder of models, their metadata and checkpoints.
+    output = FilePlace(OUTPUT)
+    # HOME of the processes, with every cache.
+    scratch = FilePlace(SCRATCH)
+    # The folder in which a program of the user's own works.
+    program = FilePlace(PROGRAM)
+    # The folder with links to its data, where it is no container's.
+    data = FilePlace(DATA)
+    # The file in which it may tell its progress, a JSON object a line.
+    program_progress = FilePlace(PROGRAM_PROGRESS)
+
     def __post_init__(self) -> None:
         # Also where the caller has a `Path`: what cannot open files is not used by mistake to do it.
         object.__setattr__(self, "path", PurePosixPath(self.path))
@@ -85,31 +120,6 @@ class WorkFolder:
         return UntrustedTree(self.path)
 
     @property
-    def result(self) -> PurePath:
-        """The app's account of what it did; written last."""
-        return self.path / self.RESULT
-
-    @property
-    def verification(self) -> PurePath:
-        """The training computed again in parts; in the folder of what verifies a run alone."""
-        return self.path / self.VERIFICATION
-
-    @property
-    def features(self) -> PurePath:
-        """The features that one process hands to the next."""
-        return self.path / self.FEATURES
-
-    @property
-    def output(self) -> PurePath:
-        """The folder of models, their metadata and checkpoints."""
-        return self.path / self.OUTPUT
-
-    @property
-    def scratch(self) -> PurePath:
-        """HOME of the processes, with every cache."""
-        return self.path / self.SCRATCH
-
-    @property
     def temporary(self) -> PurePath:
         """TMPDIR in a container."""
         return self.scratch / self.TEMPORARY
@@ -118,21 +128,6 @@ class WorkFolder:
     def cache(self) -> PurePath:
         """The folder of the caches, each under its name in CACHES."""
         return self.scratch / "cache"
-
-    @property
-    def program(self) -> PurePath:
-        """The folder in which a program of the user's own works."""
-        return self.path / self.PROGRAM
-
-    @property
-    def data(self) -> PurePath:
-        """The folder with links to its data, where it is no container's."""
-        return self.path / self.DATA
-
-    @property
-    def program_progress(self) -> PurePath:
-        """The file in which it may tell its progress, a JSON object a line."""
-        return self.path / self.PROGRAM_PROGRESS
 
     @property
     def places(self) -> tuple[PurePath, ...]:
