@@ -143,16 +143,17 @@ class Watch:
         self.progress.begin(began)
         # By what is free before it can take anything.
         _ = self._disk.limit
+        hangs = self._hang_watch(began, phase_limits)
         try:
-            started = Started(self._engine.start(job), began, self._hang_watch(began, phase_limits))
+            started = Started(self._engine.start(job), began, hangs)
         except JobLost as lost:
             self.stopped_by, self.stop_detail = "engine", str(lost)
             return None
         except (OSError, ValueError) as error:
             self.stopped_by, self.stop_detail = "start", f"{job.arguments[0]} could not be started: {error}"
             return None
-        self._collector.begin(started.handle, began)
         try:
+            self._collector.begin(started.handle, began)
             ended = self._until_end(started, limit)
             return self._after_end(started, ended)
         except JobLost as lost:
