@@ -21,6 +21,8 @@ SHARED_MEMORY = 8 << 30
 # A run that grows without end is to be killed before the host is.
 MEMORY_SHARE = 0.9
 UNLIMITED = -1
+# Where the host's memory runs out: a run may have spread its own over thousands of processes, each of them small.
+FIRST_TO_KILL = 1000
 # What the engine keeps of the output, twice: it is followed, and this is for who comes late.
 LOG_FILE_BYTES = 32 << 20
 LOG_OPTIONS = {"max-size": str(LOG_FILE_BYTES), "max-file": "2"}
@@ -90,6 +92,7 @@ class Container:
             "shm_size": self.shared_memory_bytes,
             "ulimits": [Ulimit(name="memlock", soft=UNLIMITED, hard=UNLIMITED)],
             "pids_limit": self.pids,
+            "oom_score_adj": FIRST_TO_KILL,
             # The engine's configuration may keep no output at all, and without a limit it fills the disk of images.
             "log_config": LogConfig(type="json-file", config=LOG_OPTIONS),
             **memory,
@@ -114,6 +117,8 @@ class Container:
             "--rm",
             "--init",
             "--no-healthcheck",
+            "--oom-score-adj",
+            str(FIRST_TO_KILL),
             "--read-only",
             "--user",
             f"{self.user}:{self.group}",

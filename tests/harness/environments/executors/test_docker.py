@@ -417,3 +417,9 @@ def test_no_program_of_the_image_is_started_beside_the_run() -> None:
     container = Container("image", 0, 0, "/work")
     assert container.create_arguments()["healthcheck"] == {"test": ["NONE"]}
     assert "--no-healthcheck" in container.command_line({}, ()).split()
+
+
+def test_where_the_hosts_memory_runs_out_a_run_is_killed_before_anything_else() -> None:
+    container = Container("image", 0, 0, "/work")
+    assert container.create_arguments()["oom_score_adj"] == 1000
+    assert "--oom-score-adj 1000 " in container.command_line({}, ())
