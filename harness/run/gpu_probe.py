@@ -4,9 +4,10 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import AliasChoices, BaseModel, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, Field
 
 from harness.base.interrupts import GRACE_SECONDS
+from harness.base.json_bounds import load_json
 from harness.environments.executors.job import Executor, Handle, JobLost
 from harness.evidence.last_line import last_line
 from harness.host.facts import GpuFacts
@@ -19,6 +20,8 @@ LIMIT_SCALE = 0.5
 # Above the sum of the checks' own limits, with the time they need to be ended.
 LIMIT_SECONDS = 540
 POLL_SECONDS = 0.1
+# With the warnings around it.
+LARGEST_ANSWER = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,10 @@ def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = L
 def read_answer(log: Path) -> Probed:
     """Return what a probe's output says of the GPU; warnings around its JSON are skipped."""
     try:
-        text = log.read_text(encoding="utf-8", errors="replace")
-        answer = _Answer.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
-    except (OSError, ValidationError):
+        with log.open("rb") as stream:
+            text = stream.read(LARGEST_ANSWER)
+        answer = _Answer.model_validate(load_json(text[text.find(b"{") : text.rfind(b"}") + 1]))
+    except (OSError, ValueError):
         return Probed(None, f"the probe gave no answer: {last_line(log)}")
     killable = all(one.killable for one in answer.checks)
     if answer.breaks_at is None:

@@ -1,6 +1,7 @@
 import json
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,18 @@ def test_a_process_that_could_not_be_killed_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "Segmentation fault\n", "{}", '{"checks": [], "breaks_at": 3}'])
 def test_an_answer_that_is_none_says_nothing(text: str, tmp_path: Path) -> None:
     assert read(tmp_path, text).good is None
+
+
+def test_of_an_answer_without_end_no_values_are_made(tmp_path: Path) -> None:
+    text = f'{{"breaks_at": null, "checks": [{",".join(["{}"] * 70_000)}]}}'
+    read(tmp_path, "{}")
+    tracemalloc.start()
+    try:
+        told = read(tmp_path, text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (told.good, peak < 6 << 20) == (None, True)
 
 
 MakeRun = Callable[[str], tuple[RunSpec, Path, ProcessExecutor]]
