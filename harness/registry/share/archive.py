@@ -82,7 +82,7 @@ def unpack(file: Path, place: Path) -> dict[str, str]:
         hashes: dict[str, dict[str, str]] = {}
         for member in archive:
             # It would keep every one of a million.
-            archive.members.clear()
+            archive.members.clear()  # type: ignore[attr-defined]
             plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
             if not plain or not MEMBER.fullmatch(member.name):
                 raise UserError(f"{file}: holds {member.name[:200]!r}, which is no file of a record; nothing was taken")
