@@ -1,5 +1,6 @@
 """Mistakes in signatures.yaml are refused, each with its line; every wording of a signal is known for each of them."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,3 +126,10 @@ def test_the_number_of_another_signal_is_none_of_these(wording: str) -> None:
 def test_only_signals_whose_words_are_known_may_be_given() -> None:
     with pytest.raises(ValueError, match="not SIGPWR"):
         of_signals(("SIGPWR",))
+
+
+def test_no_expression_begins_with_a_repeat_without_bound() -> None:
+    """It is tried from each letter of a line on: a line of sixteen thousand letters takes the square of that."""
+    begins = re.compile(r"(?:\((?:\?P<\w+>|\?:)?)*(?:\\[a-zA-Z]|\.|\[[^\]]+\])(?:[*+]|\{\d*,\})")
+    rules = load_signatures().signatures
+    assert [one.id for one in rules for pattern in one.expressions if begins.match(pattern.pattern)] == []
