@@ -121,18 +121,28 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
         if match is None or sha256(content) != match[2]:
             warn(f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used")
             continue
-        document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        if document["schema"] != CHECKPOINT_SCHEMA:
-            raise UserError(f"{path}: a checkpoint of another version of vpoc; train without --resume")
-        return Checkpoint(
-            path,
-            document["identity"],
-            document["manner"],
-            Position(**document["position"]),
-            History(**document["history"]),
-            document["state"],
-        )
+        try:
+            return _loaded(path, content)
+        except UserError:
+            raise
+        except Exception:  # one that somebody made up can fail anywhere in the unpickler
+            warn(f"{path}: holds no checkpoint, though its name is one's; the checkpoint before it is used")
     return None
+
+
+def _loaded(path: Path, content: bytes) -> Checkpoint:
+    """Return the checkpoint in `content`; UserError for one of another version, any error where it is none."""
+    document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if document["schema"] != CHECKPOINT_SCHEMA:
+        raise UserError(f"{path}: a checkpoint of another version of vpoc; train without --resume")
+    return Checkpoint(
+        path,
+        document["identity"],
+        document["manner"],
+        Position(**document["position"]),
+        History(**document["history"]),
+        document["state"],
+    )
 
 
 def require_same_training(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:

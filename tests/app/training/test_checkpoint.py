@@ -1,0 +1,42 @@
+"""Files with the name of a checkpoint that hold none: whoever may write to the folder can have made them."""
+
+import io
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vpoc.files import sha256
+from vpoc.training.checkpoint import last_checkpoint
+
+
+class Harmful:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("harmed",)
+
+
+def packed(value: object) -> bytes:
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"junk", pickle.dumps(Harmful()), packed(Harmful()), packed([1]), packed({}), packed({"schema": 3})],
+)
+def test_a_file_that_somebody_made_up_is_told_of_and_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"step-000000009.{sha256(content)}.pt"
+    (tmp_path / name).write_bytes(content)
+    told: list[str] = []
+    assert last_checkpoint(tmp_path, told.append) is None
+    assert told == [
+        f"{tmp_path / name}: holds no checkpoint, though its name is one's; the checkpoint before it is used"
+    ]
+    assert not (tmp_path / "harmed").exists()
