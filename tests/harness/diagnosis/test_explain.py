@@ -385,7 +385,7 @@ def test_words_that_another_host_invented_tell_nothing(
         },
     ],
 )
-def test_what_another_host_made_up_explains_nothing(
+def test_what_another_host_invented_explains_nothing(
     explain: Callable[..., Explanation], files: Mapping[str, str]
 ) -> None:
     """Ends, however long it is, and with no error."""

@@ -275,7 +275,7 @@ def test_an_image_with_a_place_that_can_be_written_to_and_stays_is_refused(tmp_p
     assert watch.stop_detail.startswith(r"vpoc could not be started: its image declares volumes (/a\nb, /kept), which")
 
 
-def test_that_of_an_image_too_much_is_told_is_no_silence_of_the_engine(
+def test_that_of_an_image_too_much_is_reported_is_no_silence_of_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tell(_: str) -> None:
