@@ -5,7 +5,7 @@ project's own matrix.yaml; clock, downloads and runs are synthetic, in worlds wh
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from math import inf
@@ -23,14 +23,14 @@ from benchmarks.evening.clock import (
     TRAINING,
 )
 from benchmarks.evening.simulated import BUDGET, Evening, evening, in_turn
-from benchmarks.evening.worlds import SOUND, WORLDS, stacks
+from benchmarks.evening.worlds import HINDERED, SOUND, WORLDS, stacks
 from benchmarks.pages import simulation
 from harness.base.paths import CHECKOUT
 from harness.campaign.prepare import ASSUMED_BUILD_SECONDS
 
 PAGE = CHECKOUT / "docs" / "evidence" / "evening-figures.md"
 ANSWER_WITHIN, ANSWER_GB = 90 * MINUTE, 8.0
-GOAL, WORLDS_TO_PASS = 0.9, 13
+GOAL, WORLDS_TO_PASS = 0.9, 14
 
 
 def shares(made: Sequence[Evening]) -> tuple[float, float]:
@@ -38,11 +38,11 @@ def shares(made: Sequence[Evening]) -> tuple[float, float]:
     return sum(one.right for one in made) / len(made), sum(one.wrong for one in made) / len(made)
 
 
-def lines(seeds: int, pool: Executor) -> Iterator[str]:
-    """Yield the table: every world, in stages and in turn."""
+def lines(worlds: Iterable[str], seeds: int, pool: Executor) -> Iterator[str]:
+    """Yield a table: worlds, in stages and in turn."""
     yield "| world | right | another named | hours, 9 of 10 within | runs | trains on one GPU | in turn: right |"
     yield "|---|---|---|---|---|---|---|"
-    for name in WORLDS:
+    for name in worlds:
         if sys.stderr.isatty():
             sys.stderr.write(f"{seeds} evenings: {name}\n")
         made = list(pool.map(partial(evening, name), range(seeds), chunksize=5))
@@ -82,18 +82,27 @@ time to show anything to be good, and so is right only where nothing is.
 
 {table}
 
-The goal: {goal:.0%} right in {to_pass} of the {worlds} worlds.
+The goal: {goal:.0%} right in {to_pass} of the {worlds} worlds. Where only ROCm 6.x trains, its stack is the third to be
+downloaded, and alone as large as those two and more: {gigabytes:g} GB do not reach that far.
+
+Evenings on which no GPU can be reset, so that each is lost for the night with its first hang, and evenings with a
+screen on one GPU, where right is what is good on the other one:
+
+{hindered}
+
+Without a reset the answer on two GPUs is lost with the first hang: the evening then goes on with the other GPU, if
+there is one left, names nothing that uses both, and says which GPU is unhealthy.
 
 ## What is assumed
 
 A download of 100 Mbit/s and {build:.0f} minutes to build a stack; {beside:.0f} s of a run beside training; of training
 {quick:.0f} s (`quick`), {standard:.0f} s (`standard`), {endurance:.0f} minutes (`endurance`). A hang is found after
 {features:.0f} s in the VPOC phase, after {first:.0f} s at the first step, after {step:.0f} s later; {crashes:.0%} of
-failures are crashes. A GPU that hangs is reset in {reset:.0f} s: where the user may not, an evening ends at its first
-hang. What is sound starts {starts:.1%} of the time and runs {mtbf:.0f} h between failures.
+failures are crashes. A GPU that hangs is reset in {reset:.0f} s; without a reset a hang takes all GPUs of its run. What
+is sound starts {starts:.1%} of the time and runs {mtbf:.0f} h between failures.
 
-Where everything hangs after an hour each stack costs that hour, and ten hours are too short for all of them: the
-evening ends with those that had their turn, and says so.
+Where everything hangs after an hour each stack would cost that hour, and ten hours are too short for nine of them: once
+two failed so, the others have their turn on seconds of training before another is run for hours.
 """
 
 
@@ -105,7 +114,8 @@ def page(seeds: int, pool: Executor) -> str:
         budget=BUDGET / HOUR,
         within=ANSWER_WITHIN / MINUTE,
         gigabytes=ANSWER_GB,
-        table="\n".join(lines(seeds, pool)),
+        table="\n".join(lines(WORLDS, seeds, pool)),
+        hindered="\n".join(lines(HINDERED, seeds, pool)),
         goal=GOAL,
         to_pass=WORLDS_TO_PASS,
         worlds=len(WORLDS),

@@ -37,6 +37,7 @@ class Clock:
     steps: list[HealthStep] = field(default_factory=list)
     made: set[str] = field(default_factory=set)
     ready_at: dict[str, float] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
 
     def run(self, run: StageRun) -> bool:
         """Make a run, and those beside it; returns whether any of their processes succeeded."""
@@ -64,7 +65,10 @@ class Clock:
         self.now += BESIDE_TRAINING + lasted * HOUR + found
         poisoned = self.chance.random() < behaviour.poisons
         if poisoned or not (passed or crashed):
-            self.now += RESET_SECONDS
+            if self.world.may_reset:
+                self.now += RESET_SECONDS
+            else:
+                self.lost.update(run.gpus)
         self._record(run, run_id, started, lasted, begins=begins, passed=passed, crashed=crashed)
         self.phases[run_id] = "teardown" if passed else "step" if begins else "first-step" if through else "features"
         self.rows[-1] = replace(self.rows[-1], beside=json.dumps(beside))

@@ -2,9 +2,10 @@
 
 import random
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from benchmarks.evening.clock import HOUR, Clock
-from benchmarks.evening.worlds import GPUS, WORLDS, Answer, World, stacks, the_matrix
+from benchmarks.evening.worlds import HINDERED, WORLDS, Answer, World, stacks, the_matrix
 from harness.campaign.prepare import setup_seconds_of
 from harness.evidence.verdicts.totals import totals_of
 from harness.evidence.verdicts.verdict import reaches
@@ -12,6 +13,7 @@ from harness.search.stage_runs import Setting, StageHost, StageRun
 from harness.search.stage_search import StageEnd, StageSearch
 
 BUDGET = 10 * HOUR
+ALL_WORLDS = {**WORLDS, **HINDERED}
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,18 @@ class Evening:
 def evening(world_name: str, seed: int) -> Evening:
     """Simulate an evening of `make matrix-test`."""
     chance = random.Random(f"{world_name} {seed}")
-    world = WORLDS[world_name](chance)
+    world = ALL_WORLDS[world_name](chance)
     clock = Clock(world, chance)
     cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
     setup = {name: setup_seconds_of(the_matrix().stacks[name]) for name in stacks()}
-    host = StageHost(GPUS, GPUS, True, setup, side_by_side=True)
+    host = StageHost(world.gpus, world.gpus, True, setup, side_by_side=True, screened=world.screened)
     search = StageSearch(the_matrix(), cells, host)
     answered: tuple[float, float] | None = None
     while True:
         seen = clock.seen()
         left = {stack: seconds for stack, seconds in setup.items() if stack not in clock.made}
-        search = replace(search, host=replace(host, setup_seconds=left))
+        healthy = tuple(gpu for gpu in world.gpus if gpu not in clock.lost)
+        search = replace(search, host=replace(host, healthy=healthy, setup_seconds=left))
         decided = search.next(seen, BUDGET - clock.now)
         if isinstance(decided, StageEnd):
             break
@@ -50,30 +53,31 @@ def evening(world_name: str, seed: int) -> Evening:
         if answered is None and passed and decided.stage == "one-gpu":
             answered = clock.now, clock.gigabytes
     best = decided.best
-    good = best.setting if best and best.is_good and len(best.gpus) > 1 else None
+    good = best.setting if best and best.is_good and best.gpus == world.gpus else None
     return _judged(world, Answer(good, not decided.untried, decided.bad_gpus), clock, answered)
 
 
 def in_turn(world_name: str, seed: int) -> Evening:
     """Simulate the first version's way, told to use both GPUs: every cell of the selection in turn."""
     chance = random.Random(f"{world_name} {seed}")
-    world = WORLDS[world_name](chance)
+    world = ALL_WORLDS[world_name](chance)
     clock = Clock(world, chance)
     matrix = the_matrix()
-    workload = matrix.workloads["standard"].model_copy(update={"strategy": "ddp"})
+    strategy: Literal["ddp", "single"] = "ddp" if len(world.gpus) > 1 else "single"
+    workload = matrix.workloads["standard"].model_copy(update={"strategy": strategy})
     for name in stacks():
         clock.set_up(name)
     settings = [
-        Setting(cell, "ddp") for name in stacks() for cell in matrix.select("default") if cell.stack.name == name
+        Setting(cell, strategy) for name in stacks() for cell in matrix.select("default") if cell.stack.name == name
     ]
     number = 0
-    while clock.now < BUDGET:
+    while clock.now < BUDGET and not clock.lost:
         setting = settings[number % len(settings)]
         number += 1
-        clock.run(StageRun("in-turn", setting, workload, GPUS, number, ""))
+        clock.run(StageRun("in-turn", setting, workload, world.gpus, number, ""))
     seen = clock.seen()
     for setting in settings:
-        runs = seen.of_claim(setting, workload, len(GPUS))
+        runs = seen.of_claim(setting, workload, len(world.gpus))
         totals = totals_of([run.row for run in runs], {run.row.run_id: run.count for run in runs})
         if reaches(totals, "good", matrix.verdicts):
             return _judged(world, Answer(setting, settled=True), clock, None)

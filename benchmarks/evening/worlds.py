@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from harness.base.paths import CHECKOUT
@@ -34,7 +34,7 @@ Acts = Callable[[StageRun], Behaviour]
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of an evening: what is good on two GPUs, whether every stack had its turn, which GPUs are bad."""
+    """The answer of an evening: what is good on all its GPUs, whether every stack had its turn, which GPUs are bad."""
 
     named: Setting | None
     settled: bool
@@ -43,10 +43,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class World:
-    """A truth: how runs behave, and which answers are right."""
+    """A truth: how runs behave, and which answers are right; whether GPUs can be reset, and which runs may use."""
 
     acts: Acts
     is_right: Callable[[Answer], bool]
+    may_reset: bool = True
+    gpus: tuple[int, ...] = GPUS
+
+    @property
+    def screened(self) -> tuple[int, ...]:
+        """The GPUs that runs may not use, since a screen is connected to them."""
+        return tuple(gpu for gpu in GPUS if gpu not in self.gpus)
 
 
 @cache
@@ -122,6 +129,14 @@ def only_7(_: random.Random) -> World:
     return World(
         lambda run: SOUND if (run.cell.stack.rocm or "").startswith("7.") else Behaviour(0.1, 0.05),
         named(lambda setting: (setting.cell.stack.rocm or "").startswith("7.")),
+    )
+
+
+def only_6(_: random.Random) -> World:
+    """Only ROCm 6.x trains."""
+    return World(
+        lambda run: SOUND if (run.cell.stack.rocm or "").startswith("6.") else Behaviour(0.1, 0.05),
+        named(lambda setting: (setting.cell.stack.rocm or "").startswith("6.")),
     )
 
 
@@ -205,6 +220,7 @@ WORLDS: Mapping[str, Callable[[random.Random], World]] = {
     "one GPU is bad": one_bad_gpu,
     "all hangs after an hour": hangs_after_an_hour,
     "only ROCm 7.x trains": only_7,
+    "only ROCm 6.x trains": only_6,
     "the first stack poisons its GPU": poisoning_stack,
     "the host fails everything": failing_host,
     "everything on one GPU, nothing on two": nothing_on_two,
@@ -213,4 +229,23 @@ WORLDS: Mapping[str, Callable[[random.Random], World]] = {
     "only notes-stable trains": only_notes_stable,
     "the VPOC phase hangs unless chunked": naive_hangs,
     "VPOC needs chunked, attention sdpa math": chunked_and_math,
+}
+
+
+def _without_reset(world: Callable[[random.Random], World]) -> Callable[[random.Random], World]:
+    return lambda chance: replace(world(chance), may_reset=False)
+
+
+def _with_a_screen(world: Callable[[random.Random], World]) -> Callable[[random.Random], World]:
+    return lambda chance: replace(world(chance), gpus=GPUS[:1])
+
+
+HINDERED: Mapping[str, Callable[[random.Random], World]] = {
+    "no reset: one stack works on two GPUs": _without_reset(one_stack),
+    "no reset: only no-p2p helps": _without_reset(only_no_p2p),
+    "no reset: only ROCm 7.x trains": _without_reset(only_7),
+    "no reset: the VPOC phase hangs unless chunked": _without_reset(naive_hangs),
+    "a screen on one GPU: only ROCm 6.x trains": _with_a_screen(only_6),
+    "a screen on one GPU: only notes-stable trains": _with_a_screen(only_notes_stable),
+    "a screen on one GPU: the host fails everything": _with_a_screen(failing_host),
 }

@@ -61,6 +61,7 @@ class CampaignStage(Strict):
     tries: int | None = Field(
         None, ge=1, description="how many cells of a stack are tried before every stack had its turn"
     )
+    tries_later: int | None = Field(None, ge=1, description="how many of them on stacks after the first there")
     until: Literal["candidate", "good"] | None = Field(None, description="the tier that its runs are to show")
     minutes: float = Field(3.0, gt=0, description="of a run, assumed until runs here tell")
 

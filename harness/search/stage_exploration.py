@@ -26,9 +26,9 @@ REFUTED_BY = 2
 class Depth(IntEnum):
     """How much of a stack is tried; each holds what those before it do.
 
-    `TURN`: the first `tries` cells of each stage, and of `otherwise` what is for later stacks. `ALL_GPUS`: all of
-    `otherwise` of stages on all GPUs, and the strategies beside. `REMEDIES`: further presets that the diagnosis of a
-    failure recommends. `PRESETS`: all others. `CHANGES`: all of `otherwise`.
+    `TURN`: the first cells of each stage, `tries` or `tries_later`, and of `otherwise` what is for later stacks.
+    `ALL_GPUS`: all of `otherwise` of stages on all GPUs, and the strategies beside. `REMEDIES`: further presets that
+    the diagnosis of a failure recommends. `PRESETS`: all others. `CHANGES`: all of `otherwise`.
     """
 
     TURN = 0
@@ -97,13 +97,11 @@ class Explorer:
 
     def _in_turn(self, stack: str, cells: Sequence[Cell], depth: Depth) -> Sequence[Cell]:
         """Return the cells that may be tried, in turn: before further ones those that ran, and those that may help."""
-        if depth < Depth.REMEDIES:
-            return cells
         ran = {run.row.cell for run in self.seen.runs}
         failures = (run for run in self.seen.runs if run.row.stack == stack and run.count.counts and not run.passed)
         remedies = {preset for run in failures for preset in run.remedies}
         ordered = sorted(cells, key=lambda cell: (cell.id not in ran, cell.preset.name not in remedies))
-        if depth > Depth.REMEDIES:
+        if depth != Depth.REMEDIES:
             return ordered
         return [cell for cell in ordered if cell.id in ran or cell.preset.name in remedies]
 
@@ -220,7 +218,9 @@ class _Asked:
 
     def tries(self, stage: CampaignStage) -> int | None:
         """Return how many cells may come to a stage; None for all."""
-        return stage.tries if self.depth < Depth.REMEDIES else None
+        if self.depth >= Depth.REMEDIES:
+            return None
+        return stage.tries if stage.name in self.new_to else stage.tries_later or stage.tries
 
     def changes(self, stage: CampaignStage, place: int) -> Sequence[Otherwise]:
         """Return the changes of a stack's cell in a stage; `place`: how many came there before it.
@@ -230,5 +230,6 @@ class _Asked:
         on_all = stage.devices == "all"
         if on_all and stage.tries is not None and place >= stage.tries:
             return ()
-        whole = self.depth >= (Depth.ALL_GPUS if on_all else Depth.CHANGES) or stage.name in self.new_to
+        is_first = stage.name in self.new_to and place == 0
+        whole = is_first or self.depth >= (Depth.ALL_GPUS if on_all else Depth.CHANGES)
         return stage.otherwise if whole or stage.otherwise_later is None else stage.otherwise[: stage.otherwise_later]

@@ -24,6 +24,8 @@ StageEndReason = Literal["good", "none", "out-of-time", "gpu-lost"]
 SLACK_SECONDS = 3000.0
 # What failed so often is run no more.
 MOST_FAILURES = 4
+# Once so many came through the stages and failed later, the next one may as well: every stack has its turn first.
+SEVERAL_FAILED = 2
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,13 @@ class _Look:
     ) -> Iterator[StageRun | Contender]:
         """Yield what is to be run, the most promising first; `following` explores, and `depth` is how deep that is.
 
-        What is wanted most and has not failed; a stack that had no turn; what uses all GPUs in another way; all that is
-        still untried on all GPUs of stacks that had their turn; what failed there, but may be good in time; further
-        presets; then what is left, what failed least first.
+        What is wanted most and has not failed, unless several such failed when they were run for hours; a stack that
+        had no turn; what uses all GPUs in another way; all that is still untried on all GPUs of stacks that had their
+        turn; what failed there, but may be good in time; further presets; then what is left, what failed least first.
         """
         in_time = [one for one in open_ if one.seconds_needed <= self.time_left]
-        yield from (one for one in sound if one.rank == 0)
+        if sum(one.rank == 0 and one.totals.failures > 0 for one in open_) < SEVERAL_FAILED:
+            yield from (one for one in sound if one.rank == 0)
         if following and depth == Depth.TURN and self._is_affordable(following, sound, first_turn=True):
             yield following
         yield from (one for one in sound if len(one.gpus) > 1)

@@ -242,7 +242,7 @@ class TestTheProjectsOwnFile:
         asked_for = {"6.2-torch2.5.1", "6.3-torch2.7.1", "6.3-torch2.8.0", "6.3-torch2.9.1", "7.0-torch2.10.0"}
         today = {"7.2-torch2.14.0", "7.14-torch2.14.0", "7.14.0-torch2.12.0", "10.0.0-torch2.13.0"}
         assert set(default.stacks) == {f"rocm{version}" for version in asked_for | today} | {"cpu"}
-        assert (default.stacks[0], default.stacks[-1]) == ("rocm6.3-torch2.9.1", "cpu")
+        assert (default.stacks[0], default.stacks[-1]) == ("rocm10.0.0-torch2.13.0", "cpu")
         assert default.reasons.keys() == set(default.stacks)
         assert default.presets == ("plain", "no-hipblaslt", "no-sdma", "notes-stable", "notes-aggressive")
         assert default.workload == "quick"
