@@ -15,7 +15,7 @@ from requests.exceptions import ReadTimeout
 from harness.environments.executors import container_handle
 from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
 from harness.environments.executors.container import Container
-from harness.environments.executors.container_handle import ContainerHandle
+from harness.environments.executors.container_handle import MAY_LACK_SOME, ContainerHandle
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
@@ -43,8 +43,8 @@ class Api:
         self.removed: list[str] = []
         self.volumes: dict[str, Any] | None = None
 
-    def logs(self, _: str, *, stream: bool = False, follow: bool = False) -> Any:
-        return iter([b"said"]) if stream else b"said"
+    def logs(self, _: str, *, stream: bool = False, follow: bool = False, tail: int | None = None) -> Any:
+        return iter([] if tail == 0 else [b"said"]) if stream else b"said"
 
     def inspect_container(self, _: str) -> dict[str, Any]:
         self.asked += 1
@@ -130,7 +130,23 @@ class TestAnEngineThatIsAway:
         assert handle.silent_seconds > 0
         api.state = ENDED
         assert handle.poll() == Exit(3)
-        assert (tmp_path / "log").read_bytes() == b"said and more"
+        assert (tmp_path / "log").read_bytes() == b"said and more" + MAY_LACK_SOME
+
+    @pytest.mark.parametrize("seen_running", [True, False])
+    def test_after_a_restart_that_nobody_noticed_it_is_followed_too(
+        self, seen_running: bool, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its stream ends in order with the engine, though the container runs on."""
+        handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
+        cast("Any", handle)._copying.join()
+        monkeypatch.setattr(api, "logs", lambda *_, **__: iter([b"said and", b" more"]))
+        if seen_running:
+            assert handle.poll() is None
+            cast("Any", handle)._copying.join()
+            assert (tmp_path / "log").read_bytes() == b"said and more"
+        api.state = {**ENDED, "ExitCode": 0}
+        assert handle.poll() == Exit(0)
+        assert (tmp_path / "log").read_bytes() == b"said and more" + MAY_LACK_SOME
 
     def test_what_may_have_been_dropped_meanwhile_is_copied_at_the_end(
         self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -147,7 +163,7 @@ class TestAnEngineThatIsAway:
         assert handle.poll() is None
         api.state = ENDED
         assert handle.poll() == Exit(3)
-        assert (tmp_path / "log").read_bytes() == b"said and new"
+        assert (tmp_path / "log").read_bytes() == b"said and new" + MAY_LACK_SOME
 
     @pytest.mark.parametrize("code", [143, 137, 3, 255])
     def test_what_its_restart_ended_is_lost(self, code: int, api: Api, tmp_path: Path) -> None:
