@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -43,10 +44,10 @@ def read_data(file: Path) -> InputFile:
         UserError: when it cannot be read.
     """
     fix = "give --data an existing merged CSV; `vpoc merge` makes one (docs/data.md)"
-    if file.exists() and not file.is_file():
-        # A FIFO is waited for, and a device has no end.
-        raise UserError(f"{file}: is not a file; {fix}")
     try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            # A FIFO is waited for, and a device has no end.
+            raise UserError(f"{file}: is not a file; {fix}")
         return InputFile(path=str(file.resolve()), sha256=file_hash(file))
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}; {fix}") from None

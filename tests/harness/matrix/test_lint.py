@@ -342,6 +342,9 @@ def test_no_variable_of_collectives_has_an_effect_with_one_gpu(variable: str) ->
     [
         ("NCCL_P2P_DISABLE", "1", "true", None),
         ("NCCL_PROTO", "^LL128,Simple", "quiet", None),
+        ("NCCL_PROTO", "simple", "quiet", None),
+        ("NCCL_DEBUG", "info", "quiet", None),
+        ("HIP_FORCE_DEV_KERNARG", "true", "on", None),
         ("HSA_ENABLE_SDMA", "0", "off", None),
         ("AMD_SERIALIZE_KERNEL", "0", "", None),
         ("PYTORCH_ALLOC_CONF", "expandable_segments:True", "expandable_segments:true", "expandable_segments"),

@@ -220,3 +220,10 @@ def test_data_that_have_no_end_are_not_read(tmp_path: Path, make: Callable[[Path
     make(tmp_path / "merged.csv")
     with pytest.raises(UserError, match="is not a file; give --data"):
         workload_data.read_data(tmp_path / "merged.csv")
+
+
+def test_data_that_may_not_even_be_looked_at_are_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    for file in (tmp_path / "loop.csv", tmp_path / f"{'x' * 300}.csv"):
+        with pytest.raises(UserError, match=r"\.csv: cannot be read: .*; give --data"):
+            workload_data.read_data(file)
