@@ -5,6 +5,7 @@ from contextlib import suppress
 import click
 
 from harness.base.errors import UserError
+from harness.cli.completion import complete_runs
 from harness.cli.shared import Settings, as_json, pass_settings, print_json
 from harness.evidence.host_changes import host_of, note_change
 from harness.evidence.index import Index
@@ -15,7 +16,7 @@ from harness.screen.terminal import echo
 
 
 @click.command("strike")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.option("--reason", required=True, help="Why; it is shown wherever the run is.")
 @click.option("--undo", is_flag=True, help="Let a run count again that was struck out.")
 @as_json

@@ -10,7 +10,7 @@ import click
 from harness.base.errors import UserError
 from harness.campaign.prepare import PreparedCampaign, prepare_campaign, prepare_stages
 from harness.campaign.screen_gpus import may_use
-from harness.cli.completion import complete_cells, complete_selections
+from harness.cli.completion import complete_cells, complete_selections, complete_stages
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.program_options import program_options, taken
 from harness.cli.shared import Settings, known
@@ -39,7 +39,7 @@ def campaign_options(command: Any) -> Any:
             shell_complete=complete_selections,
             help="Selection of the matrix file, in turn (default: stages on a host with GPUs).",
         ),
-        click.option("--stage", help="Only what a stage of the matrix file runs."),
+        click.option("--stage", shell_complete=complete_stages, help="Only what a stage of the matrix file runs."),
         click.option("--repeats", type=click.IntRange(min=1), help="Runs of each cell (default: 1)."),
         click.option(
             "--controls/--no-controls",

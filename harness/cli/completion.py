@@ -1,4 +1,4 @@
-"""`matrix completion`, and what a shell completes: cells, selections, workloads and presets of the matrix file."""
+"""`matrix completion`, and what a shell completes: names of the matrix file, and ids of runs."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -13,7 +13,8 @@ from harness.screen.terminal import echo
 
 PROGRAM = "matrix"
 VARIABLE = "_MATRIX_COMPLETE"
-Names = Callable[[Matrix], Collection[str]]
+Names = Callable[[Settings], Collection[str]]
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 @click.command()
@@ -26,7 +27,8 @@ def completion(shell: str) -> None:
     zsh:  source <(.venv/bin/matrix completion zsh)
     fish: .venv/bin/matrix completion fish | source
 
-    It completes commands, options, cells that may be run, selections, workloads and presets.
+    It completes commands, options, ids of runs, and names of the matrix file: cells that may be run, selections,
+    stages, workloads, presets, versions of ROCm.
     """  # noqa: D301 - click needs the character itself
     from harness.cli.main import cli  # noqa: PLC0415
 
@@ -36,15 +38,15 @@ def completion(shell: str) -> None:
     echo(found(cli, {}, PROGRAM, VARIABLE).source())
 
 
-def completes(names: Names) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return what completes an argument or option with names of the matrix file."""
+def completes(names: Names) -> Completer:
+    """Return what completes an argument or option with names."""
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         params = context.find_root().params
         # A shell that completes is no place for errors.
         with suppress(UserError, OSError):
-            matrix = Settings(params["file"], params["results"], None, params["root"]).matrix
-            return [CompletionItem(name) for name in names(matrix) if name.startswith(incomplete)]
+            settings = Settings(params["file"], params["results"], None, params["root"])
+            return [CompletionItem(name) for name in names(settings) if name.startswith(incomplete)]
         return []
 
     return complete
@@ -55,7 +57,11 @@ def runnable_cells(matrix: Matrix) -> list[str]:
     return [cell.id for cell in matrix.cells.values() if not cell.excluded]
 
 
-complete_cells = completes(runnable_cells)
-complete_selections = completes(lambda matrix: matrix.selections)
-complete_workloads = completes(lambda matrix: matrix.workloads)
-complete_presets = completes(lambda matrix: matrix.presets)
+complete_cells = completes(lambda settings: runnable_cells(settings.matrix))
+complete_selections = completes(lambda settings: settings.matrix.selections)
+complete_stages = completes(lambda settings: settings.matrix.stages)
+complete_workloads = completes(lambda settings: settings.matrix.workloads)
+complete_presets = completes(lambda settings: settings.matrix.presets)
+complete_rocm = completes(lambda settings: settings.matrix.rocm_versions)
+# The newest first: that is the one to be explained.
+complete_runs = completes(lambda settings: sorted(settings.results.finished(), reverse=True))

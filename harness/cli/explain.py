@@ -13,6 +13,7 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from harness.base.errors import UnknownNameError, UserError
+from harness.cli.completion import complete_runs
 from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json
 from harness.diagnosis import explain_files, explain_record
 from harness.diagnosis.judge import STOPPED, UNKNOWN
@@ -54,7 +55,7 @@ def _version(_: click.Context, option: click.Parameter, value: str | None) -> st
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_runs)
 @click.option("--log", type=click.File("rb"), help="Explain this log instead of a run; - is standard input.")
 @click.option("--kernel-log", type=click.File("rb"), help="The kernel's log of that time (`journalctl -k`, `dmesg`).")
 @click.option(

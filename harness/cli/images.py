@@ -8,7 +8,7 @@ import click
 
 from harness.base.errors import NoEngineError, UserError
 from harness.base.interrupts import interruptible
-from harness.cli.completion import complete_cells, complete_selections
+from harness.cli.completion import complete_cells, complete_rocm, complete_selections
 from harness.cli.shared import (
     INTERRUPTED,
     Settings,
@@ -46,7 +46,11 @@ def render(settings: Settings, cell: str) -> None:
 
 @click.command()
 @click.argument("cells", nargs=-1, shell_complete=complete_cells)
-@click.option("--rocm", help="Every stack of one ROCm version, or `cpu`, with the presets of the selection.")
+@click.option(
+    "--rocm",
+    shell_complete=complete_rocm,
+    help="Every stack of one ROCm version, or `cpu`, with the presets of the selection.",
+)
 @click.option(
     "--selection",
     default="default",

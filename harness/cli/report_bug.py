@@ -8,6 +8,7 @@ import click
 from harness.base.errors import UserError
 from harness.base.storage import write_durably
 from harness.base.text import printable
+from harness.cli.completion import complete_runs
 from harness.cli.explain import read_record, run_folder
 from harness.cli.shared import Settings, as_json, pass_settings, print_json
 from harness.diagnosis import explain_record
@@ -24,7 +25,7 @@ from harness.screen.terminal import echo
 
 
 @click.command("report-bug")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.option(
     "--upstream", type=click.Choice(["rocm", "pytorch"]), help="Whose template to fill in (default: by the class)."
 )

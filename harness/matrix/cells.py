@@ -190,6 +190,11 @@ class Matrix(Strict):
         """Every cell by its id."""
         return {cell.id: cell for cell in self._product(self.stacks, self.presets)}
 
+    @property
+    def rocm_versions(self) -> list[str]:
+        """The versions of ROCm, and `cpu`, that stacks with torch have."""
+        return sorted({s.rocm or s.accelerator for s in self.stacks.values() if s.framework == "torch"} - {"any"})
+
     def select(self, selection: str) -> list[Cell]:
         """The cells of a selection, stacks first, in the order of the file."""
         chosen = self.selections[selection]

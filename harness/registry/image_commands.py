@@ -85,9 +85,9 @@ def cells_of_rocm(matrix: Matrix, rocm: str, selection: str) -> list[Cell]:
         UserError: when there is no such version.
     """
     rocm = rocm.lower()
-    known = {s.rocm or s.accelerator for s in matrix.stacks.values() if s.framework == "torch"} - {"any"}
+    known = matrix.rocm_versions
     if rocm not in known:
-        raise UserError(f"ROCm {rocm}: no stack of it; {nearest(rocm, sorted(known))}")
+        raise UserError(f"ROCm {rocm}: no stack of it; {nearest(rocm, known)}")
     stacks = [s for s in matrix.stacks.values() if (s.rocm or s.accelerator) == rocm and s.framework == "torch"]
     presets = list(dict.fromkeys(cell.preset.name for cell in matrix.select(selection)))
     return [matrix.cell(stack.name, preset) for stack in stacks for preset in presets]
@@ -116,7 +116,10 @@ def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Im
         UserError: when there is too little disk space.
     """
     if plan.free_gb is not None and plan.disk_gb > plan.free_gb:
-        raise NoSpaceError(f"{plan.place}: {plan.disk_gb:.0f} GB are needed, {plan.free_gb:.0f} GB are free; free some")
+        fewer = f", or build fewer: `matrix build {plan.build[0].id}`" if len(plan.build) > 1 else ""
+        raise NoSpaceError(
+            f"{plan.place}: {plan.disk_gb:.0f} GB are needed, {plan.free_gb:.0f} GB are free; free some{fewer}"
+        )
     images: dict[str, Image] = {}
     problems: dict[str, str] = {}
     for cell in (*plan.there, *plan.build):

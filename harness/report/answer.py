@@ -138,7 +138,7 @@ def _grids(here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> t
         if one.stale:
             continue
         cells = scopes.setdefault(one.scope, {})
-        # Of several workloads the one that shows most.
+        # Of several workloads the one that shows most; one without a run that counts shows nothing.
         if one.cell not in cells or _weight(one) > _weight(cells[one.cell]):
             cells[one.cell] = one
 
@@ -149,8 +149,8 @@ def _grids(here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> t
     return tuple(_grid(scope, scopes[scope], matrix, ids) for scope in sorted(scopes, key=order))
 
 
-def _weight(one: Verdict) -> tuple[bool, float, int]:
-    return one.qualifies_for_promotion, one.totals.hours, one.runs
+def _weight(one: Verdict) -> tuple[bool, bool, float, int]:
+    return one.runs > 0, one.qualifies_for_promotion, one.totals.hours, one.runs
 
 
 def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> AnswerGrid:

@@ -28,6 +28,11 @@ FEWEST_COLUMNS = 7
 DELIMITERS = (b",", b";", b"\t")
 PARQUET = b"PAR1"
 HEAD_BYTES = 1 << 16
+# The app's words, and those for who has only `matrix`.
+APP_MERGES = "`vpoc merge` makes one"
+HOW_TO_MERGE = (
+    "`.venv/bin/matrix exec best vpoc merge --bars BARS.csv --vix VIX.csv --output merged.csv` makes one (docs/data.md)"
+)
 ACCEPT = re.compile(r"say --accept (\w+)$")
 
 
@@ -43,7 +48,7 @@ def read_data(file: Path) -> InputFile:
     Raises:
         UserError: when it cannot be read.
     """
-    fix = "give --data an existing merged CSV; `vpoc merge` makes one (docs/data.md)"
+    fix = f"give --data an existing merged CSV; {HOW_TO_MERGE}"
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             # A FIFO is waited for, and a device has no end.
@@ -76,9 +81,7 @@ def require_table(file: Path) -> None:
             why = "it is empty"
         elif not_text:
             why = "it is not text"
-        raise UserError(
-            f"--data {file}: not a merged CSV: {why}; `matrix exec best vpoc merge` makes one (docs/data.md)"
-        )
+        raise UserError(f"--data {file}: not a merged CSV: {why}; {HOW_TO_MERGE}")
     if not rows.strip():
         raise UserError(f"--data {file}: there is a header but no rows; give a file with bars")
 
@@ -129,7 +132,7 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     if not 0 <= ended.code < SHELL_SIGNALS or ended.out_of_memory:
         raise UserError(f"--data {file}: could not be checked: vpoc check ended with {ended}: {said}")
     if not ended.ok:
-        said = said.removeprefix(APP_ERROR).replace(str(seen), str(file))
+        said = said.removeprefix(APP_ERROR).replace(str(seen), str(file)).replace(APP_MERGES, HOW_TO_MERGE)
         if workload.name != OWN_DATA:
             # The app names its own option.
             said = ACCEPT.sub(rf"put `accepted: [\1]` under `{workload.name}:` in the matrix file", said)

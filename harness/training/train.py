@@ -1,6 +1,7 @@
 """Trains on the user's data to the end: attempt after attempt, each an ordinary run, until there is a model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -90,13 +91,25 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 display.problem(f"attempt {len(attempts)} {_in_short(job, attempts[-1])}; next: {next_one}")
         first_of_call = False
         try:
-            make_attempt(job, state, settings_after(asked, state.begins), attempts, records, bench, display)
+            with _removed_if_refused(state, file, bench):
+                make_attempt(job, state, settings_after(asked, state.begins), attempts, records, bench, display)
         except PlannedRestart as why:
             display.problem(f"{why}; {BEGIN_WORDS['planned-restart']}")
             state = _noted(state, "planned-restart", file)
         except KeyboardInterrupt:
             _so_far(job, state, bench)
             raise
+
+
+@contextmanager
+def _removed_if_refused(state: TrainingState, file: StateFile, bench: Bench) -> Iterator[None]:
+    """Remove the file of a training that was refused before its first run: there is nothing to be continued."""
+    try:
+        yield
+    except UserError:
+        if not any(bench.results.intent(run_id) for run_id in state.run_ids):
+            file.remove()
+        raise
 
 
 def _next(

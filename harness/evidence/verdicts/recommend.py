@@ -14,6 +14,8 @@ NOT_TO_BE_USED: tuple[Tier, ...] = ("failing", "flaky")
 RELIABLE: Tier = "candidate"
 # From this tier on another cell takes the place of the one that a campaign named.
 GOOD: Tier = "good"
+# Mean times between failures that differ by less than half a minute are equal.
+HOURS_DIGITS = 2
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ def _promise_among(found: Sequence[Verdict]) -> Callable[[Verdict], tuple[bool, 
 
     def promise(verdict: Verdict) -> tuple[bool, bool, int, float, float, bool]:
         tier, may = TIERS.index(verdict.tier), verdict.qualifies_for_promotion
-        bounds = (verdict.mtbf_low, verdict.low)
+        # Seconds that a short run took longer show nothing.
+        bounds = (round(verdict.mtbf_low, HOURS_DIGITS), verdict.low)
         return verdict.cell not in bad, may, tier, *bounds, verdict.preset == "plain"
 
     return promise

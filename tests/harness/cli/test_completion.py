@@ -1,11 +1,16 @@
 import os
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from harness.base.paths import CHECKOUT
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
 from harness.matrix.cells import Matrix
 
+MakeRecord = Callable[..., Record]
 MATRIX = str(CHECKOUT / ".venv/bin/matrix")
 
 
@@ -26,6 +31,18 @@ def test_commands_cells_selections_workloads_and_presets_are_completed(matrix: M
     assert completed("matrix plan --selection ") == list(matrix.selections)
     assert completed("matrix run cpu-plain --workload s") == ["standard", "soak"]
     assert completed("matrix lint one") == ["one-queue"]
+    assert completed("matrix run --stage ") == list(matrix.stages)
+    assert completed("matrix build --rocm 6.2") == ["6.2", "6.2.4"]
+
+
+@pytest.mark.parametrize("command", ["explain", "strike", "report-bug"])
+def test_runs_are_completed_the_newest_first(command: str, tmp_path: Path, make_record: MakeRecord) -> None:
+    results = Results(tmp_path)
+    for name in ("20261124T113845Z-a", "20261124T120139Z-b"):
+        results.begin(make_record(name).intent)
+        results.finish(make_record(name))
+    told = completed(f"matrix --results {results.folder} {command} 2026")
+    assert told == ["20261124T120139Z-b", "20261124T113845Z-a"]
 
 
 def test_a_broken_matrix_file_completes_nothing_and_says_nothing() -> None:

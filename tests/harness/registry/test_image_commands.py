@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from harness.base.errors import UserError
 from harness.environments.images import Image
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
@@ -37,3 +38,13 @@ def test_who_signed_what_was_pulled_has_the_name_that_matrix_yaml_lists(
 
     assert signers({"alice": key.public.line}) == ["alice"]
     assert signers({}) == [f"a key not known here ({key.public.fingerprint})"]
+
+
+@pytest.mark.parametrize("cells", [1, 2])
+def test_where_the_disk_is_too_small_for_all_one_cell_is_named(cells: int, matrix: Matrix) -> None:
+    build = tuple(matrix.cells[name] for name in ("cpu-plain", "cpu-no-sdma")[:cells])
+    plan = image_commands.BuildPlan(build, (), (), 18.0, 84.0, 44.0, "/var/lib/docker")
+    fewer = ", or build fewer: `matrix build cpu-plain`" if cells > 1 else ""
+    with pytest.raises(UserError) as error:
+        image_commands.build(Engine("nowhere", None), plan, print)
+    assert str(error.value) == f"/var/lib/docker: 84 GB are needed, 44 GB are free; free some{fewer}"

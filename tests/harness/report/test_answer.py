@@ -158,6 +158,16 @@ def test_the_grid_has_every_scope_gpus_first_with_what_was_not_run_or_is_exclude
     }
 
 
+def test_a_grid_shows_the_workload_whose_runs_count_before_one_of_which_none_does(
+    answer: Callable[..., Answer], on_gpus: MakeRows
+) -> None:
+    (row,) = on_gpus("no-sdma", 1, options={"loop": "plain", "vpoc_path": "naive"})
+    stopped = replace(row, outcome="interrupted", interrupted_by="ctrl-c")
+    (grid,) = answer([stopped], on_gpus("no-sdma", 3, family="f" * 64)).grids
+    (place,) = grid.places
+    assert place.text == "3/3 seen"
+
+
 def test_a_place_tells_what_is_shown_of_starts_and_hours_and_why_it_is_excluded(
     answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts, matrix: Matrix
 ) -> None:

@@ -91,3 +91,9 @@ def test_runs_of_an_old_contract_are_said_to_be_unverified(make_rows: MakeRows) 
 def test_stale_runs_recommend_nothing(make_rows: MakeRows) -> None:
     verdicts = judge(make_rows("cpu-plain", 40), {("cpu-plain", "process"): "another"}, THRESHOLDS)
     assert which_cell(verdicts, MATRIX, {}, verdicts) == ("None of the runs counts.",)
+
+
+def test_seconds_that_a_run_took_longer_put_no_cell_before_plain(make_rows: MakeRows) -> None:
+    longer = [replace(row, exposure_seconds=9.0) for row in make_rows("cpu-no-sdma", 1)]
+    plain = [replace(row, exposure_seconds=1.0) for row in make_rows("cpu-plain", 1)]
+    assert "The best so far is `cpu-plain`" in told(longer, plain)

@@ -3,11 +3,13 @@ import gzip
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 
 import pytest
 
+from harness.evidence.run_files import Record
 from harness.report.model import Report
 from harness.report.page import as_data, to_html
 from harness.report.shades import shade
@@ -108,3 +110,13 @@ def test_the_answer_stands_before_everything_else_in_its_own_words(synthetic: Re
     text = unescape(re.sub("<[^>]*>", "", html.partition("<body>")[2]))
     first, last = (text.index(part) for part in (synthetic.answer.sentence.replace("`", ""), "What failed, and why"))
     assert first < text.index(synthetic.answer.next.command) < text.index(synthetic.answer.grids[0].title) < last
+
+
+def test_where_nothing_failed_the_page_says_so(
+    report_of: Callable[..., Report], make_record: Callable[..., Record]
+) -> None:
+    report = report_of([make_record("a")])
+    section = to_html(report).partition("What failed, and why")[2].partition("</section>")[0]
+    assert report.answers.failures[0] == "Nothing failed in 1 counted run."
+    assert section.count(report.answers.failures[0]) == 1
+    assert to_html(report).count(f"<p>{report.answers.failures[0]}</p>") == 1

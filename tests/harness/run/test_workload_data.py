@@ -199,6 +199,11 @@ def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
     ("app", "refused", "said"),
     [
         ("echo 'vpoc: line 2: no number' >&2; exit 2", True, "--data: line 2: no number"),
+        (
+            "echo 'vpoc: no column vix; `vpoc merge` makes one' >&2; exit 2",
+            True,
+            "no column vix; `.venv/bin/matrix exec best vpoc merge --bars BARS.csv --vix VIX.csv --output merged.csv`",
+        ),
         ("kill -KILL $$", False, "could not be checked: vpoc check ended with SIGKILL"),
     ],
 )

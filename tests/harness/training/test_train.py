@@ -299,6 +299,18 @@ def test_wrong_input_is_reported_in_the_words_of_the_app(place: Place) -> None:
         place.train(Script(class_="user-code", exit="exit 2"))
 
 
+def test_of_a_training_that_was_refused_before_it_began_nothing_is_left_to_continue(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UserError("63 sessions are needed")
+
+    monkeypatch.setattr(Pretending, "data_of", refuse)
+    with pytest.raises(UserError, match="63 sessions"):
+        place.train()
+    assert not place.file.file.exists()
+
+
 def test_an_engine_that_is_gone_is_not_the_trainings_fault(place: Place) -> None:
     with pytest.raises(UserError, match="the same command continues"):
         place.train(Script("interrupted", None, step=20))
