@@ -55,10 +55,11 @@ def status(
 ) -> None:
     """Say what the records show: a verdict for every cell that was run, or every run of one CELL.
 
-    The pass rate lies in the interval shown (each end for itself at the confidence of the matrix file), however often
-    one looks. Every run that was begun counts, host faults too, but for those with an injected fault, those that Ctrl-C
-    ended while they progressed, and those that `matrix strike` took out. What a known-good tag was given to on this
-    host is marked `tagged`; `matrix tags` says more.
+    `starts above` and `MTBF above` are what is shown of the share of starts that succeed and of the mean time between
+    failures (each for itself at the confidence of the matrix file), however often one looks. Every run that was begun
+    counts, host faults too, but for those with an injected fault, those that Ctrl-C ended while they progressed, and
+    those that `matrix strike` took out. What a known-good tag was given to on this host is marked `tagged`; `matrix
+    tags` says more.
     """
     results, everything = settings.results, Index(settings.results).rows()
     tags = _tags(results)

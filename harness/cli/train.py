@@ -189,6 +189,10 @@ def train_command(
         for losses in ended.losses:
             print_folded(err, losses)
         echo(_sentence(ended, output, own=workload.program is not None))
+        if ended.model and data and (cell_of_cpu := prepared.job.cpu_cell):
+            words = ("--model", str(ended.model), "--data", str(data), "--output", str(output / "predictions.csv"))
+            predict = settings.invocation.command("exec", cell_of_cpu.id, "vpoc", "predict", *words)
+            err.print(f"Next: {predict}", soft_wrap=True, highlight=False, markup=False)
     sys.exit(0 if ended.model else 1)
 
 

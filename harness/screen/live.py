@@ -18,7 +18,9 @@ from harness.screen.colours import TIER_COLOURS
 
 GAP = 2
 BAR_WIDTH = 24
-WIDE_ENOUGH_FOR_BAR = 60
+# Between what is beside it, and at least: below, a line of words alone says more.
+BESIDE_BAR = 2
+LEAST_BAR_WIDTH = 8
 GB = 10**9
 # Shorter stalls are steps that take a little longer than others.
 WORTH_A_WORD_SECONDS = 10.0
@@ -167,13 +169,14 @@ def _current(current: Current, now: float, width: int) -> Iterator[RenderableTyp
     if (left := current.seconds_left(now)) is not None:
         words.append(f"about {span(left)} left")
     text = ", ".join(words)
-    if line is None or current.doing or not line.total or width < WIDE_ENOUGH_FOR_BAR:
+    bar = min(BAR_WIDTH, width - len(text) - BESIDE_BAR)
+    if line is None or current.doing or not line.total or bar < LEAST_BAR_WIDTH:
         yield Text(f"  {text}")
     else:
         done = min(line.done, line.total)
-        row = Table.grid(padding=(0, 2))
-        row.add_column(width=BAR_WIDTH)
-        row.add_row(ProgressBar(line.total, done, width=BAR_WIDTH, complete_style="cyan", finished_style="cyan"), text)
+        row = Table.grid(padding=(0, BESIDE_BAR))
+        row.add_column(width=bar)
+        row.add_row(ProgressBar(line.total, done, width=bar, complete_style="cyan", finished_style="cyan"), text)
         yield row
     still = current.still
     if still and still.seconds >= WORTH_A_WORD_SECONDS and now - still.at < STILL_TOLD_SECONDS:

@@ -89,6 +89,13 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     assert "2.0 GB + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
 
 
+@pytest.mark.parametrize(("width", "has_bar"), [(120, True), (80, True), (70, False)])
+def test_the_bar_leaves_the_words_on_one_line(width: int, has_bar: bool) -> None:
+    _, line, _ = shown(Scene(NOW, currents=(a_run(),)), width)
+    assert line.endswith("step 30 of 120, loss 0.6931, 2.0 GB, 2 min so far, about 2 min left")
+    assert line.startswith("  step") is not has_bar
+
+
 def test_a_stall_is_reported_with_its_limit_while_it_lasts() -> None:
     still = Stall(75.0, "step", 180.0, NOW)
     assert "no progress for 75 s in phase step (limit 180 s)" in " ".join(
