@@ -1,5 +1,6 @@
 """The disk a run takes is found without following it anywhere, and soon, however much there is."""
 
+import gc
 import os
 import queue
 import threading
@@ -62,13 +63,15 @@ def test_many_empty_files_are_too_many(work: Path) -> None:
 
 
 def test_folders_without_end_in_one_another_are_too_deep_and_keep_no_descriptors(work: Path) -> None:
+    # What other tests left open may go meanwhile.
+    gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
     # Not many more: pytest could not remove them.
     (work / "/".join("d" * (MOST_LEVELS - 1))).mkdir(parents=True)
     assert excess((work,), DiskLimit()) == ""
     (work / "/".join("d" * (MOST_LEVELS + 20))).mkdir(parents=True)
     assert excess((work,), DiskLimit()) == f"its folders are more than {MOST_LEVELS} levels deep"
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_a_folder_that_may_not_be_read_is_left_out(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
