@@ -11,7 +11,7 @@ from harness.base.paths import CHECKOUT
 
 DIRTY = "-dirty"
 # By what an image is made, beside what goes into it.
-MAKERS = ("app_wheel", "build", "compiled_kernel", "dockerfile", "layers")
+MAKERS = ("app_wheel", "build", "build_context", "compiled_kernel", "dockerfile", "layers")
 SOURCE = ("app", "images", "requirements-compiler.txt", *(f"harness/environments/{name}.py" for name in MAKERS))
 # It has the stacks and presets. A change of it that no commit has makes no image dirty: most say nothing of its cell.
 MATRIX = "matrix.yaml"
