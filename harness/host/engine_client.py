@@ -4,6 +4,7 @@ The author of an image writes most of what an engine tells of it and of its cont
 and kept in records: labels and variables of any size.
 """
 
+import re
 from typing import Any
 
 import docker
@@ -15,6 +16,8 @@ PIECE = 1 << 16
 LARGEST_ANSWER = 8 << 20
 # An image that is built here has some twenty kilobytes, and an engine tells of a container what it does of its image.
 LARGEST_IMAGE = 1 << 20
+# An engine tells it before labels and variables. In a label each quotation mark has a backslash before it.
+ID = re.compile(rb'"Id":"((?:sha256:)?[0-9a-f]{64})"')
 
 
 class TooLargeAnswerError(DockerException):  # type: ignore[misc]
@@ -38,8 +41,7 @@ class Api(docker.APIClient):  # type: ignore[misc]
                 content += piece
                 if len(content) > LARGEST_ANSWER:
                     raise TooLargeAnswerError(
-                        f"the engine's answer has more than {LARGEST_ANSWER} bytes: an image or a container has labels "
-                        "or variables of that size; `docker image rm` it"
+                        f"the engine's answer has more than {LARGEST_ANSWER} bytes: {_why_so_large(content)}"
                     )
         answer._content = bytes(content)
         return answer  # type: ignore[no-any-return]
@@ -64,3 +66,14 @@ class Client(docker.DockerClient):  # type: ignore[misc]
 
     def __init__(self, **options: Any) -> None:
         self.api = Api(**options)
+
+
+def _why_so_large(beginning: bytes | bytearray) -> str:
+    """Return what is told of at such length at the beginning of an answer, and what removes it."""
+    ids = list(ID.finditer(beginning))
+    ends = [*(one.start() for one in ids[1:]), len(beginning)]
+    size, name = max(((end - one.end(), one[1].decode()) for one, end in zip(ids, ends, strict=False)), default=(0, ""))
+    if size > len(beginning) / 2:
+        remove = f"docker {'image rm' if name.startswith('sha256:') else 'rm --force'} {name}"
+        return f"{name} has labels or variables of that size; `{remove}`"
+    return "there are too many images or containers; `docker image prune` and `docker container prune` remove some"

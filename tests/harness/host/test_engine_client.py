@@ -28,9 +28,14 @@ class Answers(BaseHTTPRequestHandler):
             status, answer = 404, {"message": "No such image: gone"}
         elif name == "large":
             answer = told(name, 1000)
+        elif "many" in self.path:
+            answer = [{"Id": f"sha256:{n:064x}", "Labels": {"a": "b" * 100}} for n in range(10)]  # type: ignore[assignment]
+        elif "of-one" in self.path:
+            large = [(1, "b"), (2, '"Id":"sha256:' + "0" * 1000), (3, "b")]
+            answer = [{"Id": f"sha256:{n:064x}", "Labels": {"a": label}} for n, label in large]  # type: ignore[assignment]
         elif "images/json" in self.path:
             answer = [{"Id": "large", "Created": 2}, {"Id": "small", "Created": 1}]  # type: ignore[assignment]
-        content = json.dumps(answer).encode()
+        content = json.dumps(answer, separators=(",", ":")).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -70,3 +75,13 @@ def test_of_any_answer_no_more_is_read(engine: Engine, monkeypatch: pytest.Monke
     monkeypatch.setattr(engine_client, "LARGEST_ANSWER", 900)
     with pytest.raises(TooLargeAnswerError, match="more than 900 bytes"):
         engine.client.api.inspect_container("large")
+
+
+def test_of_a_list_that_is_too_large_the_image_is_named_that_makes_it_so(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_client, "LARGEST_ANSWER", 900)
+    with pytest.raises(TooLargeAnswerError, match=f"`docker image rm sha256:{2:064x}`"):
+        engine.client.api.images("of-one")
+    with pytest.raises(TooLargeAnswerError, match="`docker image prune`"):
+        engine.client.api.images("many")
