@@ -31,7 +31,7 @@ from harness.cli.shared import (
 )
 from harness.evidence.host_changes import host_of
 from harness.matrix.stacks import ExecutorName
-from harness.matrix.workload_options import REPEATED
+from harness.matrix.workload_options import REPEATED, arguments, options_of
 from harness.matrix.workloads import Workload
 from harness.run.launch import NOT_CHECKED
 from harness.screen.display import CampaignDisplay
@@ -190,10 +190,16 @@ def train_command(
             print_folded(err, losses)
         echo(_sentence(ended, output, own=workload.program is not None))
         if ended.model and data and (cell_of_cpu := prepared.job.cpu_cell):
-            words = ("--model", str(ended.model), "--data", str(data), "--output", str(output / "predictions.csv"))
-            predict = settings.invocation.command("exec", cell_of_cpu.id, "vpoc", "predict", *words)
+            words = words_to_predict(workload, ended.model, data, output)
+            predict = settings.invocation.command("exec", cell_of_cpu.id, *words)
             err.print(f"Next: {predict}", soft_wrap=True, highlight=False, markup=False)
     sys.exit(0 if ended.model else 1)
+
+
+def words_to_predict(workload: Workload, model: Path, data: Path, output: Path) -> tuple[str, ...]:
+    """Return the command that applies a model to the data that it was trained on, which a rule may refuse."""
+    places = ("--model", str(model), "--data", str(data), "--output", str(output / "predictions.csv"))
+    return ("vpoc", "predict", *places, *arguments(options_of(workload, ("accepted",))))
 
 
 def _ask(question: str) -> bool:

@@ -12,6 +12,8 @@ from harness.base.paths import CHECKOUT
 from harness.campaign.detach import Detached
 from harness.cli import in_background
 from harness.cli.main import cli
+from harness.cli.train import words_to_predict
+from harness.training.options import own_workload
 
 
 def typed(place: Path, *words: str) -> Result:
@@ -76,3 +78,12 @@ def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
     (command,) = started
     assert "--detach" not in command
     assert command[-4:] == ("--cell", "cpu-plain", "--json", "--yes")
+
+
+@pytest.mark.parametrize("accepted", [(), ("volume-scale", "price-grid")])
+def test_data_that_were_accepted_are_accepted_where_the_model_is_applied(accepted: tuple[str, ...]) -> None:
+    workload = own_workload({"accepted": accepted})
+    words = words_to_predict(workload, Path("out/a.pt"), Path("a.csv"), Path("out"))
+    assert words[:4] == ("vpoc", "predict", "--model", "out/a.pt")
+    taken = [words[i + 1].replace("_", "-") for i, word in enumerate(words) if word == "--accept"]
+    assert taken == list(accepted)
