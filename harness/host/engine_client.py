@@ -69,7 +69,7 @@ class Client(docker.DockerClient):  # type: ignore[misc]
 
 
 def _why_so_large(beginning: bytes | bytearray) -> str:
-    """Return what is told of at such length at the beginning of an answer, and what removes it."""
+    """Return what has such a length at the beginning of an answer, and what removes it."""
     ids = list(ID.finditer(beginning))
     ends = [*(one.start() for one in ids[1:]), len(beginning)]
     size, name = max(((end - one.end(), one[1].decode()) for one, end in zip(ids, ends, strict=False)), default=(0, ""))

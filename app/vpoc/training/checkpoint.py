@@ -125,7 +125,7 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
             return _loaded(path, content)
         except UserError:
             raise
-        except Exception:  # one that somebody made up can fail anywhere in the unpickler
+        except Exception:  # an invented one can fail anywhere in the unpickler
             warn(f"{path}: holds no checkpoint, though its name is one's; the checkpoint before it is used")
     return None
 

@@ -28,7 +28,7 @@ def packed(value: object) -> bytes:
     "content",
     [b"", b"junk", pickle.dumps(Harmful()), packed(Harmful()), packed([1]), packed({}), packed({"schema": 3})],
 )
-def test_a_file_that_somebody_made_up_is_told_of_and_runs_nothing(
+def test_a_file_that_somebody_invented_is_reported_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.chdir(tmp_path)
