@@ -56,7 +56,7 @@ def test_with_nothing_said_it_is_stages_within_ten_hours(root: Path) -> None:
     assert told["stages"]["budget_seconds"] == 36000
     assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
     assert "found 2 AMD GPUs" in told["host"]
-    assert told["stages"]["stacks"][0]["stack"] == "rocm6.3-torch2.9.1"
+    assert told["stages"]["stacks"][0]["stack"] == "rocm10.0.0-torch2.13.0"
     shorter = json.loads(plan(root, "--json", "--budget", "2h", "--use-screen-gpu").stdout)
     assert (shorter["stages"]["reachable"], shorter["stages"]["gpus"]) == ("candidate", 2)
 
