@@ -34,12 +34,15 @@ def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
     Exit status: 0 when nothing is a problem (there may be warnings), 1 when something is.
     """
     findings = _look(settings)
+    is_wrong = any(finding.level == "problem" for finding in findings)
     if as_json:
         print_json({"schema": 2, "findings": [asdict(finding) for finding in findings]})
     else:
         for line in map(Text.from_markup, finding_lines(findings, everything=everything)):
             print_folded(out, line, INDENTATION, command="fix: ")
-    sys.exit(any(finding.level == "problem" for finding in findings))
+        said, follows = ("Next, once these problems are solved", "doctor") if is_wrong else ("Next", "run")
+        out.print(f"{said}: {settings.invocation.command(follows)}", soft_wrap=True, highlight=False, markup=False)
+    sys.exit(is_wrong)
 
 
 def _look(settings: Settings) -> tuple[Finding, ...]:

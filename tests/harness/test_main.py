@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 from harness import __main__ as entry
 from harness.base.paths import CHECKOUT
 from harness.cli import main
-from harness.cli.commands import COMMANDS
+from harness.cli.commands import COMMANDS, SECTIONS
 from tests.harness.typed import typed
 
 # Presses Ctrl-C when a module is about to be imported.
@@ -105,7 +105,8 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     *shown, loaded = done.stdout.splitlines()
     assert loaded == "[]"
-    listed = [line.split()[0] for line in shown[shown.index("Commands:") + 1 :]]
+    begins = re.compile(r"  (\S+)  +\S")
+    listed = [found[1] for line in shown[shown.index(f"{next(iter(SECTIONS))}:") :] if (found := begins.match(line))]
     assert listed == [name for name, (_, told) in COMMANDS.items() if told]
 
 

@@ -63,6 +63,14 @@ def test_a_machine_without_a_gpu_can_run_cpu_cells(tmp_path: Path) -> None:
     assert re.search(r"^\d+ checks are fine; --all shows them$", text, re.MULTILINE)
 
 
+@pytest.mark.usefixtures("alone")
+def test_the_end_says_what_to_type_next(tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    assert run(root=tmp_path).splitlines()[-1] == "Next: .venv/bin/matrix run"
+    tree.remove("dev/kfd")
+    assert run(root=tmp_path, expected=1).splitlines()[-1].startswith("Next, once these problems are solved: ")
+
+
 def test_native_windows_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Windows")
     [finding] = as_json(expected=1)
