@@ -96,11 +96,13 @@ class Explorer:
         return explored
 
     def _in_turn(self, stack: str, cells: Sequence[Cell], depth: Depth) -> Sequence[Cell]:
-        """Return the cells that may be tried, in turn: before further ones those that ran, and those that may help."""
+        """Return the cells that may be tried, in turn: the control, those that ran, those that may help, others."""
         ran = {run.row.cell for run in self.seen.runs}
         failures = (run for run in self.seen.runs if run.row.stack == stack and run.count.counts and not run.passed)
         remedies = {preset for run in failures for preset in run.remedies}
-        ordered = sorted(cells, key=lambda cell: (cell.id not in ran, cell.preset.name not in remedies))
+        # The first is the control, which says most of a stack, whatever was run by hand before.
+        others = sorted(cells[1:], key=lambda cell: (cell.id not in ran, cell.preset.name not in remedies))
+        ordered = [*cells[:1], *others]
         if depth != Depth.REMEDIES:
             return ordered
         return [cell for cell in ordered if cell.id in ran or cell.preset.name in remedies]

@@ -10,7 +10,7 @@ import pytest
 
 from harness.campaign import run_stages as module
 from harness.campaign.campaign import begin_or_continue
-from harness.campaign.plan import PendingRun, make_plan
+from harness.campaign.plan import PendingRun, PlannedRun, make_plan
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.run_stages import placement_of
 from harness.campaign.runner import Runner
@@ -313,6 +313,15 @@ def test_the_other_presets_of_later_stacks_wait_until_every_stack_had_its_turn(b
     assert f"{trains} on 2 GPUs" in found.sentence
     in_turn = list(dict.fromkeys(cell for cell, *_ in bench.workloads))
     assert max(in_turn.index(f"{stack}-plain") for stack in ALL) < in_turn.index(f"{SECOND}-no-sdma")
+
+
+def test_a_preset_that_was_run_by_hand_does_not_take_the_turn_of_the_control(bench: Staged, matrix: Matrix) -> None:
+    by_hand = PendingRun(PlannedRun(matrix.cells[f"{SECOND}-no-sdma"], 1, (0,)), "r0")
+    bench.passes = lambda run: run.planned.cell.id == f"{SECOND}-plain"
+    Runner(bench, matrix.workloads["quick"], Listening(), "by-hand").run([by_hand])
+    found, _, _ = carried_out(bench, prepared(bench, matrix, stacks=ALL))
+    assert f"{SECOND}-plain on 2 GPUs" in found.sentence
+    assert {stack for stack in ALL for cell, *_ in bench.workloads if cell.startswith(stack)} == {FIRST, SECOND}
 
 
 def test_once_two_stacks_failed_when_run_for_hours_every_other_has_its_turn_first(
