@@ -32,7 +32,7 @@ CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFP
 ENDED_BY_ENGINE = "the Docker engine was ended or restarted, and ended the container"
 # Of a container that runs on while dockerd 20.10 is restarted and prints without a pause, the engine's own log lacked
 # 13,000 to 107,000 lines, five times of five; of one that prints 50 lines a second none, ten times of ten.
-MAY_LACK_SOME = b"... the Docker engine was restarted meanwhile, and may not have kept all output ...\n"
+MAY_LACK_SOME = b"\n... the Docker engine was restarted meanwhile, and may not have kept all output ...\n"
 
 
 class ContainerHandle:
