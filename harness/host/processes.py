@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +56,20 @@ def _start_ticks(pid: int) -> int | None:
         fields = stat_of(pid)
     except OSError:
         return None
-    return None if fields[0] in ("Z", "X") else int(fields[19])
+    return None if _has_ended(fields) else int(fields[19])
+
+
+def _has_ended(fields: Sequence[str]) -> bool:
+    """Return whether a process holds nothing any more, by its fields from the third on: also 20, its threads.
+
+    Of one whose first thread has ended the others may go on, as where one waits for a driver and cannot be killed.
+    """
+    return fields[0] in ("Z", "X") and int(fields[17]) <= 1
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process with this number runs (a zombie does not)."""
+    return _start_ticks(pid) is not None
 
 
 def _begins_program(pid: int) -> bool:
@@ -88,10 +102,27 @@ def variable_of(pid: int, name: str) -> str | None:
 
 def command_of(pid: int) -> str:
     """The beginning of the command of a process, in a line; raises OSError. It, too, may be laid over all memory."""
-    with Path(f"/proc/{pid}/cmdline").open("rb", 0) as stream:
-        return stream.read(COMMAND_BYTES).replace(b"\0", b" ").decode(errors="replace")
+    told = _beginning(Path(f"/proc/{pid}/cmdline"), COMMAND_BYTES)
+    if not told and (thread := _other_thread(pid)):
+        told = _beginning(thread / "cmdline", COMMAND_BYTES)
+    return told.replace(b"\0", b" ").decode(errors="replace")
 
 
 def _environ(pid: int) -> bytes:
-    with Path(f"/proc/{pid}/environ").open("rb") as stream:
-        return stream.read(ENVIRONMENT_BYTES)
+    try:
+        return _beginning(Path(f"/proc/{pid}/environ"), ENVIRONMENT_BYTES)
+    except ProcessLookupError:
+        if thread := _other_thread(pid):
+            return _beginning(thread / "environ", ENVIRONMENT_BYTES)
+        raise
+
+
+def _other_thread(pid: int) -> Path | None:
+    """Return a thread that goes on where the first one has ended, which has no memory to read from any more."""
+    threads = Path(f"/proc/{pid}/task").iterdir() if stat_of(pid)[0] == "Z" else ()
+    return next((thread for thread in threads if thread.name != str(pid)), None)
+
+
+def _beginning(file: Path, most: int) -> bytes:
+    with file.open("rb", 0) as stream:
+        return stream.read(most)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from harness.base.text import one_line
-from harness.host.processes import command_of, variable_of
+from harness.host.processes import command_of, runs, variable_of
 from harness.host.unmarked import is_of_other_container, reap_orphans, unmarked
 
 RUN_MARK = "MATRIX_RUN"
@@ -144,7 +144,7 @@ def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.
 
 def _runs(process: psutil.Process) -> bool:
     try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        return bool(process.is_running() and runs(process.pid))
     except psutil.Error:
         return False
 

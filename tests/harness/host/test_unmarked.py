@@ -12,7 +12,7 @@ import pytest
 
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.host.processes import variable_of
+from harness.host.processes import ProcessId, variable_of
 from harness.host.run_processes import RUN_MARK, end_processes_of_run, look_at_processes, processes_of_run
 from harness.host.unmarked import _runs, _Tracked, track_container
 
@@ -91,6 +91,34 @@ def the_one_left(folder: Path) -> psutil.Process:
         time.sleep(0.02)
     (left,) = found
     return left
+
+
+FIRST_THREAD_ENDS = """
+if os.fork() == 0:
+    os.setsid()
+    import threading, time
+    threading.Thread(target=time.sleep, args=(120,)).start()
+    open("sleeps", "a").write("x")
+    ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_found_named_and_ended(
+    run: Callable[[str], Handle], folder: Path
+) -> None:
+    handle = run(FIRST_THREAD_ENDS)
+    wait_for_sleepers(folder)
+    ended(handle)
+    left = the_one_left(folder)
+    while left.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert ProcessId.of(left.pid).alive()
+    assert processes_of_run(folder) == [left]
+    assert variable_of(left.pid, RUN_MARK) == str(folder)
+    (seen,) = look_at_processes(folder)
+    assert seen.command.startswith(sys.executable)
+    assert end_processes_of_run(folder, 0.1)
+    assert not psutil.pid_exists(left.pid), "a zombie is left"
 
 
 @pytest.mark.parametrize("disguise", DISGUISES)
