@@ -3,8 +3,8 @@
 The cell under test may itself be what makes a GPU unhealthy, a host go down or a terminal close: to leave such runs out
 would select for survivors. So every run that was begun counts, as in the analysis of clinical trials by intention to
 treat. Only four kinds do not: those that somebody ended with Ctrl-C, or whose harness was killed, while they
-progressed; those whose command the app refused before its first step; those that a person struck out by hand; and those
-with a fault injected on purpose.
+progressed; those whose command the app refused before its first step, and never took; those that a person struck out by
+hand; and those with a fault injected on purpose.
 """
 
 import json
@@ -82,7 +82,13 @@ def count_runs(rows: Iterable[Row], steps: Iterable[HealthStep] = ()) -> dict[st
     """
     rows = list(rows)
     faults = gpu_faults(rows, steps)
-    return {row.run_id: _count(row, faults.get(row.run_id)) for row in rows}
+    taken = {_command(row) for row in rows if row.outcome == "completed" or row.first_step}
+    return {row.run_id: _count(row, faults.get(row.run_id), taken=_command(row) in taken) for row in rows}
+
+
+def _command(row: Row) -> tuple[str, str, str]:
+    """Return what is the same of runs in which the same app was given the same command and data on the same machine."""
+    return row.machine, row.environment_hash, row.workload_hash
 
 
 def counts_of(results: Results, rows: Sequence[Row] | None = None) -> dict[str, RunCount]:
@@ -141,7 +147,8 @@ def _last_before(starts: Sequence[tuple[float, str]], step: HealthStep) -> str |
     return next((run for started, run in reversed(starts) if started <= step.at and run != its_own), None)
 
 
-def _count(row: Row, fault: str | None) -> RunCount:
+def _count(row: Row, fault: str | None, *, taken: bool) -> RunCount:
+    """Return the count of a run; `taken`: another one of the same command made its first step."""
     if row.injected_fault is not None:
         return RunCount("not-counted", "a fault was injected into it on purpose", "injected fault")
     if row.rehearsal:
@@ -154,6 +161,9 @@ def _count(row: Row, fault: str | None) -> RunCount:
         return RunCount("failed", fault, diagnosis=row.diagnosis or "unhealthy-gpu", gpu_fault=True)
     if row.outcome == "completed":
         return PASSED
+    if row.diagnosis == REFUSED and taken:
+        # Else an app could have each start that goes wrong left out, by how it ends.
+        return RunCount("failed", f"the app refused the command, which it takes in other runs: {row.detail}")
     if row.diagnosis == REFUSED:
         return RunCount("not-counted", f"the app refused the command: {row.detail}", REFUSED)
     if row.outcome == "interrupted":

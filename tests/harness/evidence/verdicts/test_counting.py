@@ -76,13 +76,19 @@ def test_every_run_that_was_begun_counts(history: History) -> None:
 
 
 def test_a_command_that_the_app_refused_says_nothing_of_the_cell(history: History) -> None:
-    history.run("a").run("b", "failed", diagnosis=REFUSED, detail="vpoc: --lookback 900: too few sessions")
+    history.run("a", workload_hash="another").run("b", "failed", diagnosis=REFUSED, detail="vpoc: --lookback 900: no")
     assert history.counted_as == {"a": "passed", "b": "not-counted"}
     assert "--lookback 900" in history.counts["b"].why
     assert (history.verdict.runs, history.verdict.not_counted) == (1, {"refused": 1})
     # A GPU that was lost meanwhile is a failure all the same.
     history.probe(False)
     assert history.counted_as["b"] == "failed"
+
+
+def test_a_command_that_the_app_takes_and_refuses_in_turn_has_failed_where_it_refused(history: History) -> None:
+    history.run("a", "failed", diagnosis=REFUSED).run("b").run("c", "failed", diagnosis=REFUSED)
+    assert history.counted_as == {"a": "failed", "b": "passed", "c": "failed"}
+    assert "which it takes in other runs" in history.counts["c"].why
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "hung", "interrupted"])
