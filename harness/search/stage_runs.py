@@ -89,7 +89,7 @@ class SeenRun:
     @property
     def was_refused(self) -> bool:
         """Return whether the app refused its command, as it will again."""
-        return self.count.kind == REFUSED
+        return self.row.diagnosis == REFUSED and self.row.struck is None
 
     @property
     def failed_in(self) -> Literal["features", "training"] | None:
