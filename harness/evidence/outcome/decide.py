@@ -110,7 +110,8 @@ def _made_no_step(evidence: Evidence) -> bool:
     """Return whether progress shows that no step was made; of an app that need not account for its steps it cannot."""
     if evidence.program is not None:
         return not evidence.program.advances
-    return evidence.steps_accounted is not None and not any(evidence.steps_accounted) and not evidence.breaches
+    unread = evidence.steps_accounted is None or evidence.breaches or evidence.leftovers
+    return not unread and not any(evidence.steps_accounted or ())
 
 
 def _objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:

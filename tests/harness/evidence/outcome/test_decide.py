@@ -508,6 +508,15 @@ def test_a_command_is_refused_before_the_first_step_only(
     assert outcome(request_, ended) == ("failed", diagnosis)
 
 
+def test_a_command_is_not_refused_by_an_app_whose_progress_cannot_be_read(
+    request_: Request, evidence: Evidence
+) -> None:
+    ended = replace(evidence, exits={"train": Exit(2)}, result=None, steps_accounted=())
+    hidden = replace(ended, leftovers="progress-0.jsonl in the work folder is a link")
+    assert outcome(request_, ended) == ("failed", "refused")
+    assert outcome(request_, hidden) == ("failed", "app-error")
+
+
 @pytest.mark.parametrize(
     ("stopped_by", "expected"),
     [
