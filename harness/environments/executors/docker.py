@@ -1,10 +1,11 @@
 """Cells as containers."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from docker.errors import APIError
+from docker.errors import APIError, ImageNotFound
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
@@ -83,8 +84,18 @@ class DockerExecutor:
                 with contextlib.suppress(UserError, OSError):
                     # A folder that is gone was one for a short command, such as making data. What still runs has one
                     # where its harness is, though perhaps not here.
-                    if (mine and record(folder.name)) or (found["State"] != "running" and _is_gone(folder)):
+                    left = (mine and record(folder.name)) or (found["State"] != "running" and _is_gone(folder))
+                    if left and not self._is_labelled_by_image(found):
                         self._engine.client.api.remove_container(found["Id"], force=True, v=True)
+
+    def _is_labelled_by_image(self, found: Mapping[str, Any]) -> bool:
+        """Return whether a container may have its label from its image, which somebody else then runs by hand."""
+        try:
+            told = self._engine.client.api.inspect_image(found["ImageID"])
+        except (ImageNotFound, TooLargeAnswerError):
+            return True
+        labels = (told.get("Config") or {}).get("Labels") or {}
+        return bool(labels.get(LABEL) == found["Labels"][LABEL])
 
     def _refuse_volumes(self, image: str) -> None:
         told = self._engine.client.api.inspect_image(image)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from docker.errors import APIError, NotFound
+from docker.errors import APIError, ImageNotFound, NotFound
 from requests.exceptions import ConnectionError as Unreachable
 from requests.exceptions import ReadTimeout
 
@@ -42,6 +42,7 @@ class Api:
         self.listed: list[dict[str, Any]] = []
         self.removed: list[str] = []
         self.volumes: dict[str, Any] | None = None
+        self.labels: dict[str, str] = {}
 
     def logs(self, _: str, *, stream: bool = False, follow: bool = False, tail: int | None = None) -> Any:
         return iter([] if tail == 0 else [b"said"]) if stream else b"said"
@@ -65,7 +66,7 @@ class Api:
         return self.listed
 
     def inspect_image(self, _: str) -> dict[str, Any]:
-        return {"Config": {"Volumes": self.volumes}}
+        return {"Config": {"Volumes": self.volumes, "Labels": self.labels}}
 
     def remove_container(self, name: str, *, force: bool, v: bool) -> None:
         assert force
@@ -329,11 +330,34 @@ def test_containers_of_folders_that_are_gone_are_removed_unless_they_run(tmp_pat
         "hidden": (tmp_path / "file" / "r1", "exited"),
     }
     (tmp_path / "file").touch()
-    api.listed = [
-        {"Id": name, "Labels": {LABEL: str(folder)}, "State": state} for name, (folder, state) in listed.items()
-    ]
+    api.listed = [container_of(name, folder, state) for name, (folder, state) in listed.items()]
     DockerExecutor(engine_of(api), runs).remove_leftovers(lambda run_id: run_id == "recorded" or None)
     assert api.removed == ["recorded", "gone"]
+
+
+def container_of(name: str, folder: Path, state: str) -> dict[str, Any]:
+    return {"Id": name, "ImageID": "image", "Labels": {LABEL: str(folder)}, "State": state}
+
+
+def test_a_container_that_has_the_label_of_its_image_is_somebody_elses_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(_: str) -> None:
+        raise ImageNotFound("no such image")
+
+    api = Api(ENDED)
+    api.listed = [container_of("by-hand", tmp_path / "gone", "exited")]
+    executor = DockerExecutor(engine_of(api), tmp_path)
+    api.labels = {LABEL: str(tmp_path / "gone")}
+    executor.remove_leftovers(lambda _: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "inspect_image", tell)
+        executor.remove_leftovers(lambda _: None)
+    assert api.removed == []
+    # That of a run has one of its own.
+    api.labels = {LABEL: "/another"}
+    executor.remove_leftovers(lambda _: None)
+    assert api.removed == ["by-hand"]
 
 
 class TestOutput:
