@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -75,9 +76,9 @@ def inject(
                 f"{'Interrupted: ' if interrupted else ''}{made} of {len(chosen) * repeats} faults were injected."
             )
         else:
-            err.print(
-                f"Why each ended as it did: matrix --results {settings.results.folder / FAULTS_FOLDER} explain RUN"
-            )
+            faults = str(settings.results.folder / FAULTS_FOLDER)
+            explain = replace(settings.invocation, options=("--results", faults)).command("explain", "RUN")
+            err.print(f"Why each ended as it did: {explain}", soft_wrap=True, highlight=False, markup=False)
     sys.exit(INTERRUPTED if interrupted else 0 if all_as_expected(injections) else 1)
 
 

@@ -107,7 +107,8 @@ def nearest(word: object, choices: Sequence[str]) -> str:
     beginnings = {choice.split("-")[0]: choice for choice in reversed(choices)}
     if match := get_close_matches(str(word).split("-")[0], beginnings, n=1, cutoff=0.75):
         return f"did you mean {beginnings[match[0]]}?"
-    return f"choose from {', '.join(choices[:LISTED])}{', ...' if len(choices) > LISTED else ''}"
+    more = len(choices) - LISTED
+    return f"choose from {', '.join(choices[:LISTED])}{f' and {more} more' if more > 0 else ''}"
 
 
 def _own_names(tree: Mapping[str, Any]) -> Iterator[Problem]:

@@ -14,7 +14,6 @@ from harness.environments.images import CELLS, Image, cell_tag, find, find_cell_
 from harness.host.engine import Engine, Notify, transfer_errors
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Cell, Matrix
-from harness.matrix.load import nearest
 from harness.matrix.stacks import Stack
 from harness.registry.attestations.attached import Signed, signed_beside
 from harness.registry.attestations.attest import attest_image
@@ -87,7 +86,7 @@ def cells_of_rocm(matrix: Matrix, rocm: str, selection: str) -> list[Cell]:
     rocm = rocm.lower()
     known = matrix.rocm_versions
     if rocm not in known:
-        raise UserError(f"ROCm {rocm}: no stack of it; {nearest(rocm, known)}")
+        raise UserError(f"ROCm {rocm}: no stack of it; there are {', '.join(known)}")
     stacks = [s for s in matrix.stacks.values() if (s.rocm or s.accelerator) == rocm and s.framework == "torch"]
     presets = list(dict.fromkeys(cell.preset.name for cell in matrix.select(selection)))
     return [matrix.cell(stack.name, preset) for stack in stacks for preset in presets]

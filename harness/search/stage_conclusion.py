@@ -71,7 +71,8 @@ def conclude_stages(
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _named(one: Contender) -> str:
@@ -95,10 +96,8 @@ def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:
     had_turn = [one for one in end.explored if one.stack not in end.untried]
     nearest = _nearest(end)
     tried = f"{len(had_turn)} stack{'s' * (len(had_turn) != 1)} had {'their' if len(had_turn) != 1 else 'its'} turn"
-    untried = (
-        f", {len(end.untried)} not ({', '.join(end.untried[:_LISTED])}{', ...' if len(end.untried) > _LISTED else ''})"
-    )
-    said = f"{tried}{untried if end.untried else ''}"
+    untried = f", {len(end.untried)} not ({_some(end.untried)})" if end.untried else ""
+    said = f"{tried}{untried}"
     if end.why in ("none", "gpu-lost"):
         over = ", and nothing is left to try" if end.why == "none" and all_made else ""
         return f"No cell is shown to be good{several}{over}: {said}.{_lasted_longest(end)}"

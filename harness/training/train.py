@@ -72,8 +72,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                     display.problem(f"the model was not verified independently: {why}")
                 elif since := verified_since(attempts):
                     display.problem(
-                        f"the model was verified from step {since} on: what the attempts before made of it cannot be "
-                        "made again, and was only counted"
+                        f"the model was verified from step {since} on: other attempts made the steps before, which "
+                        "cannot be repeated for comparison; that they were made is known from progress alone"
                     )
                 model, replaced = _finish(job, state, file, bench)
                 result = records[-1].result

@@ -344,8 +344,8 @@ def test_no_checkpoint_is_resumed_from_past_the_steps_that_progress_accounts_for
     place.train(Script(step=40, accounted=(39,)), Script(step=20, accounted=(20,)), Script(step=30, accounted=()), DONE)
     assert [resumed_at(run) for run in place.bench.made] == [0, 0, 20, 20]
     assert place.display.problems[-1] == (
-        "the model was verified from step 20 on: what the attempts before made of it cannot be made again, "
-        "and was only counted"
+        "the model was verified from step 20 on: other attempts made the steps before, which "
+        "cannot be repeated for comparison; that they were made is known from progress alone"
     )
 
 
