@@ -46,6 +46,8 @@ def elsewhere(folder: Path) -> Path:
             os.chown(path, 54321, 54321)
     (copy / ".cache").mkdir()
     for kept in ("wheels", "kernels"):
+        # Where the engine had the images, nothing was fetched.
+        (CHECKOUT / ".cache" / kept).mkdir(parents=True, exist_ok=True)
         (copy / ".cache" / kept).symlink_to(CHECKOUT / ".cache" / kept)
     return copy
 
