@@ -76,8 +76,8 @@ def inject(
                 f"{'Interrupted: ' if interrupted else ''}{made} of {len(chosen) * repeats} faults were injected."
             )
         else:
-            faults = str(settings.results.folder / FAULTS_FOLDER)
-            explain = replace(settings.invocation, options=("--results", faults)).command("explain", "RUN")
+            place = str(settings.results.folder / FAULTS_FOLDER)
+            explain = replace(settings.invocation, options=("--results", place)).command("explain", "RUN")
             err.print(f"Why each ended as it did: {explain}", soft_wrap=True, highlight=False, markup=False)
     sys.exit(INTERRUPTED if interrupted else 0 if all_as_expected(injections) else 1)
 
