@@ -110,6 +110,8 @@ class SeenRun:
 
 
 _Key = tuple[str, str, str, tuple[int, ...]]
+# A cell, a workload family and a number of devices.
+_Claim = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -118,29 +120,27 @@ class SeenRuns:
 
     runs: tuple[SeenRun, ...]
     _by_key: Mapping[_Key, Sequence[SeenRun]]
+    _by_claim: Mapping[_Claim, Sequence[SeenRun]]
 
     @classmethod
     def of(cls, runs: Iterable[SeenRun]) -> "SeenRuns":
         """Return runs, sorted."""
         ordered = tuple(sorted(runs, key=lambda run: (run.row.started, run.row.run_id)))
         by_key: dict[_Key, list[SeenRun]] = {}
+        by_claim: dict[_Claim, list[SeenRun]] = {}
         for run in ordered:
             by_key.setdefault((run.row.cell, run.row.workload, run.row.family, run.gpus), []).append(run)
-        return cls(ordered, by_key)
+            by_claim.setdefault((run.row.cell, run.row.family, len(run.gpus)), []).append(run)
+        return cls(ordered, by_key, by_claim)
 
     def of_run(self, setting: Setting, workload: Workload, gpus: tuple[int, ...]) -> Sequence[SeenRun]:
         """Return the runs of the very same."""
         key = (setting.cell.id, workload.name, family(workload, len(gpus)), tuple(sorted(gpus)))
         return self._by_key.get(key, ())
 
-    def of_claim(self, setting: Setting, workload: Workload, devices: int) -> list[SeenRun]:
+    def of_claim(self, setting: Setting, workload: Workload, devices: int) -> Sequence[SeenRun]:
         """Return the runs that are counted together with those of a setting: of its cell and workload family."""
-        wanted = family(workload, devices)
-        return [
-            run
-            for run in self.runs
-            if (run.row.cell, run.row.family) == (setting.cell.id, wanted) and len(run.gpus) == devices
-        ]
+        return self._by_claim.get((setting.cell.id, family(workload, devices), devices), ())
 
     def seconds_of(self, workload: Workload, devices: int, minutes: float) -> float:
         """Return what a run takes: as those that passed, otherwise as is assumed."""
