@@ -1,9 +1,10 @@
 """The stacks of the matrix file: runtimes to install."""
 
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, computed_field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from harness.base.urls import without_credentials
@@ -52,6 +53,12 @@ ExecutorName = Literal["process", "docker"]
 Framework = Literal["torch", "jax", "tensorflow"]
 
 
+def _executors(accelerator: object, jax: object, torch_from_base: object) -> tuple[ExecutorName, ...]:
+    if torch_from_base:
+        return ("docker",)
+    return ("process",) if jax or accelerator == "any" else ("process", "docker")
+
+
 class Stack(Strict):
     """A runtime to install. `accelerator: any` is the user's own interpreter, whose torch decides."""
 
@@ -68,8 +75,22 @@ class Stack(Strict):
     pypi: SkipJsonSchema[str | None] = Field(None, description="in place of PyPI, for what its source does not have")
     base: str = DEFAULT_BASE
     torch_from_base: bool = Field(False, description="torch is in the base image; no wheel of it is installed")
-    executors: tuple[ExecutorName, ...] = ("process", "docker")
     excluded: Reason | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_executors(cls, values: Any) -> Any:
+        """Return the values without `executors:`, which files of earlier versions give.
+
+        Raises:
+            ValueError: they are others than follow from the stack, which then was left out of runs unseen.
+        """
+        if not isinstance(values, Mapping) or "executors" not in values:
+            return values
+        of_stack = _executors(*map(values.get, ("accelerator", "jax", "torch_from_base")))
+        if set(values["executors"] or ()) != set(of_stack):
+            raise ValueError(f"its executors follow from it: {', '.join(of_stack)}; leave `executors:` out")
+        return {key: value for key, value in values.items() if key != "executors"}
 
     @model_validator(mode="after")
     def _exists(self) -> Self:
@@ -83,15 +104,13 @@ class Stack(Strict):
             return self
         if (self.framework == "jax") != (self.jax is not None):
             raise ValueError("`framework: jax` and the version, `jax:`, go together")
-        if self.jax and (self.executors != ("process",) or self.torch_from_base or self.accelerator == "any"):
-            raise ValueError("a jax stack has a wheel of torch, and `executors: [process]`")
+        if self.jax and (self.torch_from_base or self.accelerator == "any"):
+            raise ValueError("a jax stack has a wheel of torch")
         if self.accelerator == "any":
             return self
         if self.torch is None:
             raise ValueError("a torch stack needs `torch:`")
         if self.torch_from_base:
-            if "process" in self.executors:
-                raise ValueError("a stack whose torch is in the base image has `executors: [docker]`")
             return self
         problem = missing_wheel(self.torch, self.rocm, self.python, self.source)
         if problem:
@@ -99,6 +118,12 @@ class Stack(Strict):
         if self.targets and self.origin.rocm != "packages":
             raise ValueError(f"source {self.source} has the code of every GPU in one wheel; leave `targets:` out")
         return self
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def executors(self) -> tuple[ExecutorName, ...]:
+        """How it can be run: torch of an image only in that, the user's own interpreter and JAX only as a process."""
+        return _executors(self.accelerator, self.jax, self.torch_from_base)
 
     @property
     def device(self) -> Literal["cpu", "cuda"]:

@@ -116,8 +116,8 @@ class Rehearsing:
 
     def _setting(self, stack: Stack) -> tuple[ExecutorName, str, dict[str, Path]]:
         """Return how a stack is rehearsed: its executor, its Python, and the wheels for CPUs, none for stubs."""
-        # What verifies an image computes with torch: a stub is no image.
-        if self.engine and "docker" in stack.executors and (wheels := self._cpu_wheels(stack.python)):
+        # What verifies an image computes with torch: a stub is no image. A stack that is not listed has no base.
+        if self.engine and stack.name in self.matrix.stacks and (wheels := self._cpu_wheels(stack.python)):
             return "docker", stack.python, wheels
         chosen = choose_python(stack)
         python = chosen[0] if chosen else stack.python
@@ -241,11 +241,11 @@ def can_be_rehearsed(stack: Stack) -> bool:
 
 
 def unlisted_stack(source: str) -> Stack:
-    """Return the newest stack of a source from which the matrix takes none; as a process, for want of a base."""
+    """Return the newest stack of a source from which the matrix takes none."""
     release = [one for one in load_wheels().releases if one.source == source][-1]
     torch, rocm, python = release.torch[-1], release.rocm[-1], release.python[-1]
     values = {"accelerator": "rocm", "rocm": rocm, "torch": torch, "python": python, "source": source}
-    return Stack.model_validate({"name": f"rocm{rocm}-torch{torch}", "executors": ["process"], **values})
+    return Stack.model_validate({"name": f"rocm{rocm}-torch{torch}", **values})
 
 
 def remove_images(engine: Engine | None, names: Sequence[str]) -> None:

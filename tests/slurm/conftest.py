@@ -13,7 +13,7 @@ from tests.slurm.cluster import Cluster, cluster, missing_programs
 
 MATRIX = """\
 schema: 2
-stacks: {host: {accelerator: any, executors: [process]}}
+stacks: {host: {accelerator: any}}
 presets: {plain: {description: nothing set}}
 workloads:
   trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 600, synthetic: {sessions: 26}, lookback: 20}

@@ -39,7 +39,7 @@ RUN mkdir -p /opt/venv/bin && cd /opt/venv/bin \\
 MATRIX = """\
 schema: 2
 base: {base}
-stacks: {{cpu-stand-in: {{accelerator: cpu, torch: "2.13.0", executors: [docker]}}}}
+stacks: {{cpu-stand-in: {{accelerator: cpu, torch: "2.13.0"}}}}
 presets: {{plain: {{description: nothing set}}}}
 workloads:
   trivial:

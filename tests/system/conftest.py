@@ -220,7 +220,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _for_stand_in(matrix: str) -> str:
     """A matrix file whose stack runs in the interpreter that the caller names, for as many epochs as it can."""
-    stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any, executors: [process]"
+    stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any"
     return matrix.replace(*stack).replace("epochs: 2\n", "epochs: 1\n")
 
 

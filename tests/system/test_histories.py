@@ -36,7 +36,7 @@ class Simulated:
         self.python.chmod(0o755)
         (folder / "bars.csv").write_text(STAND_IN_BARS, encoding="utf-8")
         self.matrix = folder / "matrix.yaml"
-        stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any, executors: [process]"
+        stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any"
         self.matrix.write_text(
             MATRIX.replace(*stack).replace("epochs: 2\n", "epochs: 1\n") + VERDICTS, encoding="utf-8"
         )

@@ -17,7 +17,7 @@ from tests.system.conftest import PROGRAM
 MATRIX = """\
 schema: 2
 stacks:
-  any: {accelerator: any, executors: [process]}
+  any: {accelerator: any}
 presets:
   plain: {description: nothing set}
 workloads:

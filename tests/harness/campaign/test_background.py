@@ -16,9 +16,7 @@ from harness.matrix.cells import Cell, Preset
 from harness.matrix.stacks import Stack
 from tests.harness.pretending import Listening
 
-CELL = Cell(
-    Stack(name="mine", accelerator="any", executors=("process",)), Preset(name="plain", description="nothing set")
-)
+CELL = Cell(Stack(name="mine", accelerator="any"), Preset(name="plain", description="nothing set"))
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_bases_that_are_here_that_can_be_pulled_and_that_cannot(
     monkeypatch.setattr(asking, "REGISTRY_SECONDS", 0.05)
     [late] = asking.ask_bases(registry(lambda _: time.sleep(1)), [there])
     assert "no answer within" in (late.unreachable or "")
-    only_processes = there.model_copy(update={"executors": ("process",)})
+    only_processes = matrix.stacks["host"].model_copy(update={"base": "there:1"})
     assert asking.ask_bases(registry(refused), [only_processes]) == ()
 
 

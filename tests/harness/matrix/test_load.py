@@ -56,6 +56,16 @@ REFUSED = {
     ),
     "a misspelt accelerator": (STACKS + 'b: {accelerator: rocmm, torch: "2.13.0"}', "rocmm", ["did you mean rocm?"]),
     "a stack without torch": (STACKS + "b: {accelerator: cpu}", "b:", ["needs `torch:`"]),
+    "a stack that runs as a process alone though it need not": (
+        STACKS + 'cpu-b: {accelerator: cpu, torch: "2.13.0", executors: [process]}',
+        "cpu-b:",
+        ["its executors follow from it: process, docker; leave `executors:` out"],
+    ),
+    "an interpreter of the user's own in an image": (
+        STACKS + "b: {accelerator: any, executors: [process, docker]}",
+        "b:",
+        ["its executors follow from it: process; leave"],
+    ),
     "a version that is a number": (STACKS + "b: {accelerator: cpu, torch: 2.13}", "b:", ["string"]),
     "an unknown section": ("preset:\n  plain: {}", "preset:", ["unknown key", "did you mean presets?"]),
     "a visibility variable": (
@@ -206,7 +216,7 @@ class TestTheProjectsOwnFile:
         assert {stack.name for stack in matrix.stacks.values() if stack.jax} == {stack.name for stack in on_jax}
 
         def but_jax(stack: Stack) -> Stack:
-            return stack.model_copy(update={"name": "", "framework": "torch", "jax": None, "executors": ()})
+            return stack.model_copy(update={"name": "", "framework": "torch", "jax": None})
 
         torchs = [but_jax(stack) for stack in compared if not stack.jax]
         assert len(on_jax) == len(torchs) == 2
@@ -262,3 +272,14 @@ def test_a_file_of_schema_1_is_read_with_its_former_keys(write_matrix: WriteMatr
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="warm_up: unknown key"):
         load_matrix(file)
+
+
+def test_executors_that_follow_from_a_stack_may_be_given(write_matrix: WriteMatrix) -> None:
+    given = {
+        "b: {accelerator: any, executors: [process]}": ("process",),
+        'cpu-b: {accelerator: cpu, torch: "2.13.0", executors: [docker, process]}': ("process", "docker"),
+        'cpu-b: {accelerator: cpu, torch: "2.6.0", torch_from_base: true, executors: [docker]}': ("docker",),
+    }
+    for stack, executors in given.items():
+        matrix = load_matrix(write_matrix(STACKS + stack))
+        assert list(matrix.stacks.values())[-1].executors == executors
