@@ -8,7 +8,7 @@ from typing import get_args
 
 from harness.diagnosis.lines import Line
 from harness.diagnosis.matcher import Hit, matcher_of
-from harness.diagnosis.rules import Fault, Signature, load_signatures
+from harness.diagnosis.rules import FailureClass, Fault, Signature, load_signatures
 from harness.diagnosis.scan import Found
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
 from harness.evidence.outcome.decide import Outcome
@@ -27,10 +27,8 @@ ASK_THE_KERNEL = (
 )
 """The remedy for a log that names no known failure, where the kernel's log was not given."""
 
-# After a reset everything on the GPU is lost: errors that a process reports afterwards only follow from it.
 # By which the app tells that it found no device, no finite numbers, or wrong ones.
 APP_STATUSES = (3, 4, 5)
-_UNHEALTHY_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
 # The classes of errors that other processes log after the kernel killed one.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
 _DECIDED = frozenset(get_args(OfResult))
@@ -81,7 +79,7 @@ def diagnose(log: Found, kernel: Found, facts: Facts, presets: Collection[str] |
     `presets` are those that may be named as remedies; None for all.
     """
     name = facts.outcome.name if facts.outcome else None
-    of_gpu = next((hit for hit in kernel.every if hit.signature.class_ in _UNHEALTHY_GPU | {"kernel-fault"}), None)
+    of_gpu = next((hit for hit in kernel.every if _class_of(hit.signature).gpu != "unharmed"), None)
     killed = next((hit for hit in kernel.every if hit.signature.id == "kernel-oom"), None)
     if killed and not facts.outcome and log.fatal and log.fatal.signature.class_ not in _OF_A_KILL:
         # Without a run it is unknown whose process that was.
@@ -175,9 +173,9 @@ def _unhealthy(kernel: Hit | None, log: Hit | None) -> Hit | None:
         return None
     if kernel.signature.id == "kernel-oom":
         return kernel
-    if kernel.signature.class_ not in _UNHEALTHY_GPU:
+    if not _class_of(kernel.signature).unhealthy:
         return None
-    follows = log is None or load_signatures().classes[log.signature.class_].of_an_unhealthy_gpu
+    follows = log is None or _class_of(log.signature).of_an_unhealthy_gpu
     return kernel if follows and not (log and _is_later(kernel.line, log.line)) else None
 
 
@@ -189,8 +187,12 @@ def _is_later(one: Line, other: Line) -> bool:
     return first["at"].replace("T", " ") > second["at"].replace("T", " ")
 
 
+def _class_of(signature: Signature) -> FailureClass:
+    return load_signatures().classes[signature.class_]
+
+
 def _fault_of(signature: Signature) -> Fault:
-    return load_signatures().classes[signature.class_].fault
+    return _class_of(signature).fault
 
 
 def _is_programs(signature: Signature) -> bool:

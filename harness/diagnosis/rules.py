@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from signal import Signals
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -21,12 +21,15 @@ from harness.environments.executors.job import SHELL_SIGNALS
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
+# All that `harness.host.kernel_resets` knows of a rule.
+OF_A_RESET = {"id", "where", "text", "regex", "class_", "cause", "remedy", "link", "presets"}
 # By these it shows whether the process that a line of the kernel names is the run's.
 PROCESS_GROUPS = {"pid", "name"}
 
 Where = Literal["log", "build", "kernel", "exit", "stack", "end"]
 Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
 Fault = Literal["environment", "host", "program", "run"]
+Gpu = Literal["reset", "lost", "faulted", "unharmed"]
 
 # {number}: 11; {name}: SIGSEGV; {code}: 139, as a shell reports it; {words}: segmentation fault, as Go says it.
 _WORDINGS = (
@@ -68,11 +71,26 @@ class FailureClass(_Strict):
 
     `fault`: the origin: the tested environment, the host, the program, or the course of the run.
     `of_an_unhealthy_gpu`: a GPU that the kernel has just reset can cause it.
+    `gpu`: the state of a GPU by a line of the kernel's log, for classes that have rules for it: `reset` makes a run of
+    that GPU a host fault; after that and `lost`, errors of programs only follow from it; what follows `faulted` follows
+    from the program's fault.
     """
 
     fault: Fault
     what: Sentence
     of_an_unhealthy_gpu: bool = False
+    gpu: Gpu | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.unhealthy and not (self.fault == "host" and self.of_an_unhealthy_gpu):
+            raise ValueError(f"`gpu: {self.gpu}` needs `fault: host` and `of_an_unhealthy_gpu: true`")
+        return self
+
+    @property
+    def unhealthy(self) -> bool:
+        """Whether its line says that everything on a GPU is lost."""
+        return self.gpu in ("reset", "lost")
 
 
 class Signature(_Strict):
@@ -177,6 +195,16 @@ class Signatures(_Strict):
             if signature.id in seen:
                 raise ValueError(f"{signature.id}: appears twice")
             seen.add(signature.id)
+            told = self.classes[signature.class_].gpu
+            if signature.where == "kernel" and told is None:
+                choices = ", ".join(get_args(Gpu))
+                raise ValueError(f"{signature.id}: its class {signature.class_} needs `gpu:`, one of {choices}")
+            conditions = ", ".join(f"`{name}:`" for name in sorted(signature.model_fields_set - OF_A_RESET))
+            if signature.where == "kernel" and told == "reset" and conditions:
+                raise ValueError(f"{signature.id}: a reset is one by its line alone; leave {conditions} out")
+        heard = {signature.class_ for signature in self.of("kernel")}
+        if unheard := next((name for name, one in self.classes.items() if one.gpu and name not in heard), None):
+            raise ValueError(f"the class {unheard} has `gpu:`, and no rule with `where: kernel`")
         return self
 
     def of(self, *where: Where) -> tuple[Signature, ...]:

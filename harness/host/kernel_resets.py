@@ -10,8 +10,7 @@ from pathlib import Path
 from harness.base.yaml_lines import read_yaml
 
 SIGNATURES = Path(__file__).parents[1] / "diagnosis" / "signatures.yaml"
-"""The one place for how amdgpu words it: the rules of CLASS for the kernel log. A page fault is of another class."""
-CLASS = "gpu-reset"
+"""The one place for how amdgpu words it: the rules for the kernel log whose class says `gpu: reset`."""
 ADDRESS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 SINCE_BOOT = re.compile(r"^\[ *(\d+\.\d+)\]")
 # The lines of one reset are at most so far apart, with an address and without.
@@ -43,7 +42,9 @@ def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[s
 @cache
 def reset_patterns(file: Path = SIGNATURES) -> tuple[re.Pattern[str], ...]:
     """Return how the kernel says that a ring or the scheduler of a GPU does not answer, or that it resets the GPU."""
-    rules = [one for one in read_yaml(file).data["signatures"] if (one["class"], one.get("where")) == (CLASS, "kernel")]
+    data = read_yaml(file).data
+    resets = {name for name, one in data["classes"].items() if one.get("gpu") == "reset"}
+    rules = [one for one in data["signatures"] if one.get("where") == "kernel" and one["class"] in resets]
     texts = (re.escape(text) for rule in rules for text in rule.get("text", ()))
     return tuple(
         re.compile(pattern) for pattern in (*texts, *(regex for rule in rules for regex in rule.get("regex", ())))

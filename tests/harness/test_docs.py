@@ -129,6 +129,9 @@ def test_the_presets_to_try_are_those_of_the_diagnosis(matrix: Matrix) -> None:
     table = text(DOCS / "my-gpu-hangs.md").partition("| `matrix explain` says |")[2].partition("\n\n")[0]
     rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
     assert len(rows) > 5
+    listed = {one for classes, _ in rows for one in re.findall(r"`([\w-]+)`", classes)}
+    resets = {name for name, one in load_signatures().classes.items() if one.gpu == "reset"}
+    assert sorted(resets - listed) == [], "my-gpu-hangs.md says what to try after each kind of reset"
     for classes, presets in rows:
         named = {name for name in re.findall(r"`([\w-]+)`", presets) if name in matrix.presets}
         for one in re.findall(r"`([\w-]+)`", classes):

@@ -1,6 +1,7 @@
 """Logs as they really look, for the tests of the diagnosis."""
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -125,17 +126,33 @@ BENIGN = [
 ]
 
 
+# With its time, or as the driver begins its lines.
+KERNEL_LINE = re.compile(
+    r"\[(?: *\d+\.\d+| *\+\d+\.\d+|\w{3} ?\d+ \d\d:\d\d)\] |.{1,60} kernel: |\w{3} +\d+ [\d:]{8} \S+ systemd-oomd\["
+    r"|amdgpu [\da-f:.]+: |\[drm|kfd kfd: |pcieport "
+)
+
+
 @dataclass(frozen=True)
 class Excerpt:
-    """Lines of a log, and the rule (None: none) and class that have to be found."""
+    """Lines of a log, the kernel's where the first looks like one, and the rule (None: none) and class to be found."""
 
     lines: tuple[str, ...]
     rule: str | None
     class_: str
     row: int | None
-    kernel: bool
     rocm: str | None
     torch: str | None
+
+    @property
+    def kernel(self) -> bool:
+        """Whether it is of the kernel's log."""
+        return KERNEL_LINE.match(self.lines[0]) is not None
+
+    @property
+    def quotes_kernel(self) -> bool:
+        """Whether one of its lines is."""
+        return any(map(KERNEL_LINE.match, self.lines))
 
     def explain(self, before: list[str], after: list[str]) -> Explanation:
         """Return the explanation of the excerpt between other lines."""
@@ -152,7 +169,6 @@ def _read() -> list[Excerpt]:
             rule=row["rule"],
             class_=row["class"],
             row=row.get("row"),
-            kernel=row.get("kernel", False),
             rocm=row.get("rocm"),
             torch=row.get("torch"),
         )

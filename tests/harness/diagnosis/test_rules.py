@@ -94,6 +94,33 @@ def test_a_mistake_is_reported_with_its_line(refused: Callable[[str], str], old:
     assert said in refused(GOOD.replace(old, new))
 
 
+KERNEL = GOOD.replace("    text:", "    where: kernel\n    text:")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("fault: run", "one: its class crash needs `gpu:`, one of reset, lost, faulted, unharmed"),
+        ("fault: host, gpu: reset", "`gpu: reset` needs `fault: host` and `of_an_unhealthy_gpu: true`"),
+        ("fault: run, gpu: lost, of_an_unhealthy_gpu: true", "`gpu: lost` needs `fault: host` and"),
+    ],
+)
+def test_a_class_of_the_kernels_log_says_how_the_gpu_is(refused: Callable[[str], str], told: str, said: str) -> None:
+    assert said in refused(KERNEL.replace("fault: run", told))
+
+
+def test_a_state_of_the_gpu_is_one_by_the_kernels_log(refused: Callable[[str], str]) -> None:
+    said = refused(GOOD.replace("fault: run", "fault: run, gpu: unharmed"))
+    assert "the class crash has `gpu:`, and no rule with `where: kernel`" in said
+
+
+def test_a_reset_is_one_whatever_else_a_rule_says(refused: Callable[[str], str]) -> None:
+    reset = KERNEL.replace("fault: run", "fault: host, of_an_unhealthy_gpu: true, gpu: reset")
+    for condition in ("severity: ending", "recovered_by: the end", "rocm: '>=7'"):
+        said = refused(reset.replace("    text:", f"    {condition}\n    text:"))
+        assert f"one: a reset is one by its line alone; leave `{condition.partition(':')[0]}:` out" in said
+
+
 def test_two_of_one_name_are_refused(refused: Callable[[str], str]) -> None:
     assert "one: appears twice" in refused(GOOD + GOOD[GOOD.index("  - id") :])
 

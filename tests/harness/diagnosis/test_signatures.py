@@ -1,6 +1,5 @@
 """The signatures, compared with excerpts of logs as programs really write them."""
 
-import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -103,8 +102,18 @@ def test_every_pattern_for_the_kernel_log_is_found_in_an_excerpt(excerpts: list[
 def test_what_the_kernel_prints_is_explained_by_a_rule_for_its_log(excerpts: list[Any]) -> None:
     """Rules for other logs are not looked for in the kernel's."""
     for excerpt in excerpts:
-        if excerpt.rule and re.match(r"\[ *\d+\.\d+\] |.* kernel: ", excerpt.lines[0]):
-            assert load_signatures().by_id(excerpt.rule).where == "kernel", excerpt
+        if excerpt.rule and load_signatures().by_id(excerpt.rule).where == "kernel":
+            assert excerpt.quotes_kernel, f"{excerpt}: begins with its time, as `[  100.0] amdgpu 0000:03:00.0: `"
+        elif excerpt.rule:
+            assert not excerpt.quotes_kernel, f"{excerpt}: the rule needs `where: kernel`"
+
+
+def test_what_the_kernel_prints_is_found_in_a_log_of_everything(excerpts: list[Any]) -> None:
+    for excerpt in excerpts:
+        if excerpt.rule and excerpt.kernel:
+            found = explain_log(list(excerpt.lines), "all.log", [], excerpt.rocm, excerpt.torch).rule
+            # Rules for logs that are unspecific come first there.
+            assert found in (excerpt.rule, "gpu-page-fault", "hardware-gpu-hang", "build-failed"), excerpt
 
 
 @pytest.mark.parametrize("line", HEALTHY)

@@ -4,9 +4,10 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.base.yaml_lines import read_yaml
-from harness.host.kernel_resets import CLASS, SIGNATURES, reset_lines, reset_patterns
+from harness.diagnosis.rules import load_signatures
+from harness.host.kernel_resets import reset_lines, reset_patterns
 
-EXCERPTS = read_yaml(CHECKOUT / "tests" / "harness" / "diagnosis" / "excerpts.yaml").data
+EXCERPTS = [one for one in read_yaml(CHECKOUT / "tests/harness/diagnosis/excerpts.yaml").data if one["rule"]]
 
 MINE, OTHER = "0000:03:00.0", "0000:0a:00.0"
 RESETS = [
@@ -74,21 +75,30 @@ def test_a_line_without_address_is_that_of_the_gpu_reset_beside_it(stamp: str) -
     assert reset_lines([near, RESETS[0]], {MINE}) == [RESETS[0]]
 
 
-@pytest.mark.parametrize("text", [one["text"] for one in EXCERPTS if one["class"] == CLASS])
+def texts(*states: str | None) -> list[str]:
+    """The excerpts of the kernel's log whose class says that of a GPU."""
+    signatures = load_signatures()
+    of_kernel = [one for one in EXCERPTS if signatures.by_id(one["rule"]).where == "kernel"]
+    return [one["text"] for one in of_kernel if signatures.classes[one["class"]].gpu in states]
+
+
+@pytest.mark.parametrize("text", texts("reset"))
 def test_what_is_explained_as_a_reset_is_seen_as_one(text: str) -> None:
     assert reset_lines(text.split("\n"), set())
 
 
 def test_no_other_line_of_the_kernel_is() -> None:
-    others = [one["text"] for one in EXCERPTS if one.get("kernel") and one["class"] not in (CLASS, "kernel-fault")]
+    others = texts("lost", "unharmed")
     assert len(others) > 10
     assert [line for text in others for line in reset_lines(text.split("\n"), set())] == []
 
 
 def test_a_new_rule_of_the_class_is_heeded(tmp_path: Path) -> None:
     rules = """\
+classes: {gpu-reset: {gpu: reset}, gpu-stuck: {gpu: reset}, hardware: {gpu: lost}, other: {}}
 signatures:
-  - {id: one, where: kernel, class: gpu-reset, text: [new (words)], regex: ['other \\d words']}
+  - {id: one, where: kernel, class: gpu-reset, text: [new (words)]}
+  - {id: four, where: kernel, class: gpu-stuck, regex: ['other \\d words']}
   - {id: two, where: kernel, class: hardware, text: [some hardware]}
   - {id: three, class: gpu-reset, text: [what a program says]}
 """
@@ -97,13 +107,3 @@ signatures:
         r"new\ \(words\)",
         r"other \d words",
     ]
-
-
-def test_every_rule_of_the_class_convicts_by_its_line_alone() -> None:
-    """What is read here knows neither severities nor conditions, such as `recovered_by`."""
-    heeded = {"id", "where", "text", "regex", "class", "cause", "remedy", "link", "presets"}
-    rules = [
-        one for one in read_yaml(SIGNATURES).data["signatures"] if (one["class"], one.get("where")) == (CLASS, "kernel")
-    ]
-    assert rules
-    assert {one["id"]: sorted(one.keys() - heeded) for one in rules if one.keys() - heeded} == {}

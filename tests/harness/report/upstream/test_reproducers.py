@@ -34,6 +34,14 @@ def test_scripts_and_lists_are_of_classes_that_there_are() -> None:
     assert reproducer("disk-full") is None
 
 
+def test_what_the_kernel_says_of_a_gpu_has_a_script_and_a_reset_a_component() -> None:
+    classes = load_signatures().classes
+    unhealthy = {name for name, one in classes.items() if one.unhealthy}
+    assert sorted(unhealthy - SCRIPT_OF.keys()) == [], "give them a script in reproducers.py"
+    resets = {name for name in unhealthy if classes[name].gpu == "reset"}
+    assert sorted(resets - COMPONENTS.keys()) == [], "give them a component in bug_report.py"
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not PYTHON.exists(), reason="needs the environment of the app's tests")
 @pytest.mark.parametrize("class_", sorted({name: class_ for class_, name in SCRIPT_OF.items()}.values()))
