@@ -4,7 +4,7 @@ Pure but for reading `variables.yaml`, which is data: who reads a variable, and 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -22,7 +22,7 @@ from harness.matrix.strategies import Strategy
 CATALOGUE = Path(__file__).with_name("variables.yaml")
 
 RuleKind = Literal["no-effect", "default", "contradiction", "deprecated", "debug-only", "invalid", "unknown"]
-FindingKind = RuleKind | Literal["moved", "duplicate"]
+FindingKind = RuleKind | Literal["moved", "duplicate", "misplaced"]
 PresetPhase = Literal["features", "train"]
 
 # A comma inside brackets belongs to one key's value: roundup_power2_divisions:[256:1,512:2].
@@ -152,7 +152,8 @@ def lint(matrix: Matrix) -> list[LintFinding]:
                 stacks[group] = (*stacks.get(group, ()), *finding.stacks)
         if cells:
             everywhere = tuple(cell.stack.name for cell in cells)
-            stacks.update(dict.fromkeys(_duplicates(matrix, preset), everywhere))
+            for finding in (*_duplicates(matrix, preset), *_misplaced(matrix, preset, cells)):
+                stacks[finding] = everywhere
         order = [*preset.variables, *preset.features, *preset.train, "HIP_VISIBLE_DEVICES", None]
         grouped = [replace(finding, stacks=names) for finding, names in stacks.items()]
         found += sorted(grouped, key=lambda finding: order.index(finding.variable))
@@ -251,7 +252,7 @@ def _not_listed(word: str, known: list[str]) -> str:
 
 def _moved(cell: Cell) -> Iterator[LintFinding]:
     preset, source = cell.preset, cell.preset.source or ""
-    if preset.devices is not None and re.match(r"notes \d", source):
+    if preset.devices is not None and _is_of_notes(preset):
         chosen = ",".join(map(str, preset.devices))
         text = (
             f"the notes' HIP_VISIBLE_DEVICES={chosen} became the run's device list, "
@@ -265,6 +266,44 @@ def _duplicates(matrix: Matrix, preset: Preset) -> Iterator[LintFinding]:
         if other.name != preset.name and _settings(other) == _settings(preset):
             text = f"sets exactly what the preset {other.name} sets"
             yield LintFinding(preset.name, None, None, None, "duplicate", text, "matrix.yaml", ())
+
+
+def _misplaced(matrix: Matrix, preset: Preset, cells: Sequence[Cell]) -> Iterator[LintFinding]:
+    """Yield where a preset for several GPUs is run on one, and where no stage tries it on several."""
+    between = _acts_between_gpus(preset, cells)
+    several = len(preset.devices or ()) > 1 and not _is_of_notes(preset)
+    stages = [stage for stage in matrix.stages.values() if any(one.preset == preset.name for one in stage.otherwise)]
+    on_one = [f"stage {stage.name}" for stage in stages if stage.devices != "all"]
+    for selection in matrix.selections.values():
+        named = selection.presets != "all" and preset.name in selection.presets
+        if named and matrix.workloads[selection.workload].strategy == "single":
+            on_one.append(f"selection {selection.name} (workload {selection.workload})")
+    if between and on_one:
+        yield _of_preset(preset, f"does nothing with one GPU, as in {' and '.join(on_one)}: leave it out there")
+    on_all = [stage.name for stage in matrix.stages.values() if stage.devices == "all"]
+    if (between or several) and on_all and not any(stage.devices == "all" for stage in stages):
+        text = f"no stage tries it on several GPUs: name it under `otherwise:` of stage {' or '.join(on_all)}"
+        yield _of_preset(preset, text)
+
+
+def _acts_between_gpus(preset: Preset, cells: Sequence[Cell]) -> bool:
+    """Return whether its variables do something with several GPUs alone; those of a preset that finds faults do not."""
+    names = {name for phase in preset.phases for name in preset.variables_of(phase)}
+
+    def act(cell: Cell, strategy: Strategy) -> bool:
+        return bool(names - {f.variable for f in lint_cell(cell, strategy) if f.kind in ("no-effect", "default")})
+
+    with_several = [cell for cell in cells if act(cell, "ddp")]
+    finds_faults = any(f.kind == "debug-only" for cell in with_several for f in lint_cell(cell, "ddp"))
+    return bool(with_several) and not finds_faults and not any(act(cell, "single") for cell in with_several)
+
+
+def _of_preset(preset: Preset, text: str) -> LintFinding:
+    return LintFinding(preset.name, None, None, None, "misplaced", text, "matrix.yaml", ())
+
+
+def _is_of_notes(preset: Preset) -> bool:
+    return re.match(r"notes \d", preset.source or "") is not None
 
 
 def _settings(preset: Preset) -> tuple[dict[str, dict[str, str]], tuple[int, ...] | None]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.schema1 import upgraded_values
 from harness.base.yaml_lines import read_yaml
-from harness.matrix.cells import Matrix, Selection
+from harness.matrix.cells import Matrix, Preset, Selection
 from harness.matrix.stacks import Stack
 from harness.matrix.stages import CampaignStage, endurance, exploring
 from harness.matrix.wheels import PYPI, PYTORCH, wheel_sources
@@ -224,10 +224,17 @@ def _check_stages(matrix: Matrix) -> Iterator[Problem]:
             if other.preset is not None and other.preset not in matrix.presets:
                 hint = nearest(other.preset, list(matrix.presets))
                 yield Problem((*at, "otherwise", i, "preset"), f"unknown name {other.preset!r}; {hint}")
+            elif other.preset is not None and stage.devices == "all" and _is_for_one(matrix.presets[other.preset]):
+                why = "is for one GPU by its `devices:`, and the stage for all"
+                yield Problem((*at, "otherwise", i, "preset"), f"{other.preset} {why}")
         if stage.workload and stage.enters != "selection" and not explored:
             yield Problem((*at, "enters"), "the first stage has no cells of one before; give `enters: selection`")
         explored = explored or stage.enters == "selection"
     yield from _check_endurance(matrix)
+
+
+def _is_for_one(preset: Preset) -> bool:
+    return preset.devices is not None and len(preset.devices) == 1
 
 
 def _check_endurance(matrix: Matrix) -> Iterator[Problem]:

@@ -57,15 +57,17 @@ def matrix_of(
     presets: dict[str, Any],
     exclude: tuple[Any, ...] = (),
     workloads: dict[str, Any] | None = None,
+    **sections: dict[str, Any],
 ) -> Matrix:
     return Matrix.model_validate(
         {
             "schema": 2,
+            "selections": {},
             "stacks": {name: {**stack, "name": name} for name, stack in stacks.items()},
             "presets": {name: {"description": "d", **preset, "name": name} for name, preset in presets.items()},
             "workloads": {name: {**WORK, **one, "name": name} for name, one in (workloads or {}).items()},
-            "selections": {},
             "exclude": exclude,
+            **{key: {n: {**one, "name": n} for n, one in named.items()} for key, named in sections.items()},
         }
     )
 
@@ -282,7 +284,8 @@ def test_the_presets_of_the_notes_are_those_that_say_so() -> None:
 
 def test_a_preset_of_the_projects_own_has_no_mistake() -> None:
     """What is in the notes stays as written there; nothing else has a value that is refused, or contradicts itself."""
-    mistakes = [f for f in FINDINGS if f.preset not in NOTES and f.kind in ("invalid", "contradiction", "unknown")]
+    kinds = ("invalid", "contradiction", "unknown", "misplaced")
+    mistakes = [f for f in FINDINGS if f.preset not in NOTES and f.kind in kinds]
     assert [f for f in mistakes if not set(f.stacks) <= set(CPU)] == []
 
 
@@ -303,7 +306,43 @@ def test_each_variable_of_a_preset_of_the_projects_own_does_something_somewhere(
 def test_several_devices_of_a_preset_are_numbered_from_0() -> None:
     several = {name: preset.devices for name, preset in MATRIX.presets.items() if len(preset.devices or ()) > 1}
     assert several
-    assert all(set(devices or ()) == set(range(len(devices or ()))) for devices in several.values())
+    assert set(several.values()) == {(0, 1)}, "a host with two GPUs has no others"
+
+
+ON_EACH = {"description": "d", "workload": "one", "devices": "each", "otherwise": [{"preset": "x"}]}
+ON_ALL = {**ON_EACH, "devices": "all", "strategy": "ddp"}
+ELSEWHERE = {**ON_ALL, "otherwise": [{"sdpa": "math"}]}
+P2P, SDMA = {"NCCL_P2P_DISABLE": "1"}, {"HSA_ENABLE_SDMA": "0"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "stages", "selected", "told"),
+    [
+        ({"variables": P2P}, {"both": ON_ALL}, {}, []),
+        ({"variables": P2P}, {"both": ELSEWHERE}, {}, ["no stage tries it on several GPUs"]),
+        ({"train": P2P}, {"both": ELSEWHERE}, {}, ["no stage tries it on several GPUs"]),
+        ({"variables": P2P}, {}, {}, []),
+        ({"variables": P2P}, {"both": ON_ALL}, {"presets": ["x"]}, ["does nothing with one GPU, as in selection s"]),
+        ({"variables": P2P}, {"both": ON_ALL}, {"presets": ["x"], "workload": "two"}, []),
+        ({"variables": P2P}, {"both": ON_ALL}, {"presets": "all"}, []),
+        ({"variables": P2P}, {"one": ON_EACH, "both": ON_ALL}, {}, ["does nothing with one GPU, as in stage one"]),
+        ({"variables": {**P2P, **SDMA}}, {"both": ELSEWHERE}, {"presets": ["x"]}, []),
+        ({"variables": {**P2P, "NCCL_DEBUG": "INFO"}}, {"both": ELSEWHERE}, {}, []),
+        ({"variables": SDMA}, {"both": ELSEWHERE}, {"presets": ["x"]}, []),
+        ({"variables": SDMA, "devices": [0, 1]}, {"both": ELSEWHERE}, {}, ["no stage tries it on several GPUs"]),
+        ({"variables": SDMA, "devices": [0]}, {"both": ELSEWHERE}, {}, []),
+        ({"variables": SDMA, "devices": [0, 1], "source": "notes 001"}, {"both": ELSEWHERE}, {}, []),
+    ],
+)
+def test_a_preset_for_several_gpus_is_tried_on_several(
+    preset: dict[str, Any], stages: dict[str, Any], selected: dict[str, Any], told: list[str]
+) -> None:
+    stacks = {"a": {"accelerator": "rocm", "rocm": "6.4", "torch": "2.9.1"}}
+    selections = {"s": {"description": "d", "stacks": "all", "presets": [], "workload": "one", **selected}}
+    workloads = {"one": ONE, "two": TWO}
+    matrix = matrix_of(stacks, {"x": preset}, workloads=workloads, stages=stages, selections=selections)
+    found = [finding.text for finding in lint(matrix) if finding.kind == "misplaced"]
+    assert [text[: len(wanted)] for text, wanted in zip(found, told, strict=True)] == told
 
 
 def test_phases_and_devices_make_presets_differ() -> None:

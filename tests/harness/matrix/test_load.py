@@ -101,6 +101,13 @@ REFUSED = {
         "plian",
         ["unknown name 'plian'", "did you mean plain?"],
     ),
+    "a preset for one GPU in a stage for all": (
+        "presets:\n  plain: {description: p}\n  one: {description: o, devices: [0]}\n"
+        "stages:\n  a: {description: d, workload: quick, enters: selection, devices: all, strategy: ddp,\n"
+        "    otherwise: [{preset: one}]}",
+        "otherwise:",
+        ["one is for one GPU by its `devices:`, and the stage for all"],
+    ),
     "a stack twice in a selection": (
         "selections:\n  default: {description: d, stacks: [cpu, cpu], presets: all}",
         "[cpu, cpu]",
