@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import stat
 import tempfile
 import time
@@ -23,16 +24,17 @@ from harness.matrix.workloads import Workload
 POLL_SECONDS = 0.05
 WORK = "work"
 LARGEST_DATA = 4 << 30
-# Stamp, four prices, volume and VIX, which the app knows by many names.
+# Stamp, four prices, volume and VIX.
 FEWEST_COLUMNS = 7
 DELIMITERS = (b",", b";", b"\t")
 PARQUET = b"PAR1"
 HEAD_BYTES = 1 << 16
+# The app knows that column by many names, each with this in it.
+VIX = b"vix"
 # The app's words, and those for who has only `matrix`.
 APP_MERGES = "`vpoc merge` makes one"
-HOW_TO_MERGE = (
-    "`.venv/bin/matrix exec best vpoc merge --bars BARS.csv --vix VIX.csv --output merged.csv` makes one (docs/data.md)"
-)
+MERGE = ".venv/bin/matrix exec best vpoc merge --bars {bars} --vix VIX.csv --output merged.csv"
+HOW_TO_MERGE = f"`{MERGE.format(bars='BARS.csv')}` makes one (docs/data.md)"
 ACCEPT = re.compile(r"say --accept (\w+)$")
 
 
@@ -62,7 +64,7 @@ def require_table(file: Path) -> None:
     """Look at the head of the user's data, before anything is downloaded for them; `check_data` reads the rest.
 
     Raises:
-        UserError: when they cannot be read, or have too few columns for bars, or no row.
+        UserError: when they cannot be read, or have too few columns for bars, none of VIX, or no row.
     """
     try:
         with file.open("rb") as stream:
@@ -74,7 +76,11 @@ def require_table(file: Path) -> None:
     header, _, rows = start.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")
     columns = 1 + max(header.count(mark) for mark in DELIMITERS)
     # What a program wrote for programs has zeros; so has UTF-16, which the app names.
-    not_text = b"\0" in start and not start.startswith((b"\xff\xfe", b"\xfe\xff"))
+    utf16 = start.startswith((b"\xff\xfe", b"\xfe\xff"))
+    not_text = b"\0" in start and not utf16
+    if not (not_text or utf16 or columns < FEWEST_COLUMNS - 1) and VIX not in header.lower():
+        how = MERGE.format(bars=shlex.quote(str(file)))
+        raise UserError(f"--data {file}: not a merged CSV: it has no column vix; `{how}` adds one (docs/data.md)")
     if columns < FEWEST_COLUMNS or not_text:
         why = f"its first line has {columns} of at least {FEWEST_COLUMNS} columns"
         if not start:

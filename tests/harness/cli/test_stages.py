@@ -247,7 +247,14 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
     ("text", "said"),
     [
         ("a,b\n1,2\n", "not a merged CSV: its first line has 2 of at least 7 columns"),
+        (
+            "ts,open,high,low,close,volume,symbol\n1,2,3,4,5,6,ESZ3\n",
+            "not a merged CSV: it has no column vix; `.venv/bin/matrix exec best vpoc merge --bars DATA --vix VIX.csv "
+            "--output merged.csv` adds one",
+        ),
+        ("time;open;high;low;close;vol\n1;2;3;4;5;6\n", "not a merged CSV: it has no column vix"),
         ("ts,open,high,low,close,volume,vix\n", "there is a header but no rows"),
+        ("Time;Open;High;Low;Close;Vol;^VIX\n", "there is a header but no rows"),
         ("", "not a merged CSV: it is empty"),
         ("\x7fELF\0\1,,,,,,,,\n1\n", "not a merged CSV: it is not text"),
     ],
@@ -258,7 +265,7 @@ def test_data_that_no_cell_can_train_on_are_refused_before_anything_is_made(root
     for words in (["plan"], ["run", "--yes"], ["train", "--output", str(root.parent / "out")]):
         done = typed(root, *words, "--data", str(data))
         assert isinstance(done.exception, UserError), done.output
-        assert f"--data {data}: {said}" in str(done.exception)
+        assert f"--data {data}: {said.replace('DATA', str(data))}" in str(done.exception)
     data.write_text(STAND_IN_BARS)
     assert plan(root, "--data", str(data)).exit_code == 0
 
