@@ -2,7 +2,6 @@
 
 import io
 import os
-import re
 import shlex
 import sys
 from contextlib import ExitStack
@@ -32,7 +31,6 @@ LATEST = "latest"
 INDENTATION = 10
 # No failure is named: the cause is unknown.
 UNEXPLAINED = (UNKNOWN, STOPPED)
-OF_GPUS = re.compile(r"\b(?:HSA|AMD|NCCL|HIP|ROC|PYTORCH)_[A-Z]|DMA|hardware queue|iommu|GPU|host's memory")
 STANDARD_INPUT = ("-", "<stdin>")
 # By their first bytes: what logs are kept in, and what reads it.
 PACKED = {
@@ -139,24 +137,14 @@ def _explained(
         return None, told | {"explanation": None}, lines
     stack = record.intent.stack
     found = explain_record(folder, record, _presets(matrix, stack))
-    # What presets set is about GPUs.
-    without_gpu = record.intent.device == "cpu" and record.intent.rocm is None
-    if without_gpu:
-        found = found.model_copy(update={"remedy": _remedy_without_gpu(found.remedy)})
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
-    told["try"] = [] if without_gpu else [f"{stack}-{preset}" for preset in found.presets]
+    told["try"] = [f"{stack}-{preset}" for preset in found.presets]
     # A record may be of another host, which calls its stack what it likes.
     tries = [shlex.join(["matrix", "run-cell", cell]) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
     lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
-
-
-def _remedy_without_gpu(remedy: str) -> str:
-    """Return what of a remedy is about a run that used no GPU."""
-    left = [part for part in remedy.split("; ") if not OF_GPUS.search(part)]
-    return "; ".join(left) or "the stacks of its processes, and the end of its log, show where it was"
 
 
 def _controls(results: Results, record: Record) -> list[str]:

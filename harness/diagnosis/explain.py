@@ -28,6 +28,13 @@ KILLED = 9
 LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
 """Digits, and characters of a line of the kernel log: an imported run may hold any."""
 
+OF_GPUS = re.compile(r"\b(?:HSA|AMD|NCCL|HIP|ROC|PYTORCH)_[A-Z]|DMA|hardware queue|iommu|amdgpu|ROCm|GPU|host's memory")
+HUNG_ON_A_CPU = (
+    "see in the stacks of its processes what it waited for, and in `top` and `df -h` whether processors, memory or the "
+    "disk were short; then run it again"
+)
+FAILED_ON_A_CPU = "read the end of its log, then run it again: what comes back has a cause that can be found"
+
 _PYTHON = re.compile(r"python|vpoc|pt_")
 # dump_oom_summary of the kernel's mm/oom_kill.c, from Linux 5.0 on.
 _KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(\d{1,9})\b")
@@ -40,6 +47,36 @@ def explain_run(
 
     `presets` are those that may be named as remedies (empty: all that signatures name), except those already in effect.
     """
+    return _on_its_device(_explanation(folder, intent, outcome, exits, presets), intent)
+
+
+def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
+    """Explain a recorded run by the present signatures; if none matches, return the explanation in its record."""
+    # A record of another version may have a diagnosis that is unknown here.
+    outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
+    found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
+    return found if found.rule or not record.explanation else _on_its_device(record.explanation, record.intent)
+
+
+def _on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
+    """Return an explanation; that of a run that used no GPU without the remedies that are about GPUs, as presets are.
+
+    Where none is left, one that holds on a CPU takes their place.
+    """
+    if intent.device != "cpu" or intent.rocm is not None:
+        return explanation
+    instead = HUNG_ON_A_CPU if explanation.class_.startswith("hang") else FAILED_ON_A_CPU
+    left = [part for part in explanation.remedy.split("; ") if not OF_GPUS.search(part)]
+    return explanation.model_copy(update={"remedy": "; ".join(left) or instead, "presets": ()})
+
+
+def _explanation(
+    folder: RunFolder,
+    intent: Intent,
+    outcome: Outcome,
+    exits: Mapping[str, Exit],
+    presets: Collection[Preset],
+) -> Explanation:
     refused = (
         scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()
     )
@@ -60,14 +97,6 @@ def explain_run(
         seen = f"{explanation.cause}; this host shows {', '.join(without)}, for which no wheel has code"
         explanation = explanation.model_copy(update={"cause": seen})
     return explanation
-
-
-def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
-    """Explain a recorded run by the present signatures; if none matches, return the explanation in its record."""
-    # A record of another version may have a diagnosis that is unknown here.
-    outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
-    found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
-    return found if found.rule or not record.explanation else record.explanation
 
 
 def _exits(record: Record) -> Iterator[tuple[str, Exit]]:

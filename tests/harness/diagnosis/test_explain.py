@@ -1,6 +1,7 @@
 """Runs explained from their folders: what counts before what."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -36,6 +37,7 @@ def explain(tmp_path: Path, host: HostFacts, make_intent: Callable[..., Intent])
         rocm: str | None = None,
         presets: tuple[Preset, ...] = (),
         on: HostFacts = host,
+        device: str = "cuda",
         **intent: object,
     ) -> Explanation:
         for name, text in files.items():
@@ -43,7 +45,7 @@ def explain(tmp_path: Path, host: HostFacts, make_intent: Callable[..., Intent])
             (tmp_path / name).write_text(text, encoding="utf-8")
         ended = Outcome(outcome, diagnosis, "the detail")  # type: ignore[arg-type]
         of = {"train": exits[0]} if exits else {}
-        asked = make_intent(host=on, rocm=rocm, torch=None, **intent)
+        asked = make_intent(host=on, rocm=rocm, torch=None, device=device, **intent)
         return explain_run(RunFolder(tmp_path), asked, ended, of, presets)
 
     return run
@@ -397,3 +399,23 @@ def test_a_line_of_a_log_takes_no_longer_than_it_is(explain: Callable[..., Expla
     lines = [f"{oom}{'0' * 16_000}"] * 50
     assert explain({"log.txt": "\n".join(lines)}, Exit(1)).rule == "gpu-out-of-memory"
     assert explain_log([f"{oom.replace('2.00', '1.2.3')}\n"], "log").class_ == "oom-gpu"
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome", "remedy"),
+    [
+        ("", "hung", "see in the stacks of its processes what it waited for"),
+        ("HIP error: an illegal memory access was encountered", "failed", "read the end of its log"),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.", "failed", ""),
+    ],
+)
+def test_a_run_without_a_gpu_has_a_remedy_that_is_about_none(
+    explain: Callable[..., Explanation], log: str, outcome: str, remedy: str
+) -> None:
+    found = explain({"log.txt": f"{log}\n"}, outcome=outcome, device="cpu")
+    assert found.remedy
+    assert found.remedy.startswith(remedy)
+    assert not re.search("GPU|HSA_|AMD_|NCCL_", found.remedy)
+    assert found.presets == ()
+    on_gpu = explain({"log.txt": f"{log}\n"}, outcome=outcome, device="cuda", rocm="6.3")
+    assert bool(on_gpu.presets) == bool(remedy)
