@@ -15,13 +15,17 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Failure:
-    """A diagnosis with the number of counted runs that have it, their cells, and the newest of them with its stack."""
+    """A diagnosis with the number of counted runs that have it, their cells, and the newest of them with its stack.
+
+    `why` is why that one counts as failed, where its outcome does not say it.
+    """
 
     diagnosis: str
     count: int
     cells: tuple[str, ...]
     newest: str
     stack: str
+    why: str = ""
 
 
 def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
@@ -32,7 +36,14 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
         if row.run_id in failed:
             found.setdefault(counts[row.run_id].diagnosis or row.diagnosis or row.outcome, []).append(row)
     listed = [
-        Failure(diagnosis, len(runs), tuple(dict.fromkeys(row.cell for row in runs)), runs[-1].run_id, runs[-1].stack)
+        Failure(
+            diagnosis,
+            len(runs),
+            tuple(dict.fromkeys(row.cell for row in runs)),
+            runs[-1].run_id,
+            runs[-1].stack,
+            counts[runs[-1].run_id].why,
+        )
         for diagnosis, runs in found.items()
     ]
     return sorted(listed, key=lambda one: -one.count)
@@ -49,7 +60,7 @@ def by_diagnosis(
             runs=one.count,
             cells=one.cells,
             newest=one.newest,
-            cause=told.cause if told else "",
+            cause=told.cause if told else one.why,
             remedy=told.remedy if told else "",
         )
         for one, told in explained
@@ -74,6 +85,8 @@ def what_fails(
 
 def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     said = f"`{one.diagnosis}`: {one.count} of {many(runs, 'counted run')}, in {names(one.cells)}."
+    if explanation is None and one.why:
+        return f"{said} {one.why[:1].upper()}{one.why[1:]}. `matrix explain {one.newest}` says what to do."
     if explanation is None:
         return f"{said} `matrix explain {one.newest}` searches for the cause."
     cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))

@@ -1,11 +1,12 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Matrix, Verdicts
 from harness.report.choice import which_cell
-from harness.report.failures import failures, what_fails
+from harness.report.failures import by_diagnosis, failures, what_fails
 from tests.harness.report.synthetic import EXPLANATION
 
 MakeRows = Callable[..., list[Row]]
@@ -43,3 +44,17 @@ def test_a_tag_of_another_scope_is_not_its(make_rows: MakeRows, matrix: Matrix) 
     tags = {("cpu-plain", rows[0].environment_hash, "cpu-ddp-2"): "known-good-cpu-ddp-2"}
     verdicts = judge(rows, {}, Verdicts())
     assert "tag `known" not in which_cell(verdicts, matrix, tags, verdicts)[0]
+
+
+def test_why_a_run_counts_as_failed_is_the_cause_where_nothing_explains_it(make_rows: MakeRows) -> None:
+    (row,) = make_rows("cpu-plain", 0, 1)
+    rows = [replace(row, outcome="interrupted", diagnosis=None, interrupted_by="term")]
+    verdicts = judge(rows, {}, Verdicts())
+    found = failures(verdicts, rows, count_runs(rows))
+    assert [one.diagnosis for one in found] == ["session-ended"]
+    (shown,) = by_diagnosis(found, {row.run_id: None})
+    assert shown.cause == "TERM ended it, and the host was not shutting down"
+    (said,) = what_fails(verdicts, found, {row.run_id: None})
+    assert said.endswith(
+        f"TERM ended it, and the host was not shutting down. `matrix explain {row.run_id}` says what to do."
+    )
