@@ -19,7 +19,7 @@ from harness.evidence.verdicts.recommend import (
 )
 from harness.evidence.verdicts.scope import ScopeParts, parts_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
-from harness.evidence.verdicts.words import UNCOMMITTED, hours_in_words, in_words
+from harness.evidence.verdicts.words import UNCOMMITTED, in_words, mtbf_in_words
 from harness.matrix.cells import Matrix
 from harness.report.choice import Tags
 from harness.report.failures import Failure, what_fails
@@ -29,7 +29,6 @@ from harness.report.words import at_least
 from harness.training.expect import USUAL_HOURS
 
 FAILURES_SHOWN = 3
-MINUTES, SECONDS = 60, 3600
 
 
 def answer_of(
@@ -186,13 +185,8 @@ def _place(
         group=group,
         start_low=floor(one.start_low * 1000) / 1000,
         starts=f"starts above {at_least(one.start_low)}",
-        mtbf=f"MTBF above {_time(one.mtbf_low)}" if one.mtbf_low * SECONDS >= 1 else "MTBF not shown",
+        mtbf=mtbf_in_words(one.totals, one.mtbf_low),
     )
-
-
-def _time(hours: float) -> str:
-    """Return hours, rounded down, in a unit that is not larger."""
-    return hours_in_words(hours) if hours * MINUTES >= 1 else f"{floor(hours * SECONDS)} s"
 
 
 def _in_order(used: Collection[str], order: Collection[str]) -> tuple[str, ...]:

@@ -105,7 +105,8 @@ def _preset(cell: str, stack: str) -> str:
 
 
 def _short(bound: str) -> str:
-    return bound.replace(" above ", " > ")
+    """Return a bound as a place has room for it, without why there is none."""
+    return bound.replace(" above ", " > ").partition(":")[0]
 
 
 def _breakable(name: str) -> Markup:

@@ -13,7 +13,7 @@ from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import CountName, Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
-from harness.evidence.verdicts.words import hours_in_words
+from harness.evidence.verdicts.words import hours_in_words, shows_mtbf
 from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
@@ -196,7 +196,8 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
         note = ", ".join(mark for mark, holds in marks if holds)
         totals = one.totals
         starts = f"{floor(one.start_low * 100)}%" if one.runs else ""
-        lasts = (f"{totals.hours:.1f}", hours_in_words(one.mtbf_low)) if totals.hours else ("", "")
+        mtbf = hours_in_words(one.mtbf_low) if shows_mtbf(one.mtbf_low) else "none yet"
+        lasts = (f"{totals.hours:.1f}", mtbf) if totals.hours else ("", "")
         not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())
         why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())
         workload = f"{one.workload} ({one.family[:8]})"

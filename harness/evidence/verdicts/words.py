@@ -5,15 +5,13 @@ from math import floor
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 
-MINUTES = 60
 UNCOMMITTED = "its image was made from changes that no commit has"
 
 
 def in_words(totals: Totals) -> str:
     """Return starts, hours and failures: `24 of 24 starts, 7.1 h, 1 failure, 2 boots`."""
-    failures = "no failure" if not totals.failures else f"{totals.failures} failure{'s' if totals.failures > 1 else ''}"
     boots = f"{totals.boots} boot{'s' if totals.boots > 1 else ''}"
-    return f"{totals.started} of {totals.starts} starts, {hours_in_words(totals.hours)}, {failures}, {boots}"
+    return f"{totals.started} of {totals.starts} starts, {hours_in_words(totals.hours)}, {_failures(totals)}, {boots}"
 
 
 def claim_in_words(verdict: Verdict) -> str:
@@ -30,5 +28,23 @@ def claim_in_words(verdict: Verdict) -> str:
 
 
 def hours_in_words(hours: float) -> str:
-    """Return hours, rounded down: `3.4 h`, or `12 min`."""
-    return f"{floor(hours * 10 + 1e-9) / 10:.1f} h" if hours >= 1 else f"{floor(hours * MINUTES + 1e-9)} min"
+    """Return hours, rounded down: `3.4 h`, `12 min`, or `9 s`."""
+    if hours >= 1:
+        return f"{floor(hours * 10 + 1e-9) / 10:.1f} h"
+    return f"{floor(hours * 60 + 1e-9)} min" if hours * 60 >= 1 else f"{floor(hours * 3600 + 1e-9)} s"
+
+
+def shows_mtbf(mtbf_low: float) -> bool:
+    """Return whether a bound of the mean time between failures, in hours, is worth a number: a second or more."""
+    return mtbf_low * 3600 >= 1
+
+
+def mtbf_in_words(totals: Totals, mtbf_low: float) -> str:
+    """Return the bound of the mean time between failures; below a second, why there is none yet: `no MTBF yet: ...`."""
+    if shows_mtbf(mtbf_low):
+        return f"MTBF above {hours_in_words(mtbf_low)}"
+    return f"no MTBF yet: {_failures(totals)} in {hours_in_words(totals.hours)} of training"
+
+
+def _failures(totals: Totals) -> str:
+    return f"{totals.failures or 'no'} failure{'s' if totals.failures > 1 else ''}"

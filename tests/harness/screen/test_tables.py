@@ -47,6 +47,11 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
     }
 
 
+def test_seconds_of_training_show_no_mtbf(rows: list[Row]) -> None:
+    (verdict,) = judge([replace(rows[0], exposure_seconds=2.0)], {}, Verdicts())
+    assert shown(tables.verdicts_table([verdict]))["MTBF above"] == "none yet"
+
+
 def test_what_tells_two_verdicts_on_a_cell_apart_is_left_out_last(rows: list[Row]) -> None:
     (verdict,) = judge(rows, {}, Verdicts())
     assert tables.columns_to_leave_out([verdict]) == tables.OF_VERDICTS
