@@ -22,7 +22,7 @@ from harness.evidence.health_log import append_steps, read_steps
 from harness.evidence.index import Index
 from harness.evidence.orphans import account_for
 from harness.evidence.progress import last_lines
-from harness.evidence.records import TRAINING, Results, owner_alive
+from harness.evidence.records import Results, is_of_training, owner_alive
 from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import Engine, find_engine
@@ -293,4 +293,4 @@ def _tidy(results: Results) -> None:
 
 def _is_attempt(record: Record) -> bool:
     """Return whether it is an attempt of a training, which may still need its checkpoints."""
-    return (record.intent.campaign or "").endswith(f"-{TRAINING}")
+    return is_of_training(record.intent.campaign)

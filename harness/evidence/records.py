@@ -38,6 +38,11 @@ def check_run_id(run_id: str) -> None:
         raise UserError(f"--run-id {run_id!r}: use letters, digits, dots, dashes and underscores")
 
 
+def is_of_training(campaign: str | None) -> bool:
+    """Return whether runs with this campaign are the attempts of a training."""
+    return (campaign or "").endswith(f"-{TRAINING}")
+
+
 @dataclass(frozen=True)
 class Results:
     """A results folder, which several hosts may share."""

@@ -16,6 +16,7 @@ from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.recommend import NamedCell, most_useful, that_train, usable_on
 from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.evidence.verdicts.words import runs_in_words
 from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
@@ -173,7 +174,7 @@ def _headline(rows: Sequence[Row]) -> str:
         return "Nothing was run yet."
     outcomes = Counter(row.outcome for row in rows)
     counts = ", ".join(f"{count:,} {name}" for name, count in outcomes.most_common())
-    return f"{many(len(rows), 'run')} of {many(len({row.cell for row in rows}), 'cell')}: {counts}."
+    return f"{runs_in_words(rows)} of {many(len({row.cell for row in rows}), 'cell')}: {counts}."
 
 
 def _repeating(

@@ -6,6 +6,7 @@ from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
+from harness.evidence.verdicts.words import runs_in_words
 from harness.matrix.cells import Matrix
 from harness.report.words import many, names
 
@@ -43,12 +44,11 @@ def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, m
             "Between these stacks ROCm and torch change together: a difference cannot be attributed to one of them. "
             "The selection `neighbours` changes one at a time."
         )
-    injected = sum(row.injected_fault is not None for row in rows)
+    injected = [row for row in rows if row.injected_fault is not None]
     faults = sum(counts[row.run_id].gpu_fault for row in counted)
     struck = [row for row in counted if row.struck is not None]
     if injected:
-        had = "1 run had a fault" if injected == 1 else f"{injected} runs had faults"
-        said.append(f"{had} injected on purpose: shown among the runs, but not counted.")
+        said.append(f"{runs_in_words(injected)} with a fault injected on purpose: shown among the runs, not counted.")
     if rehearsed := sum(row.rehearsal for row in rows):
         said.append(f"{many(rehearsed, 'run')} only rehearsed how a run is made: no evidence, and not counted.")
     if faults:

@@ -12,6 +12,7 @@ from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.evidence.verdicts.words import runs_in_words
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 
@@ -72,9 +73,8 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
         elif intent.host.machine == machine:
             lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
     lines += damaged
-    injected = sum(row.injected_fault is not None for row in rows)
-    if injected:
-        lines.append(f"{injected} runs with an injected fault are not counted")
+    if injected := [row for row in rows if row.injected_fault is not None]:
+        lines.append(f"{runs_in_words(injected)} with an injected fault, not counted")
     if rehearsed := sum(row.rehearsal for row in rows):
         lines.append(f"{rehearsed} runs are rehearsals, and count for nothing")
     if own := sum(row.own_program for row in rows):

@@ -1,7 +1,11 @@
 """Totals and claims, in words."""
 
+from collections import Counter
+from collections.abc import Collection
 from math import floor
 
+from harness.evidence.index import Row
+from harness.evidence.records import is_of_training
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 
@@ -20,11 +24,20 @@ def claim_in_words(verdict: Verdict) -> str:
     Bounds are rounded down, so as to claim no more than was shown.
     """
     said = f"more than {floor(verdict.start_low * 100 + 1e-9)} % of its starts succeed"
-    if verdict.mtbf_low:
+    if shows_mtbf(verdict.mtbf_low):
         said += f", and its mean time between failures is above {hours_in_words(verdict.mtbf_low)}"
     if verdict.totals.longest:
         said += f", in trainings up to {hours_in_words(verdict.totals.longest)}"
     return said
+
+
+def runs_in_words(rows: Collection[Row]) -> str:
+    """Return how many runs these are; the attempts of a training are one: `3 runs and 1 training (2 attempts)`."""
+    attempts = Counter(row.campaign for row in rows if is_of_training(row.campaign))
+    runs, trainings = len(rows) - attempts.total(), len(attempts)
+    several = f" ({attempts.total()} attempts)" if attempts.total() > trainings else ""
+    said = [f"{runs:,} run{'s' * (runs != 1)}"] if runs or not trainings else []
+    return " and ".join([*said, *([f"{trainings:,} training{'s' * (trainings != 1)}{several}"] if trainings else [])])
 
 
 def hours_in_words(hours: float) -> str:

@@ -126,7 +126,7 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_f
     assert [line.split()[1] for line in told] == ["lost", "on", "1"]
     assert "its harness is gone" in told[0]
     assert f"goes on, by process {me.pid}" in told[1]
-    assert "1 runs with an injected fault are not counted" in told[2]
+    assert "1 run with an injected fault, not counted" in told[2]
 
 
 def test_status_and_report_without_any_record(tmp_path: Path) -> None:

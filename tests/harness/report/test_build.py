@@ -131,7 +131,7 @@ def test_a_run_with_an_injected_fault_is_shown_and_never_counted(make_record: Ma
     assert report.headline == "1 run of 1 cell: 1 completed."
     assert place(report, "cpu-plain").count.runs == 1
     assert [one.runs for one in report.verdicts] == [1]
-    assert any("1 run had a fault injected on purpose" in caution for caution in report.cautions)
+    assert any("1 run with a fault injected on purpose" in caution for caution in report.cautions)
     assert report.details["r5"].injected_fault == "flip-gradient@3/1"
 
 

@@ -1,7 +1,20 @@
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
+from harness.evidence.index import Row
+from harness.evidence.run_files import Record
 from harness.evidence.verdicts.totals import Life, Totals
-from harness.evidence.verdicts.words import hours_in_words, in_words, mtbf_in_words
+from harness.evidence.verdicts.verdict import judge
+from harness.evidence.verdicts.words import (
+    claim_in_words,
+    hours_in_words,
+    in_words,
+    mtbf_in_words,
+    runs_in_words,
+)
+from harness.matrix.cells import Verdicts
 
 
 @pytest.mark.parametrize(
@@ -17,3 +30,22 @@ def test_without_a_bound_of_the_mtbf_it_is_said_why() -> None:
     assert mtbf_in_words(short, 0.9 / 3600) == "no MTBF yet: no failure in 2 s of training"
     assert mtbf_in_words(Totals(failures=2), 0) == "no MTBF yet: 2 failures in 0 s of training"
     assert mtbf_in_words(short, 1 / 3600) == "MTBF above 1 s"
+
+
+def test_a_claim_has_no_mtbf_of_less_than_a_second(make_record: Callable[..., Record]) -> None:
+    row = Row.of(make_record())
+    long, short = ([replace(row, exposure_seconds=seconds)] for seconds in (3600.0, 1.0))
+    assert "mean time between failures" in claim_in_words(judge(long, {}, Verdicts())[0])
+    assert "mean time between failures" not in claim_in_words(judge(short, {}, Verdicts())[0])
+
+
+def test_the_attempts_of_a_training_are_one_training(make_record: Callable[..., Record]) -> None:
+    one = Row.of(make_record("r1", campaign="20261124T1-c"))
+    first, second, other = (
+        Row.of(make_record(f"t{number}", campaign=f"20261124T{training}-train"))
+        for number, training in ((1, 1), (2, 1), (3, 2))
+    )
+    assert runs_in_words([one]) == "1 run"
+    assert runs_in_words([first]) == "1 training"
+    assert runs_in_words([first, second]) == "1 training (2 attempts)"
+    assert runs_in_words([one, one, first, second, other]) == "2 runs and 2 trainings (3 attempts)"
