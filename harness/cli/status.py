@@ -1,5 +1,6 @@
 """`matrix status`: what the records show."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
@@ -18,6 +19,7 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
+from harness.host.facts import HostFacts
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
@@ -119,8 +121,9 @@ def status(
         if shown:
             print_table(out, tables.verdicts_table(shown, tags), tables.columns_to_leave_out(shown), "why", wide=wide)
         else:
-            out.print("No records yet; `matrix run` makes some.")
+            out.print("No records yet.")
         print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))
+        _print_following(settings, rows, verdicts, tags, host)
 
 
 def _show_nodes(nodes: Sequence[NodeRuns], *, as_json: bool) -> None:
@@ -138,6 +141,38 @@ def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) 
         if one.tier in ("candidate", "good", "known-good") and not one.stale:
             expected = expectation_of_totals(one.totals, hours, confidence)
             yield f"{one.cell} ({one.scope}): {expected.in_words}"
+
+
+def _print_following(
+    settings: Settings, rows: Sequence[Row], verdicts: Sequence[Verdict], tags: Sequence[KnownGood], host: HostFacts
+) -> None:
+    """Print the command to type next: the one that the report names."""
+    # What explains a choice takes its time to import.
+    from harness.campaign.answered import last_answer  # noqa: PLC0415
+    from harness.report.model import Command  # noqa: PLC0415
+    from harness.report.of_host import of_host, record_reader  # noqa: PLC0415
+    from harness.screen.answer import print_next  # noqa: PLC0415
+
+    results, matrix = settings.results, settings.matrix
+    answer = last_answer(results, host.machine)
+    unfinished = Command.model_validate(asdict(answer.next_command)) if answer.next_command else None
+    made_here = [row for row in rows if not row.imported]
+    own = of_results.verdicts_on(made_here, results, matrix, None, host) if len(made_here) < len(rows) else verdicts
+    known = of_host(
+        sorted(rows, key=lambda row: (row.started, row.run_id)),
+        verdicts,
+        own,
+        counts_of(results),
+        matrix,
+        record_reader(results),
+        time.time(),
+        tags,
+        host.kind,
+        settings.invocation,
+        unfinished,
+        answer.named,
+    )
+    print_next(out, known.steps[0])
 
 
 def _hint(rows: Iterable[Row], results: Results, machine: str, answers: Sequence[FaultIsolation]) -> str | None:

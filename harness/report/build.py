@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 
 from harness import __version__
-from harness.base.errors import UserError
 from harness.environments.dockerfile import render
 from harness.evidence.gpu_evidence import read_gpu_evidence
 from harness.evidence.host_state import HostSettings
@@ -14,7 +13,7 @@ from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import Counts
-from harness.evidence.verdicts.recommend import NamedCell, most_useful, that_train, usable_on
+from harness.evidence.verdicts.recommend import NamedCell, usable_on
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import runs_in_words
 from harness.matrix.cells import Matrix
@@ -32,8 +31,8 @@ from harness.report.failures import by_diagnosis, failures, what_fails
 from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines, work_of
 from harness.report.invocation import AS_MADE, Invocation
 from harness.report.model import Answers, Command, ExcludedCells, FindingLine, Report, RunDetail
-from harness.report.next_steps import what_next
 from harness.report.notes import what_the_notes_changed
+from harness.report.of_host import of_host, record_reader
 from harness.report.words import many
 
 # How many runs of each cell of each grid are shown in full: the newest, and the newest that did not complete.
@@ -71,35 +70,17 @@ def build_report(
     made_here = [row for row in rows if not row.imported]
     own = judge_now(made_here) if len(made_here) < len(rows) else verdicts
     counted = [row for row in rows if row.can_be_evidence]
-
-    @cache
-    def read(run_id: str) -> Record | None:
-        try:
-            return results.record(run_id)
-        except UserError:
-            return None
-
+    read = record_reader(results)
     newest_of_hosts = {row.host_fingerprint: row.run_id for row in rows}.values()
     hosts = [record.intent.host for run_id in newest_of_hosts if (record := read(run_id))]
     found = failures(verdicts, rows, counts)
     explanations = {one.newest: _explanation(read(one.newest)) for one in found}
     ids = group_ids(rows)
     grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
-    # Only cells that are in the matrix and not excluded can be recommended.
-    cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
-    usable, here = usable_on(verdicts, matrix, None), usable_on(verdicts, matrix, host_kind)
-    found_here = failures(here, rows, counts)
-    explained_here = {one.newest: explanations.get(one.newest) or _explanation(read(one.newest)) for one in found_here}
-    trained_in = that_train(here, matrix)
-    best = most_useful(trained_in, named)
-    followed = [*([best.last] if best else []), *(one.newest for one in found_here[:1])]
-    intents = {run_id: record.intent for run_id in followed if (record := read(run_id))}
+    known = of_host(rows, verdicts, own, counts, matrix, read, made, promoted, host_kind, invocation, unfinished, named)
+    here, usable = known.here, usable_on(verdicts, matrix, None)
     gpus = max((len(host.gpus) for host in hosts if host_kind in (None, host.kind)), default=0)
-    valid = [one for one in promoted if made < one.expires_at and host_kind in (None, one.host_kind)]
-    tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
     presets = {row.preset for row in rows}
-    steps = what_next(best, found_here, explained_here, tags, cells, intents, matrix, invocation, own)
-    steps = (unfinished, *steps) if unfinished else steps
     criteria = which_criteria_are_met(matrix, rows, counts, read)
     shown = _shown_in_full(rows, [one.newest for one in found])
     repeating = _repeating(rows, set(shown), read, matrix, invocation)
@@ -111,23 +92,23 @@ def build_report(
         headline=_headline(counted),
         answer=answer_of(
             here,
-            found_here,
-            explained_here,
-            tags,
+            known.found,
+            known.explained,
+            known.tags,
             matrix,
             gpus,
-            steps[0],
+            known.steps[0],
             concluded,
             states_in_words(criteria),
             ids,
             named,
         ),
         answers=Answers(
-            use=(*which_cell(trained_in, matrix, tags, own), *_elsewhere(usable, here)),
+            use=(*which_cell(known.trained_in, matrix, known.tags, own), *_elsewhere(usable, here)),
             notes=what_the_notes_changed(judge_now(rows, pooled=False)),
             failures=what_fails(verdicts, found, explanations),
             criteria=tuple(one.sentence for one in criteria),
-            next=steps,
+            next=known.steps,
         ),
         cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),
         groups=grids,

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.report.model import Answer, AnswerGrid, AnswerPlace
+from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
 from harness.screen.colours import TIER_COLOURS
 
 GAP = 2
@@ -25,8 +25,13 @@ def print_answer(console: Console, answer: Answer) -> None:
         console.print()
     for line in answer.failures:
         console.print(escape(f"- {line}"), soft_wrap=not narrow)
-    console.print(escape(f"Next: {answer.next.command}"), soft_wrap=True)
-    console.print(escape(f"  It {answer.next.why}."), soft_wrap=not narrow)
+    print_next(console, answer.next)
+
+
+def print_next(console: Console, following: Command) -> None:
+    """Print the command to type next, and what it does."""
+    console.print(escape(f"Next: {following.command}"), soft_wrap=True)
+    console.print(escape(f"  It {following.why}."), soft_wrap=not console.is_terminal)
 
 
 def _tables(grid: AnswerGrid, width: int) -> Iterator[Table]:

@@ -156,3 +156,14 @@ def test_a_node_that_does_it_is_named(tmp_path: Path, make_record: Callable[...,
     assert "fails more often than the others" in table
     nodes = json.loads(status(results, "--nodes", "--json"))["nodes"]
     assert [(one["node"], one["runs"], one["failures"]) for one in nodes] == [("n1", 12, 0), ("n2", 4, 4)]
+
+
+@pytest.mark.parametrize("with_runs", [True, False])
+def test_it_ends_with_the_command_to_type_next_that_the_report_names(
+    results: Results, tmp_path: Path, with_runs: bool
+) -> None:
+    results = results if with_runs else Results(tmp_path / "empty")
+    last, why = status(results).splitlines()[-2:]
+    done = CliRunner().invoke(cli, ["--results", str(results.folder), "report", "--json"])
+    following = json.loads(done.stdout)["answer"]["next"]
+    assert (last, why) == (f"Next: {following['command']}", f"  It {following['why']}.")
