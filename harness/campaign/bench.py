@@ -17,6 +17,7 @@ from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.node_images import NodeImages
 from harness.environments.packages import ensure_packages, refuse_contradiction
+from harness.environments.pins import UnreachableError
 from harness.environments.programs import take_program
 from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
 from harness.evidence.app_files import InputFile
@@ -35,16 +36,27 @@ from harness.run.watch.engine_watch import Say
 from harness.run.watch.watch import Observer, OnStall
 from harness.run.workload_data import check_data, read_data, synthetic_file
 
+REACH = "check the network, set HTTPS_PROXY behind a proxy, or name a mirror: `matrix --index SOURCE=URL`"
+
 
 class StackUnavailableError(UserError):
-    """The environment of a stack's cells cannot be made. `left_out` says so of a campaign."""
+    """The environment of a stack's cells cannot be made. `left_out` says so of a campaign.
+
+    `like`: another stack that was left out for the same reason, which is not said twice.
+    """
 
     code = "stack-unavailable"
 
-    def __init__(self, stack: Stack, why: str) -> None:
+    def __init__(self, stack: Stack, why: str, like: str | None = None) -> None:
         super().__init__(why)
         self.stack = stack
-        self.left_out = f"stack {stack.name} is left out: {why.removeprefix(f'stack {stack.name}: ')}"
+        reason = f" for the same reason as {like}" if like else f": {_of_any(stack, why)}"
+        self.left_out = f"stack {stack.name} is left out{reason}"
+
+
+def _of_any(stack: Stack, why: str) -> str:
+    """Return a reason without the name of its stack."""
+    return why.removeprefix(f"stack {stack.name}: ")
 
 
 @dataclass
@@ -73,6 +85,7 @@ class Bench:
     _data: dict[Workload, InputFile] = field(default_factory=dict)
     _ready: set[tuple[str, Workload]] = field(default_factory=set)
     _images: dict[str, NodeImages] = field(default_factory=dict)
+    _reasons: dict[str, str] = field(default_factory=dict)
 
     @property
     def executor_name(self) -> ExecutorName:
@@ -169,7 +182,9 @@ class Bench:
         except UserError as error:
             if isinstance(error, NoBaseImageError) and "process" in cell.stack.executors:
                 self.lacks_base = error.why
-            raise StackUnavailableError(cell.stack, str(error)) from error
+            why = f"{error}; {REACH}" if isinstance(error, UnreachableError) else str(error)
+            first = self._reasons.setdefault(_of_any(cell.stack, why), cell.stack.name)
+            raise StackUnavailableError(cell.stack, why, first if first != cell.stack.name else None) from error
         verifier = self.verifier(display.step)
         self.data_of(workload, environment)
         self._look_at_source(cell, verifier)

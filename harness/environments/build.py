@@ -10,11 +10,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from docker.auth import resolve_repository_name
 from docker.utils import parse_repository_tag
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import BUILDS
+from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.base.storage import held_locks, json_hash, locked, write_json
 from harness.environments.build_context import fill_app, fill_runtime, listed_layers
 from harness.environments.builder_copies import copies_in_builder, drop_copies
@@ -43,13 +45,14 @@ from harness.environments.in_use import keep_in_place
 from harness.environments.own_images import find_own_stack_image, find_runtime_image, remember
 from harness.environments.pins import ensure_lock
 from harness.environments.source_state import NO_TIME, source_revision
-from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
+from harness.host.engine import Engine, Notify, engine_errors, follow_transfer, transfer_errors
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
 
 OWN_BASE = (
     "give --executor process, or --base IMAGE with one that is here (`make base` makes one from Debian's packages)"
 )
+NO_NETWORK = "no network, or a firewall or proxy is in the way"
 FULL_DISK = "no space left on device"
 FAILED = re.compile("executor failed running|did not complete successfully")
 WORDS = 400
@@ -219,14 +222,23 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
     reference = base_reference(stack)
     if image := find(engine, reference):
         return image
-    notify(f"pulling {reference}")
+    name, version = parse_repository_tag(reference)
+    registry, _ = resolve_repository_name(name)
+    cannot = f"base image {reference} cannot be pulled"
+    said = said_of_silent(registry)
     try:
-        with engine_errors(f"base image {reference} cannot be pulled"):
-            name, version = parse_repository_tag(reference)
-            events = engine.patient.api.pull(name, version or "latest", stream=True, decode=True)
-            follow_transfer(events, f"pulling {reference}", notify)
+        if said is None:
+            notify(f"pulling {reference}")
+            with transfer_errors(cannot):
+                events = engine.patient.api.pull(name, version or "latest", stream=True, decode=True)
+                follow_transfer(events, cannot, notify)
+    except NoAnswerError as error:
+        said = str(error).removeprefix(f"{cannot}: ")
+        note_silent(registry, said)
     except UserError as error:
         raise NoBaseImageError(str(error)) from None
+    if said:
+        raise NoBaseImageError(f"{cannot}: {registry} does not answer the Docker engine ({said}): {NO_NETWORK}")
     return _built(engine, reference)
 
 

@@ -173,7 +173,8 @@ def install_stack(
         try:
             return _sync(stack, version, python, "pypi", more, notify), "pypi"
         except UserError as second:
-            raise UserError(f"{error}; then, PyPI's build: {second}") from None
+            kind = type(second) if isinstance(second, UnreachableError) else UserError
+            raise kind(f"{error}; then, PyPI's build: {second}") from None
 
 
 def _sync(

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from harness.base.certificates import trusting
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.paths import CACHE, LOCKS
+from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.base.storage import file_hash, held_locks, json_hash, write_durably, write_json
 from harness.matrix.stacks import Stack
 
@@ -27,6 +29,7 @@ Build = Literal["own", "pypi"]
 BUILD_TOOLS = Path(__file__).with_name("build_tools.txt")
 # What uv says where an index does not answer.
 UNREACHABLE = "Failed to fetch"
+HTTP_STATUS = "HTTP status"
 # And where none of those asked has all that is wanted.
 LACKS = "No solution found"
 
@@ -263,6 +266,9 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
     """
     said = []
     for options in sources(stack, build):
+        if silent := next(filter(None, map(said_of_silent, map(_host, options))), None):
+            said.append(silent)
+            continue
         try:
             uv(*arguments, *options)
         except UserError as error:
@@ -271,9 +277,17 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
             return
     if UNREACHABLE in said[-1]:
         place, *causes = said[-1].partition(UNREACHABLE)[2].removeprefix(": ").split(" cause: ")
+        # One that refuses a page may have others.
+        if HTTP_STATUS not in said[-1]:
+            note_silent(_host(place.strip("`")), said[-1])
         # What PyPI alone lacks is no news: the rest was to come from there. A wrong hash is.
         before = "".join(f"{one}; then, " for one in said[:-1] if LACKS not in one and UNREACHABLE not in one)
         raise UnreachableError(
             f"stack {stack.name}: {before}{place} does not answer{f': {causes[-1]}' if causes else ''}"
         )
     raise UserError(f"stack {stack.name}: {'; then, with the PyTorch index: '.join(said)}")
+
+
+def _host(url: str) -> str:
+    """Return host and port of a URL; nothing of what is none."""
+    return urlsplit(url).netloc.rpartition("@")[2]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness.base.paths import CHECKOUT
+from harness.base.silent_hosts import forget_silent
 from harness.evidence.app_files import Result
 from harness.evidence.isolations import FaultIsolation
 from harness.evidence.run_files import HealthStep, Intent, Record
@@ -20,7 +21,8 @@ from tests.harness.right_result import DATA, OPTIONS, WORKLOAD, right_result
 
 @pytest.fixture(autouse=True)
 def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test learns of GPUs from another one, or from the user's harnesses."""
+    """No test learns of GPUs, or of hosts that do not answer, from another one, or from the user's harnesses."""
+    forget_silent()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 

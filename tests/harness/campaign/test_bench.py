@@ -20,12 +20,13 @@ from harness.environments.build import NoBaseImageError
 from harness.environments.environment import image_environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.images import CONTRACT_LABEL, Image
+from harness.environments.pins import UnreachableError
 from harness.environments.verifier import Verifier
 from harness.evidence.app_files import InputFile
 from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import ProcessId
-from harness.matrix.cells import Matrix
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workloads import Workload
 from harness.run.spec import resolve_run
 
@@ -65,6 +66,45 @@ def test_a_base_that_cannot_be_had_is_noted_and_processes_are_named(
     with pytest.raises(StackUnavailableError, match="give --executor process"):
         bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], Display())
     assert bench.lacks_base == "base image x cannot be pulled: no such host"
+
+
+def test_a_reason_that_several_stacks_have_is_given_once(
+    bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = {"rocm6.3-torch2.9.1": "the index does not answer", "rocm6.3-torch2.8.0": "the index does not answer"}
+
+    def refuse(_engine: object, cell: Cell, _notify: object) -> Image:
+        raise UserError(f"stack {cell.stack.name}: {reasons.get(cell.stack.name, 'its wheel is gone')}")
+
+    monkeypatch.setattr(bench_module, "ensure_cell_image", refuse)
+
+    def left_out(stack: str) -> str:
+        with pytest.raises(StackUnavailableError) as caught:
+            bench.make_ready(matrix.cells[f"{stack}-plain"], matrix.workloads["quick"], Display())
+        return caught.value.left_out
+
+    first = "stack rocm6.3-torch2.9.1 is left out: the index does not answer"
+    assert left_out("rocm6.3-torch2.9.1") == first
+    assert (
+        left_out("rocm6.3-torch2.8.0")
+        == "stack rocm6.3-torch2.8.0 is left out for the same reason as rocm6.3-torch2.9.1"
+    )
+    assert left_out("rocm6.2-torch2.5.1") == "stack rocm6.2-torch2.5.1 is left out: its wheel is gone"
+    # Tried again, it is no other's reason.
+    assert left_out("rocm6.3-torch2.9.1") == first
+
+
+def test_where_an_index_does_not_answer_it_is_said_what_to_do(
+    bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Image:
+        raise UnreachableError("stack cpu: https://there/ does not answer")
+
+    monkeypatch.setattr(bench_module, "ensure_cell_image", refuse)
+    with pytest.raises(
+        StackUnavailableError, match="does not answer; check the network, set HTTPS_PROXY behind a proxy"
+    ):
+        bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], Display())
 
 
 def test_what_an_engine_that_went_away_kept_from_being_made_is_made_once_it_is_back(

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.base import silent_hosts
 from harness.base.errors import UserError
 from harness.base.paths import CACHE, LOCKS
+from harness.base.silent_hosts import forget_silent
 from harness.base.storage import file_hash, locked
 from harness.environments import pins
 from harness.matrix.cells import Matrix
@@ -193,6 +195,40 @@ def test_wheels_held_locally_are_tried_before_the_index(matrix: Matrix, monkeypa
     assert "https://download.pytorch.org/whl/cpu" in second
     monkeypatch.delenv("PIP_FIND_LINKS")
     assert pins.sources(matrix.stacks["cpu"]) == [second[4:]]
+
+
+def test_one_try_decides_for_all_stacks_whose_index_is_on_the_same_host(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    cause = "dns error"
+
+    def uv(*words: str | Path) -> str:
+        asked.append(str(words[-1]))
+        raise UserError(f"uv failed: Failed to fetch: `https://user:word@there:8000/{len(asked)}/` cause: {cause}")
+
+    def refused(stack: str, place: str) -> str:
+        here = matrix.stacks[stack].model_copy(update={"mirror": place, "pypi": "https://pypi.example/simple"})
+        with pytest.raises(pins.UnreachableError) as caught:
+            pins.try_sources(here, "pip", "compile")
+        return str(caught.value).removeprefix(f"stack {stack}: ")
+
+    monkeypatch.setattr(pins, "uv", uv)
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    first = refused("rocm6.3-torch2.9.1", "https://there:8000/rocm6.3")
+    assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") == first
+    assert len(asked) == 1
+    assert refused("rocm6.2-torch2.5.1", "https://elsewhere/rocm6.2") != first
+    assert len(asked) == 2
+    monkeypatch.setattr(silent_hosts, "RECENT_SECONDS", 0.0)
+    assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") != first
+    # A host that refuses a page is there.
+    forget_silent()
+    monkeypatch.setattr(silent_hosts, "RECENT_SECONDS", 60.0)
+    cause = "HTTP status client error (404 Not Found)"
+    refused("rocm6.3-torch2.9.1", "https://there:8000/rocm6.3")
+    refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2")
+    assert len(asked) == 5
 
 
 def test_a_lock_that_cannot_be_resolved_is_one_line_and_leaves_nothing(
