@@ -29,7 +29,7 @@ PROCESS_GROUPS = {"pid", "name"}
 Where = Literal["log", "build", "kernel", "exit", "stack", "end"]
 Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
 Fault = Literal["environment", "host", "program", "run"]
-Gpu = Literal["reset", "lost", "faulted", "unharmed"]
+GpuFate = Literal["reset", "lost", "faulted", "unharmed"]
 
 # {number}: 11; {name}: SIGSEGV; {code}: 139, as a shell reports it; {words}: segmentation fault, as Go says it.
 _WORDINGS = (
@@ -79,7 +79,7 @@ class FailureClass(_Strict):
     fault: Fault
     what: Sentence
     of_an_unhealthy_gpu: bool = False
-    gpu: Gpu | None = None
+    gpu: GpuFate | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -197,7 +197,7 @@ class Signatures(_Strict):
             seen.add(signature.id)
             told = self.classes[signature.class_].gpu
             if signature.where == "kernel" and told is None:
-                choices = ", ".join(get_args(Gpu))
+                choices = ", ".join(get_args(GpuFate))
                 raise ValueError(f"{signature.id}: its class {signature.class_} needs `gpu:`, one of {choices}")
             conditions = ", ".join(f"`{name}:`" for name in sorted(signature.model_fields_set - OF_A_RESET))
             if signature.where == "kernel" and told == "reset" and conditions:
