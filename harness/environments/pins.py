@@ -266,7 +266,9 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
     """
     said = []
     for options in sources(stack, build):
-        if silent := next(filter(None, map(said_of_silent, map(_host, options))), None):
+        # A configuration names the stack's index.
+        urls = (*options, *([stack.index] if CONFIG in options else []))
+        if silent := next(filter(None, map(said_of_silent, map(_host, urls))), None):
             said.append(silent)
             continue
         try:

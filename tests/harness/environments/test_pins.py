@@ -217,6 +217,8 @@ def test_one_try_decides_for_all_stacks_whose_index_is_on_the_same_host(
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     first = refused("rocm6.3-torch2.9.1", "https://there:8000/rocm6.3")
     assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") == first
+    # One whose index is named in a configuration of uv.
+    assert refused("rocm7.14-torch2.14.0", "https://there:8000/rocm7.14") == first
     assert len(asked) == 1
     assert refused("rocm6.2-torch2.5.1", "https://elsewhere/rocm6.2") != first
     assert len(asked) == 2
