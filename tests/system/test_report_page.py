@@ -138,6 +138,21 @@ def test_untested_and_excluded_cells_are_told_apart_by_more_than_their_colour(ev
     }
 
 
+def test_a_cell_that_fails_is_told_apart_from_one_with_its_first_passes_by_more_than_its_colour(
+    evening_page: Page,
+) -> None:
+    marks = evening_page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll(".scope .place")].map((one) =>
+          [one.className.split(" ")[1], getComputedStyle(one, "::before").content.includes("\u2717")]))"""
+    )
+    assert marks == {
+        "failing": True,
+        "flaky": True,
+        **dict.fromkeys(("seen", "candidate", "good", "untested", "excluded"), False),
+    }
+    assert "\u2717: runs failed" in evening_page.locator(".legend").inner_text()
+
+
 def test_every_cell_and_run_opens_by_its_address(page: Page, report: Report) -> None:
     # Charts are drawn elsewhere: two hundred of them take a minute.
     page.evaluate("() => { delete window.DecompressionStream }")
