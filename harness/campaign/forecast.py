@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from harness.environments.executors.pids import pids_limit
 from harness.evidence.verdicts.missing import missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold
+from harness.evidence.verdicts.words import threshold_in_words
 from harness.host.amdgpu import device_folder
 from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import endurance, exploring
-from harness.search.conclusion import budget_in_words
+from harness.search.conclusion import BUDGET, budget_in_words
 from harness.search.stage_runs import SeenRuns
 from harness.search.stage_search import StageSearch
 
@@ -35,11 +36,11 @@ class StageForecast:
 
     `first_answer_seconds`: until the first stack is known to train on one GPU or not, if nothing hangs.
     `tier_seconds`: what each tier takes of a cell that never fails, from the first download on; `reachable`: the
-    highest that the budget reaches, None for none. `screens`: the connectors by GPU that have one. `side_by_side`:
-    whether runs of one GPU each share the time. `screened`: GPUs that no run uses, since a screen is connected to them.
-    `least_seconds`: what the first run takes, with the setup of its stack. `verifying`: the stack in which runs are
-    verified, made before the first; None where there is none. `pids`: the most processes and threads of any run; None
-    where nothing limits them.
+    highest that the budget reaches, None for none. `takes`: what each tier asks for, in words. `screens`: the
+    connectors by GPU that have one. `side_by_side`: whether runs of one GPU each share the time. `screened`: GPUs that
+    no run uses, since a screen is connected to them. `least_seconds`: what the first run takes, with the setup of its
+    stack. `verifying`: the stack in which runs are verified, made before the first; None where there is none. `pids`:
+    the most processes and threads of any run; None where nothing limits them.
     """
 
     stacks: tuple[StackRoom, ...]
@@ -58,6 +59,7 @@ class StageForecast:
     least_seconds: float = 0.0
     verifying: StackRoom | None = None
     pids: int | None = None
+    takes: Mapping[Threshold, str] = field(default_factory=dict)
 
 
 def forecast(prepared: PreparedCampaign) -> StageForecast:
@@ -90,6 +92,7 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         least_seconds=search.seconds_of_next(SeenRuns.of(())) or 0.0,
         verifying=rooms[0] if first_of_all else None,
         pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
+        takes={tier: threshold_in_words(tier, prepared.matrix.verdicts) for tier in TIERS},
     )
 
 
@@ -99,8 +102,9 @@ def forecast_lines(told: StageForecast) -> list[str]:
     names = ", ".join(one.stack for one in fitting)
     first = fitting[0] if fitting else None
     used = "one GPU" if told.screened and told.gpus == 1 else _all_of(told.gpus)
+    good = f" ({told.takes['good']})" if "good" in told.takes else ""
     lines = [
-        f"Plan: stack by stack until one is good on {used}, at most {span(told.budget_seconds)}",
+        f"Plan: stack by stack until one is good{good} on {used}, at most {span(told.budget_seconds)}",
         f"  stacks, in this order: {names or 'none'}",
     ]
     also = [told.verifying] if told.verifying and told.verifying.download_gb else []
@@ -125,7 +129,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
         f"  a hung GPU: {_hung(told)}",
     ]
     if told.least_seconds >= told.budget_seconds:
-        lines.append(f"  budget: no run fits; the first one needs {budget_in_words(told.least_seconds)} (`--budget`)")
+        lines.append(f"  budget: no run fits; the first one needs {budget_in_words(told.least_seconds)} ({BUDGET})")
     if told.side_by_side:
         lines.append("  runs of one GPU each are made side by side, one on each GPU")
     lines += [
@@ -135,7 +139,8 @@ def forecast_lines(told: StageForecast) -> list[str]:
     ]
     lines += [
         f"  a screen is connected to GPU {gpu}: no run uses it, so what trains on "
-        f"{_all_of(told.gpus + len(told.screened))} stays open (--use-screen-gpu, or move the screen to the "
+        f"{_all_of(told.gpus + len(told.screened))} stays open (--use-screen-gpu, with make "
+        "ARGS=--use-screen-gpu; or move the screen to the "
         "processor's own graphics)"
         for gpu in told.screened
     ]

@@ -15,6 +15,7 @@ from harness.base.command_words import own_words
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.storage import remedy_for
 from harness.base.urls import without_credentials
+from harness.cli.by_make import with_make
 from harness.cli.commands import Commands, with_dashes
 from harness.cli.shared import INTERRUPTED, Settings, begin_output, print_error, usage_line, warn
 from harness.screen.terminal import echo
@@ -161,7 +162,7 @@ def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
     """Say what to fix in a line, as an object too where JSON was asked for, and exit with status 2."""
     if "--json" in own_words(words)[0]:
         print_error(code, text.removeprefix("matrix: "))
-    echo(text, err=True)
+    echo(with_make(text), err=True)
     sys.exit(2)
 
 

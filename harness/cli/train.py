@@ -14,6 +14,7 @@ from harness.base.interrupts import interruptible
 from harness.campaign.plan import BEST
 from harness.campaign.runner import CONTINUES
 from harness.campaign.under_way import noted_under_way
+from harness.cli.by_make import with_make
 from harness.cli.completion import complete_cells, complete_workloads
 from harness.cli.in_background import start_in_background, terminal_to_outlive
 from harness.cli.program_options import WithProgram, own_program, program_options, taken
@@ -188,7 +189,7 @@ def train_command(
     else:
         for losses in ended.losses:
             print_folded(err, losses)
-        echo(_sentence(ended, output, own=workload.program is not None))
+        echo(with_make(_sentence(ended, output, own=workload.program is not None)))
         if ended.model and data and (cell_of_cpu := prepared.job.cpu_cell):
             words = words_to_predict(workload, ended.model, data, output)
             predict = settings.invocation.command("exec", cell_of_cpu.id, *words)

@@ -1,4 +1,4 @@
-"""What the records say of one kind of host: the verdict to go by, what fails, and the commands to type next."""
+"""The findings of the records on one kind of host: the verdict to go by, what fails, and the commands to type next."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from harness.report.next_steps import what_next
 
 @dataclass(frozen=True)
 class OfHost:
-    """What the records say of one kind of host, or of all.
+    """The findings of the records on one kind of host, or on all.
 
     `here` are the verdicts on cells that may be run, `trained_in` those on cells to train in. `found` are the failures,
     `explained` their newest runs. `steps`: commands, the most useful first.
@@ -64,7 +64,7 @@ def of_host(
     unfinished: Command | None,
     named: NamedCell | None,
 ) -> OfHost:
-    """Return what the records say; `rows` are in the order of time, `own` the verdicts without imported runs.
+    """Return the findings; `rows` are in the order of time, `own` the verdicts without imported runs.
 
     The rest as in `build_report`. `read` returns the record of a run.
     """

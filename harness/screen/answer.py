@@ -10,6 +10,7 @@ from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
 from harness.screen.colours import TIER_COLOURS
 
 GAP = 2
+TIERS_IN_WORDS = "seen < candidate < good < known-good: how much was shown (docs/verdicts.md)"
 
 
 def print_answer(console: Console, answer: Answer) -> None:
@@ -23,6 +24,7 @@ def print_answer(console: Console, answer: Answer) -> None:
             console.print(table)
     if answer.grids:
         console.print()
+        console.print(TIERS_IN_WORDS, soft_wrap=not narrow, style="dim")
     for line in answer.failures:
         console.print(escape(f"- {line}"), soft_wrap=not narrow)
     print_next(console, answer.next)

@@ -20,6 +20,8 @@ from harness.search.schedule import (
     straight_passes,
 )
 
+# How a budget is given.
+BUDGET = "`--budget`, with make `BUDGET=`"
 # Longer lists of cells are cut to the first and a count.
 _LISTED = 3
 
@@ -75,7 +77,7 @@ def conclude(
 
 def nothing_fits(least_budget: float) -> str:
     """Return the sentence on a budget that let nothing run."""
-    return f" No run fits into the budget: the next one needs {budget_in_words(least_budget)} (`--budget`)."
+    return f" No run fits into the budget: the next one needs {budget_in_words(least_budget)} ({BUDGET})."
 
 
 def budget_in_words(seconds: float) -> str:

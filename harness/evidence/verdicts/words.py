@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Collection
 from math import floor
 
+from harness.base.durations import span
 from harness.evidence.index import Row
 from harness.evidence.records import is_of_training
 from harness.evidence.verdicts.totals import Totals
-from harness.evidence.verdicts.verdict import Verdict
+from harness.evidence.verdicts.verdict import Threshold, Verdict
+from harness.matrix.cells import Verdicts
 
 UNCOMMITTED = "its image was made from changes that no commit has"
 
@@ -45,6 +47,12 @@ def hours_in_words(hours: float) -> str:
     if hours >= 1:
         return f"{floor(hours * 10 + 1e-9) / 10:.1f} h"
     return f"{floor(hours * 60 + 1e-9)} min" if hours * 60 >= 1 else f"{floor(hours * 3600 + 1e-9)} s"
+
+
+def threshold_in_words(tier: Threshold, thresholds: Verdicts) -> str:
+    """Return what a tier takes: `above 80 % of starts, MTBF above 1 h`."""
+    starts, hours = getattr(thresholds, tier), getattr(thresholds.mtbf_hours, tier)
+    return f"above {starts * 100:g} % of starts, MTBF above {span(hours * 3600)}"
 
 
 def shows_mtbf(mtbf_low: float) -> bool:

@@ -34,7 +34,7 @@ def told(tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Sta
 def test_it_says_what_the_first_answer_takes_and_what_all_would(told: StageForecast) -> None:
     lines = "\n".join(forecast_lines(told))
     assert "2.2 GB for the first stack" in lines
-    assert "good on both GPUs, at most 10.0 h" in lines
+    assert "good (above 80 % of starts, MTBF above 1.0 h) on both GPUs, at most 10.0 h" in lines
     assert "can reach `good`" in lines
     assert told.first_answer_seconds < 1.5 * HOUR
     assert told.stacks[0].download_gb < 8

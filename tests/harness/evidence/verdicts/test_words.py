@@ -13,6 +13,7 @@ from harness.evidence.verdicts.words import (
     in_words,
     mtbf_in_words,
     runs_in_words,
+    threshold_in_words,
 )
 from harness.matrix.cells import Verdicts
 
@@ -30,6 +31,11 @@ def test_without_a_bound_of_the_mtbf_it_is_said_why() -> None:
     assert mtbf_in_words(short, 0.9 / 3600) == "no MTBF yet: no failure in 2 s of training"
     assert mtbf_in_words(Totals(failures=2), 0) == "no MTBF yet: 2 failures in 0 s of training"
     assert mtbf_in_words(short, 1 / 3600) == "MTBF above 1 s"
+
+
+def test_what_a_tier_takes_is_said_of_the_thresholds() -> None:
+    assert threshold_in_words("good", Verdicts()) == "above 80 % of starts, MTBF above 1.0 h"
+    assert threshold_in_words("candidate", Verdicts()) == "above 50 % of starts, MTBF above 15 min"
 
 
 def test_a_claim_has_no_mtbf_of_less_than_a_second(make_record: Callable[..., Record]) -> None:

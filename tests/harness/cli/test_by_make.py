@@ -1,0 +1,46 @@
+import pytest
+
+from harness.base.paths import CHECKOUT
+from harness.cli.by_make import BY_MAKE, VARIABLES, with_make
+from harness.cli.main import main
+from tests.harness.test_makefile import recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "added"),
+    [
+        ("the file has 25; give more data or a smaller --lookback (at least 20)", "LOOKBACK=..."),
+        ("it needs a GPU; `matrix doctor` says more; --allow-cpu trains on the CPU", "ARGS=--allow-cpu"),
+        ("it is not there; give --executor process, or --base IMAGE", "ARGS='--executor process', MATRIX_BASE=..."),
+        # What is wrong is no suggestion, and a whole command is typed as it is.
+        ("--data bars.csv: no such file", ""),
+        ("it has no column vix; `matrix exec best vpoc merge --bars bars.csv` adds one", ""),
+    ],
+)
+def test_options_that_a_message_suggests_have_their_variables_of_make(
+    monkeypatch: pytest.MonkeyPatch, text: str, added: str
+) -> None:
+    monkeypatch.setenv(BY_MAKE, "1")
+    assert with_make(text) == (f"{text} (with make: {added})" if added else text)
+    monkeypatch.delenv(BY_MAKE)
+    assert with_make(text) == text
+
+
+def test_an_error_names_them_where_make_runs_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(BY_MAKE, "1")
+    with pytest.raises(SystemExit):
+        main(["--matrix", str(CHECKOUT / "matrix.yaml"), "run", "cpu-plain", "--workload", "quick", "--lookback", "99"])
+    assert "give fewer sessions, or --data (with make: DATA=...)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "variable"), [(k, v) for k, v in VARIABLES.items() if not v.startswith("MATRIX_")])
+def test_the_makefile_gives_each_variable_as_that_option(option: str, variable: str) -> None:
+    lines = [recipe(target, f"{variable}=x")[-1] for target in ("matrix-test", "train", "build")]
+    assert any(f"{option} x" in line.replace('"', "") for line in lines)
+
+
+def test_only_targets_for_a_person_say_that_make_runs_them() -> None:
+    text = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    assert f"doctor matrix-test build train: export {BY_MAKE} = 1\n" in text
