@@ -1,10 +1,12 @@
 """What a container of a run may do and see, asked from inside and of the engine."""
 
+import io
 import json
 import os
 import re
 import stat
 import subprocess
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,11 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.environments.executors.container import Container, DeviceNode, gpu_devices
+from harness.environments.executors.container import Container, DeviceNode, container_of, gpu_devices
 from harness.environments.executors.container_handle import MAY_LACK_SOME, ContainerHandle
-from harness.environments.executors.job import Exit, Handle, JobLost
+from harness.environments.executors.docker import DockerExecutor
+from harness.environments.executors.job import Exit, Handle, Job, JobLost
+from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
 from harness.host.facts import GpuFacts
 
@@ -272,6 +276,29 @@ def test_stopping_asks_first(start: Start, folder: Path) -> None:
         pass
     assert handle.stop(10)
     assert handle.poll() == Exit(7)
+
+
+@pytest.mark.parametrize("tree", ["data", "work", "work-leads-to-proc"])
+def test_an_image_whose_own_tree_lets_no_container_start_is_at_fault(tree: str, engine: Engine, folder: Path) -> None:
+    """Such a start counts: it would be hidden by taking it for the engine's trouble."""
+    (folder.parent / "data.csv").touch()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as made:
+        entry = tarfile.TarInfo(tree.partition("-")[0])
+        if entry.name != tree:
+            entry.type, entry.linkname = tarfile.SYMTYPE, "/proc"
+        made.addfile(entry)
+    before = {found["Id"] for found in engine.client.api.images(all=True)}
+    image = json.loads(engine.client.api.import_image_from_data(archive.getvalue()))["status"]
+    limits = container_of(image, Path(RunFolder(folder).new_work.path), (folder.parent / "data.csv",), 1 << 30)
+    job = Job(("true",), {}, folder, folder / "log.txt", limits)
+    try:
+        with pytest.raises(OSError, match="starts the same container of an empty image, and refuses this one"):
+            DockerExecutor(engine, folder.parent).start(job)
+    finally:
+        engine.client.api.remove_image(image)
+    assert engine.client.containers.list(all=True, filters={"label": f"vpoc.matrix.run={folder}"}) == []
+    assert not {found["Id"] for found in engine.client.api.images(all=True) if not found["Size"]} - before
 
 
 def test_what_cannot_be_started_is_one_line_and_leaves_nothing(

@@ -1,7 +1,10 @@
 """Cells as containers."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+import io
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ from docker.errors import APIError, ImageNotFound
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
+from harness.base.json_bounds import load_json
 from harness.base.storage import unused, write_json
 from harness.base.text import one_line
 from harness.environments.executors.container import WORK, Container
@@ -23,8 +27,8 @@ LABEL = "vpoc.matrix.run"
 # How the engine says that it has no right to raise a limit; then its own limit holds.
 CANNOT_LOCK_MEMORY = "error setting rlimit type 8"
 LONGEST_NAMES = 200
-# What is the image's own fault, not the engine's.
-NOT_IN_IMAGE = "executable file not found"
+# A program that no image has.
+NO_PROGRAM = "/no-program"
 
 
 def _is_gone(folder: Path) -> bool:
@@ -49,16 +53,15 @@ class DockerExecutor:
         """Start a job.
 
         Raises:
-            OSError: when the program is not in the image, or the image declares volumes or has labels of megabytes.
+            OSError: when it is for the image that it cannot be started, or the image declares volumes or has labels of
+                megabytes.
             JobLost: when the engine refuses, `EngineSilent` when it does not answer: that is no fault of the cell.
         """
         if job.container is None:
             raise ValueError("a job without `container` cannot be run by an engine")
         try:
-            return self._start(job, job.container)
+            return self._start_twice(job, job.container)
         except APIError as error:
-            if NOT_IN_IMAGE in str(error):
-                raise OSError(explain(error)) from None
             raise JobLost(f"the Docker engine refuses the container: {explain(error)}") from None
         except TooLargeAnswerError as error:
             raise OSError(str(error)) from None
@@ -106,8 +109,57 @@ class DockerExecutor:
                 "no image that is built here does: build it again, or take another one"
             )
 
-    def _start(self, job: Job, container: Container) -> ContainerHandle:
+    def _start_twice(self, job: Job, container: Container) -> ContainerHandle:
+        """Start a job; if that is refused, again, after the same container of an image without a file.
+
+        Raises:
+            OSError: when the one without a file could be started, and the other one still not.
+        """
         self._refuse_volumes(container.image)
+        try:
+            return self._start(job, container)
+        except ImageNotFound:
+            raise
+        except APIError:
+            if not self._starts_empty(job, container):
+                raise
+        try:
+            return self._start(job, container)
+        except ImageNotFound:
+            raise
+        except APIError as error:
+            said = explain(error)
+        raise OSError(f"the engine starts the same container of an empty image, and refuses this one: {said}")
+
+    def _starts_empty(self, job: Job, container: Container) -> bool:
+        """Return whether the engine starts this container of an image that has no file; nothing is run in it."""
+        api = self._engine.client.api
+        archive = io.BytesIO()
+        tarfile.open(fileobj=archive, mode="w").close()
+        empty = None
+        try:
+            told = api.import_image_from_data(archive.getvalue())
+            empty = str(load_json(told)["status"])
+            self._begin(replace(job, arguments=(NO_PROGRAM,)), replace(container, image=empty)).remove(force=True)
+        except APIError:
+            return False
+        finally:
+            with contextlib.suppress(*ENGINE_ERRORS):
+                if empty:
+                    api.remove_image(empty, force=True)
+        return True
+
+    def _start(self, job: Job, container: Container) -> ContainerHandle:
+        created = self._begin(job, container)
+        with self._removed_on_error(created):
+            reached("job-started")
+            if job.note:
+                self._note(job.note, created.id)
+            reached("job-noted")
+            return ContainerHandle(self._engine, created.id, job.log)
+
+    def _begin(self, job: Job, container: Container) -> Any:
+        """Create a container for the program of a job, and start it."""
         arguments = container.create_arguments()
         arguments["working_dir"] = str(WORK / job.within)
         if not self._locks_memory:
@@ -125,20 +177,24 @@ class DockerExecutor:
             use_config_proxy=False,
         )
         try:
-            reached("container-created")
-            track_container(mark, created.id)
-            created.start()
-            reached("job-started")
-            if job.note:
-                self._note(job.note, created.id)
-            reached("job-noted")
-            return ContainerHandle(self._engine, created.id, job.log)
-        except BaseException as error:
+            with self._removed_on_error(created):
+                reached("container-created")
+                track_container(mark, created.id)
+                created.start()
+                return created
+        except APIError as error:
+            if not self._locks_memory or CANNOT_LOCK_MEMORY not in str(error):
+                raise
+            self._locks_memory = False
+        return self._begin(job, container)
+
+    @contextlib.contextmanager
+    def _removed_on_error(self, created: Any) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
             with contextlib.suppress(*ENGINE_ERRORS):
                 created.remove(force=True, v=True)
-            if self._locks_memory and isinstance(error, APIError) and CANNOT_LOCK_MEMORY in str(error):
-                self._locks_memory = False
-                return self._start(job, container)
             raise
 
     def _note(self, note: Path, container: str) -> None:

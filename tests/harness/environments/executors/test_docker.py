@@ -16,7 +16,7 @@ from harness.environments.executors import container_handle
 from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
 from harness.environments.executors.container import Container
 from harness.environments.executors.container_handle import MAY_LACK_SOME, ContainerHandle
-from harness.environments.executors.docker import LABEL, DockerExecutor
+from harness.environments.executors.docker import LABEL, NO_PROGRAM, DockerExecutor
 from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.run_folder import RunFolder
@@ -303,6 +303,48 @@ def test_that_of_an_image_too_much_is_reported_is_no_silence_of_the_engine(
     job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 1000, 1000, str(tmp_path)))
     with pytest.raises(OSError, match="image large has labels"):
         DockerExecutor(engine_of(api), tmp_path).start(job)
+
+
+@pytest.mark.parametrize(
+    ("refusals", "of_empty", "ended"),
+    [
+        pytest.param(2, False, OSError, id="of-this-image-alone"),
+        pytest.param(2, True, JobLost, id="of-every-image"),
+        pytest.param(1, False, None, id="once"),
+    ],
+)
+def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
+    refusals: int, of_empty: bool, ended: type[Exception] | None, tmp_path: Path
+) -> None:
+    """Not by the engine's words, which are others in each version, and may repeat what the image says."""
+    api, begun, removed = Api(RUNNING), list[tuple[str, str]](), list[str]()
+
+    def create(*, image: str, entrypoint: list[str], **_: object) -> Any:
+        def start() -> None:
+            if of_empty or (image == "image" and begun.count(("image", "vpoc")) <= refusals):
+                raise APIError("not a directory")
+
+        begun.append((image, entrypoint[0]))
+        return SimpleNamespace(id=image, start=start, remove=lambda **_: removed.append(image))
+
+    client = SimpleNamespace(
+        api=SimpleNamespace(
+            **{name: getattr(api, name) for name in ("inspect_image", "logs")},
+            import_image_from_data=lambda _: '{"status":"empty"}\r\n',
+            remove_image=lambda name, **_: removed.append(f"image {name}"),
+        ),
+        containers=SimpleNamespace(create=create),
+    )
+    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=api)), tmp_path)
+    job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 0, 0, str(tmp_path)))
+    if ended:
+        with pytest.raises(ended, match="not a directory"):
+            executor.start(job)
+    else:
+        executor.start(job)
+    again = [] if of_empty else [("image", "vpoc")]
+    assert begun == [("image", "vpoc"), ("empty", NO_PROGRAM), *again]
+    assert removed == ["image", "empty", "image empty", *([] if of_empty or not ended else ["image"])]
 
 
 @pytest.mark.parametrize("ask", [ContainerHandle.poll, lambda handle: handle.stop(1)])
