@@ -28,8 +28,9 @@ from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.jobs import ENDINGS, JobEnding
-from harness.host.run_processes import cannot_be_killed, end_processes_of_run, look_at_processes
+from harness.host.run_processes import cannot_be_killed, end_processes_of_run, look_at_processes, run_mark
 from harness.host.slurm import job_here
+from harness.host.unmarked import note_containers
 from harness.run.gpu_recovery import look_for_resets
 from harness.run.notes import Unreadable
 from harness.run.watch.limits import LIMITS
@@ -119,6 +120,7 @@ def _close(
             continue
         # Looked at again: its harness may have written it and ended in between. Now nobody else can.
         if not results.has_record(intent.run_id):
+            _know_containers(intent, results)
             idle = _idle(intent, results)
             ended = end_run(intent, results, executor_of(intent))
             left = "" if ended else cannot_be_killed(results.run_folder(intent.run_id))
@@ -138,11 +140,17 @@ def _close(
 def end_run(intent: Intent, results: Results, executor: Executor | None) -> bool:
     """End whatever still runs of a run; False when something cannot be killed."""
     folder = results.folder_of(intent.run_id)
+    _know_containers(intent, results)
     lost = Job((), {}, folder.path, folder.recovered_log, note=folder.process)
     if executor and (handle := executor.find(lost)):
         # An engine that does not answer is no process that cannot be killed: what counts is what is left.
         handle.stop(ORPHAN_GRACE_SECONDS)
     return end_processes_of_run(folder.path, ORPHAN_GRACE_SECONDS)
+
+
+def _know_containers(intent: Intent, results: Results) -> None:
+    folder = results.folder_of(intent.run_id)
+    note_containers(run_mark(folder.path), folder.read_containers())
 
 
 def _idle(intent: Intent, results: Results) -> tuple[float, float] | None:

@@ -17,12 +17,16 @@ from typing import ClassVar, TypeVar
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
 from harness.base.json_files import File, first_problem, headline
 from harness.base.storage import read_regular, unused, write_durably, write_json
 from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import KeptState, Result, Verification
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.work_folder import LARGEST, FilePlace, WorkFolder
+
+# An engine repeats labels and variables of the image.
+LARGEST_NOTE = 4 << 20
 
 # Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
 # fail: it leaves the training waiting for its first batch for ever.
@@ -160,6 +164,14 @@ class RunFolder:
     def note_of(self, log: Path, *, contained: bool) -> Path:
         """Return where to note what is known of the process, or of the container, whose output goes to `log`."""
         return self.path / self.CONTAINER.format(log=log.stem, number="") if contained else self.process
+
+    def read_containers(self) -> tuple[str, ...]:
+        """Return the ids of its containers, as far as they were noted and their notes can be read."""
+        found = []
+        for note in self.path.glob(self.CONTAINER.format(log="*", number="")):
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+                found.append(str(load_json(read_regular(note, LARGEST_NOTE))["Id"]))
+        return tuple(found)
 
     def read_intent(self) -> Intent | None:
         """Return the intent; None where there is none.

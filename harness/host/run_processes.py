@@ -69,8 +69,7 @@ def processes_of_run(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            pid = process.pid
-            if pid != os.getpid() and variable_of(pid, RUN_MARK) == mark and not is_of_other_container(mark, pid):
+            if process.pid != os.getpid() and is_of_run(process.pid, folder):
                 found.append(process)
     for pid in unmarked(mark, [process.pid for process in found]):
         with contextlib.suppress(psutil.Error):
@@ -185,11 +184,27 @@ def name_survivors(left: Sequence[str]) -> str:
 
 
 def is_of_run(pid: int, folder: Path) -> bool:
-    """Return whether a process was started by the run of a folder."""
+    """Return whether a process was started by the run of a folder: it carries its mark, and is none of a stranger.
+
+    Anybody may write the mark. Nobody but root takes on another user, and what is in a container does not leave it.
+    """
+    mark = run_mark(folder)
     try:
-        return variable_of(pid, RUN_MARK) == run_mark(folder)
-    except OSError:
+        return (
+            variable_of(pid, RUN_MARK) == mark
+            and int(_status(pid)["Uid"].split()[0]) in _users(folder)
+            and not is_of_other_container(mark, pid)
+        )
+    except (OSError, KeyError):
         return False
+
+
+def _users(folder: Path) -> set[int]:
+    """Return the users whose processes may be a run's: this one, and who began it."""
+    users = {os.geteuid()}
+    with contextlib.suppress(OSError):
+        users.add(folder.stat().st_uid)
+    return users
 
 
 def table(processes: Sequence[RunProcess]) -> str:

@@ -28,12 +28,14 @@ CONTAINER = re.compile(r"[0-9a-f]{64}")
 class _Tracked:
     """The signs of a run's processes. `since`: in ticks since boot; None where nothing was started as a process.
 
-    `jobs`: leaders of sessions, and when each was started; `containers`: their ids.
+    `jobs`: leaders of sessions, and when each was started; `containers`: their ids; `noted`: those of containers in which
+    only what carries its mark is the run's.
     """
 
     since: int | None = None
     jobs: dict[int, int] = field(default_factory=dict)
     containers: set[str] = field(default_factory=set)
+    noted: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,14 @@ def track_container(mark: str, container: str) -> None:
     _runs.setdefault(mark, _Tracked()).containers.add(container)
 
 
+def note_containers(mark: str, containers: Collection[str]) -> None:
+    """Take what carries a run's mark in one of these containers, by their ids, for the run's.
+
+    Not all of their processes: who began the run wrote down which they are, and may be another user.
+    """
+    _runs.setdefault(mark, _Tracked()).noted.update(containers)
+
+
 def unmarked(mark: str, marked: Collection[int]) -> frozenset[int]:
     """Return the processes of a tracked run besides those that are known by their mark, zombies included."""
     run = _runs.get(mark)
@@ -87,14 +97,12 @@ def unmarked(mark: str, marked: Collection[int]) -> frozenset[int]:
 
 
 def is_of_other_container(mark: str, pid: int) -> bool:
-    """Return whether a process is in a container that is none of a tracked run's, whatever mark it carries.
+    """Return whether a process is in a container of which nothing says that it is a run's, whatever mark it carries.
 
     The mark of a run that is made beside it can be guessed, and what carries it would be taken for that run's.
     """
-    run = _runs.get(mark)
-    if run is None:
-        return False
-    known = run.containers.union(CONTAINER.findall(_groups(os.getpid())))
+    run = _runs.get(mark, _Tracked())
+    known = run.containers.union(run.noted, CONTAINER.findall(_groups(os.getpid())))
     return any(found not in known for found in CONTAINER.findall(_groups(pid)))
 
 

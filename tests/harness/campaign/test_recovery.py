@@ -341,6 +341,21 @@ def test_where_nobody_can_be_asked_the_processes_are_ended_all_the_same(
     assert process.wait(5) == -15
 
 
+def test_what_runs_in_a_container_is_found_by_the_note_of_the_harness_that_began_it(
+    results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.host.unmarked._groups", lambda pid: "a" * 64 if pid != os.getpid() else "")
+    folder = results.begin(make_intent("r1", host=here, executor="docker"))
+    note = RunFolder(folder).note_of(RunFolder(folder).log, contained=True)
+    note.with_name("container-probe.json").write_text("[", encoding="utf-8")
+    note.write_text(json.dumps({"Id": "a" * 64}), encoding="utf-8")
+    write_progress(folder, time.time())
+    with subprocess.Popen(["sleep", "60"], env={RUN_MARK: run_mark(folder)}) as process:
+        (record,) = recover(results, here, lambda _: None, [])
+        assert process.wait(5) == -15
+    assert record.idle_limit == 180
+
+
 def test_temporary_folders_of_runs_that_are_over_go(
     results: Results, here: HostFacts, make_intent: MakeIntent, make_record: Any
 ) -> None:

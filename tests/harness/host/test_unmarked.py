@@ -14,7 +14,7 @@ from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.host.processes import ProcessId, variable_of
 from harness.host.run_processes import RUN_MARK, end_processes_of_run, look_at_processes, processes_of_run
-from harness.host.unmarked import _runs, _Tracked, track_container
+from harness.host.unmarked import _runs, _Tracked, note_containers, track_container
 
 SLEEP = "import signal, time; signal.signal(15, signal.SIG_IGN); open({!r}, 'a').write('x'); time.sleep(120)"
 # Each leaves behind what runs SLEEP: `start` begins it with an empty environment.
@@ -278,12 +278,45 @@ def test_what_carries_the_mark_in_a_container_of_something_else_is_not_of_the_ru
         monkeypatch.setattr("harness.host.unmarked._groups", lambda pid: groups.get(pid, "0::/\n"))
         monkeypatch.setattr("harness.host.unmarked._runs", {})
         try:
-            # Nothing is known of the containers of a run that another harness had begun.
-            assert [one.pid for one in processes_of_run(folder)] == [child.pid]
+            assert processes_of_run(folder) == []
             track_container(mark, "b" * 64)
             assert processes_of_run(folder) == []
+            # Of a run that another harness had begun its notes tell.
+            note_containers(mark, [container])
+            assert [one.pid for one in processes_of_run(folder)] == [child.pid]
+            monkeypatch.setattr("harness.host.unmarked._runs", {})
             track_container(mark, container)
             assert [one.pid for one in processes_of_run(folder)] == [child.pid]
+        finally:
+            child.kill()
+
+
+def test_what_does_not_carry_the_mark_in_a_container_that_a_note_names_is_not_of_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root ends what another user's notes name; another container than that user's may be named there."""
+    monkeypatch.setattr("harness.host.unmarked._runs", {})
+    note_containers(str(folder), ["a" * 64])
+    with subprocess.Popen(["/bin/sleep", "60"]) as child:
+        monkeypatch.setattr("harness.host.unmarked._groups", lambda pid: "a" * 64 if pid == child.pid else "")
+        try:
+            assert processes_of_run(folder) == []
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize(("user", "owner", "counts"), [(54321, 0, False), (0, 0, True), (54321, 54321, True)])
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_as_root_a_strangers_process_that_carries_the_mark_is_not_of_the_run(
+    user: int, owner: int, counts: bool, folder: Path
+) -> None:
+    """Root ends what is left of the runs of other users, too."""
+    os.chown(folder, owner, owner)
+    with subprocess.Popen(["/bin/sleep", "60"], env={RUN_MARK: str(folder)}, user=user) as child:
+        try:
+            assert ([one.pid for one in processes_of_run(folder)] == [child.pid]) is counts
+            assert end_processes_of_run(folder, 0.1)
+            assert (child.poll() is not None) is counts
         finally:
             child.kill()
 
