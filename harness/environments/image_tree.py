@@ -1,6 +1,7 @@
 """The files of an image, one by one, and how two images differ in that. Nothing in them is started."""
 
 import hashlib
+import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from io import BufferedReader, RawIOBase
 from typing import IO, Any
 
+from harness.environments.executors.docker import LABEL
 from harness.environments.images import Image
 from harness.host.engine import Engine, engine_errors
 
@@ -16,6 +18,8 @@ PIECE = 1 << 20
 OF_CONTAINER = {".dockerenv", "dev/console", "etc/hostname", "etc/hosts", "etc/mtab", "etc/resolv.conf"}
 # What of an image's configuration decides how a container of it runs.
 CONFIGURED = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Volumes", "ExposedPorts")
+# Of an image of somebody else there may be more than memory holds.
+MOST_DIFFERENCES = 1000
 PARTS = ("kind", "mode", "owner", "link", "content")
 
 
@@ -37,7 +41,17 @@ def tree_of(engine: Engine, image: Image) -> dict[str, ImageFile]:
         UserError: when the engine cannot give it.
     """
     with image_files(engine, image) as files:
-        return {name: _entry(member, stream) for name, member, stream in files if name not in OF_CONTAINER}
+        return dict(_entries(files))
+
+
+def differences_from(engine: Engine, image: Image, tree: Mapping[str, ImageFile]) -> list[str]:
+    """Return a line for each file in which an image differs from a tree, as `differences`.
+
+    Raises:
+        UserError: when the engine cannot give it.
+    """
+    with image_files(engine, image) as files:
+        return differences(_entries(files), tree)
 
 
 @contextmanager
@@ -50,7 +64,12 @@ def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, ta
     with engine_errors(f"reading what is in image {image.id}"):
         # A container that is never started: an export has the files as they are seen, not layer by layer.
         made = engine.client.api.create_container(
-            image.id, command=["none"], entrypoint=["none"], use_config_proxy=False
+            image.id,
+            command=["none"],
+            entrypoint=["none"],
+            use_config_proxy=False,
+            # What a folder that is gone names is removed by the next command that runs cells.
+            labels={LABEL: f"/proc/{os.getpid()}"},
         )
         try:
             pieces = engine.patient.api.export(made["Id"], chunk_size=PIECE)
@@ -69,9 +88,21 @@ def each_file(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo, 
         archive.members = []  # type: ignore[attr-defined]
 
 
-def differences(first: Mapping[str, ImageFile], second: Mapping[str, ImageFile]) -> list[str]:
-    """Return a line for each file in which two images differ, by its path."""
-    return [_difference(path, first.get(path), second.get(path)) for path in sorted(_differing(first, second))]
+def differences(first: Iterable[tuple[str, ImageFile]], second: Mapping[str, ImageFile]) -> list[str]:
+    """Return a line for each file in which two images differ, by its path.
+
+    The first is read only once and none of it is kept; after a thousand files that differ no more of it is read.
+    """
+    only_in_second, found = dict(second), dict[str, str]()
+    for path, one in first:
+        other = only_in_second.pop(path, None)
+        if one == other:
+            continue
+        if len(found) == MOST_DIFFERENCES:
+            return [*(line for _, line in sorted(found.items())), "and more: the rest was not compared"]
+        found[path] = _difference(path, one, other)
+    found |= {path: _difference(path, None, other) for path, other in only_in_second.items()}
+    return [line for _, line in sorted(found.items())]
 
 
 def configured(engine: Engine, image: Image) -> dict[str, Any]:
@@ -79,10 +110,6 @@ def configured(engine: Engine, image: Image) -> dict[str, Any]:
     with engine_errors(f"looking at image {image.id}"):
         told = engine.client.api.inspect_image(image.id)["Config"]
     return {name: told.get(name) or None for name in CONFIGURED}
-
-
-def _differing(first: Mapping[str, ImageFile], second: Mapping[str, ImageFile]) -> set[str]:
-    return {path for path in first.keys() | second.keys() if first.get(path) != second.get(path)}
 
 
 def _difference(path: str, one: ImageFile | None, other: ImageFile | None) -> str:
@@ -100,6 +127,12 @@ def _shown(part: str, value: Any) -> str:
     if part == "mode":
         return f"{value:04o}"
     return value[:12] if part == "content" else str(value)
+
+
+def _entries(
+    files: Iterable[tuple[str, tarfile.TarInfo, IO[bytes] | None]],
+) -> Iterator[tuple[str, ImageFile]]:
+    return ((name, _entry(member, stream)) for name, member, stream in files if name not in OF_CONTAINER)
 
 
 def _entry(member: tarfile.TarInfo, stream: IO[bytes] | None) -> ImageFile:

@@ -13,7 +13,7 @@ from harness.base.errors import UnknownNameError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.paths import CACHE, CHECKOUT
 from harness.base.untrusted_tree import shown
-from harness.environments.image_tree import configured, differences, tree_of
+from harness.environments.image_tree import configured, differences_from, tree_of
 from harness.environments.images import (
     BASE_NAME,
     CELLS,
@@ -121,7 +121,7 @@ def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notif
         found += _labelled_otherwise(image, again)
         if same < layers:
             notify("comparing file by file")
-            found += differences(tree_of(engine, image), tree_of(engine, again))
+            found += differences_from(engine, image, tree_of(engine, again))
         # Such an engine calls an image by the digest of its manifest.
         manifest = image.id == again.id if engine.keeps_compressed else None
         return Comparison(image.id, again.id, image.revision, same, layers, tuple(found), manifest)

@@ -28,8 +28,8 @@ CONTAINER = re.compile(r"[0-9a-f]{64}")
 class _Tracked:
     """The signs of a run's processes. `since`: in ticks since boot; None where nothing was started as a process.
 
-    `jobs`: leaders of sessions, and when each was started; `containers`: their ids; `noted`: those of containers in which
-    only what carries its mark is the run's.
+    `jobs`: leaders of sessions, and when each was started; `containers`: their ids; `noted`: those of which a note
+    tells, where only what carries its mark is the run's.
     """
 
     since: int | None = None

@@ -4,7 +4,7 @@ import pytest
 
 from harness.environments import layers
 from harness.environments.build import ensure_cell_image
-from harness.environments.image_tree import differences, tree_of
+from harness.environments.image_tree import differences_from, tree_of
 from harness.environments.images import Epochs, Image, told_epochs
 from harness.environments.rebuild import rebuilt
 from harness.host.engine import Engine
@@ -24,7 +24,7 @@ def test_torch_in_several_layers_is_the_same_image_and_each_layer_the_same_again
     # Base, four of torch, other wheels, app. No byte is in two of them.
     assert len(parts.layers) == len(whole.layers) + 3
     assert parts.size == whole.size
-    assert differences(tree_of(engine, whole), tree_of(engine, parts)) == []
+    assert differences_from(engine, whole, tree_of(engine, parts)) == []
     sizes = [step["Size"] for step in engine.client.api.history(parts.id) if "install.py torch" in step["CreatedBy"]]
     # One is a library that is larger by itself.
     assert sum(size > SMALL for size in sizes) == 1

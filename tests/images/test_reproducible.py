@@ -11,7 +11,7 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.environments.build import ensure_cell_image
-from harness.environments.image_tree import differences, tree_of
+from harness.environments.image_tree import differences_from, tree_of
 from harness.environments.images import Image, find
 from harness.environments.verify_image import EQUAL
 from harness.host.engine import Engine
@@ -160,7 +160,7 @@ def test_what_differs_is_named_by_its_file(engine: Engine, bases: tuple[str, str
         engine, bases[0], "vpoc-test:two", "RUN echo a > /opt/same && echo c > /opt/file && chmod 600 /opt/same"
     )
     try:
-        found = differences(tree_of(engine, one), tree_of(engine, two))
+        found = differences_from(engine, one, tree_of(engine, two))
     finally:
         for name in ("vpoc-test:one", "vpoc-test:two"):
             engine.client.images.remove(name, force=True)
