@@ -30,6 +30,9 @@ BY_SIGNAL, LAST_SIGNAL = 128, 64
 # Of a crash. Anything else may be what a program makes of the TERM by which an engine that ends ends its containers.
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP})
 ENDED_BY_ENGINE = "the Docker engine was ended or restarted, and ended the container"
+# What an engine says of a container that ended while neither it nor its containerd was there to see how.
+UNKNOWN = Exit(255)
+ENDED_UNSEEN = "the Docker engine was restarted, and does not know how the container ended meanwhile"
 # Of a container that runs on while dockerd 20.10 is restarted and prints without a pause, the engine's own log lacked
 # 13,000 to 107,000 lines, five times of five; of one that prints 50 lines a second none, ten times of ten.
 MAY_LACK_SOME = b"\n... the Docker engine was restarted meanwhile, and may not have kept all output ...\n"
@@ -101,8 +104,8 @@ class ContainerHandle:
                     self._broke_off = True
                     self._follow_again()
                 return None
-            if self._ended_by_engine(_exit_of(state)):
-                raise JobLost(ENDED_BY_ENGINE)
+            if why := self._lost_with_engine(_exit_of(state)):
+                raise JobLost(why)
             self._finish_log()
             self._exit = _exit_of(state)
             self._remove()
@@ -157,12 +160,17 @@ class ContainerHandle:
             raise EngineSilent(GONE) from error
         return self.inspected
 
-    def _ended_by_engine(self, exit_: Exit) -> bool:
-        """Return whether the end or restart of the engine ended it: it did not end in its own way meanwhile."""
+    def _lost_with_engine(self, exit_: Exit) -> str | None:
+        """Return how the end or restart of the engine took the container along, or what is known of its end.
+
+        None where it ended in its own way.
+        """
         if exit_.ok or exit_.out_of_memory or -exit_.code in CRASHES:
-            return False
+            return None
+        if self._engine.facts.get("LiveRestoreEnabled"):
+            return ENDED_UNSEEN if exit_ == UNKNOWN and not self._engine_saw_it_end() else None
         away = self._engine_was_gone or not self._engine.answers() or not self._engine_saw_it_end()
-        return away and not self._engine.facts.get("LiveRestoreEnabled")
+        return ENDED_BY_ENGINE if away else None
 
     def _engine_saw_it_end(self) -> bool:
         """Return whether the engine that answers now saw it end: one that was started since knows no such event.

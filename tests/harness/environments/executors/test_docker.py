@@ -215,6 +215,26 @@ class TestAnEngineThatIsAway:
         api.gone, api.state = False, ENDED
         assert handle.poll() == Exit(3)
 
+    @pytest.mark.parametrize("noticed", [True, False])
+    def test_what_ended_while_no_engine_was_there_to_see_how_is_lost(
+        self, noticed: bool, api: Api, tmp_path: Path
+    ) -> None:
+        """Where its shim is gone, too, one that keeps containers alive says 255 of it, as seen with dockerd 20.10."""
+        handle = self.away(api, tmp_path / "log") if noticed else ContainerHandle(engine_of(api), "c", tmp_path / "log")
+        cast("Any", handle)._engine.facts["LiveRestoreEnabled"] = True
+        api.gone, api.started_again, api.state = False, True, {**ENDED, "ExitCode": 255}
+        with pytest.raises(JobLost, match="restarted, and does not know how the container ended"):
+            handle.poll()
+
+    @pytest.mark.parametrize("live_restore", [True, False])
+    def test_an_exit_status_of_255_that_the_engine_saw_is_the_programs_own(
+        self, live_restore: bool, api: Api, tmp_path: Path
+    ) -> None:
+        handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
+        cast("Any", handle)._engine.facts["LiveRestoreEnabled"] = live_restore
+        api.state = {**ENDED, "ExitCode": 255}
+        assert handle.poll() == Exit(255)
+
     def test_what_ran_on_and_fails_later_has_failed(self, api: Api, tmp_path: Path) -> None:
         handle = self.away(api, tmp_path / "log")
         api.gone = False
