@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
+from harness.environments.executors.bounded_log import MAY_LACK_SOME
+
 BLOCK = 1 << 18
 """Bytes read at a time."""
 LONGEST = 1 << 14
@@ -56,24 +58,24 @@ class WithEnd:
         return block
 
     def last_line(self, name: str) -> Line | None:
-        """Return the last line with a letter or digit in it; None if there is none near the end."""
+        """Return the last line of the program with a letter or digit in it; None if there is none near the end."""
         return next(iter(self.last_lines(name, 1)), None)
 
     def last_lines(self, name: str, count: int) -> list[Line]:
-        """Return the last lines with a letter or digit in them, the last one first; fewer if the end has fewer."""
+        """Return the last lines of the program with a letter or digit in them, the last one first; maybe fewer."""
         # Of the two bytes of UTF-16 one is zero.
         texts = _plain(self._end.replace(b"\0", b"").decode("utf-8", "replace")).split("\n")
         saying = (
             Line(name, self._newlines + 1 - before, text.rstrip().rsplit("\r")[-1])
             for before, text in enumerate(reversed(texts))
-            if any(letter.isalnum() for letter in text)
+            if any(letter.isalnum() for letter in text) and text.strip() != MAY_LACK_SOME
         )
         return list(islice(saying, count))
 
     @property
     def is_empty(self) -> bool:
-        """Return whether only white space was read so far; of a long stream only the end is known."""
-        return not self._end.strip()
+        """Return whether only white space of the program was read so far; of a long stream only the end is known."""
+        return self._end.strip() in (b"", MAY_LACK_SOME.encode())
 
 
 def read_lines(stream: Readable, name: str, worth: Callable[[str], bool]) -> Iterator[Line]:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from harness.base.storage import open_regular
+from harness.environments.executors.bounded_log import MAY_LACK_SOME
 
 LAST_BYTES = 1 << 16
 # Its own errors begin with it.
@@ -11,7 +12,7 @@ APP_ERROR = "vpoc: "
 
 
 def last_line(log: Path, prefix: str = "") -> str:
-    """Return the last line of a log that says something, from its last LAST_BYTES; or words for why there is none.
+    """Return the last line in which a program says something, from the last LAST_BYTES of its log, or why it is none.
 
     Where lines begin with the prefix, the last of these: what a container writes to its two outputs comes in any order.
     """
@@ -23,5 +24,5 @@ def last_line(log: Path, prefix: str = "") -> str:
     except OSError:
         return "there is no log"
     nothing = "the log is empty" if size <= LAST_BYTES else "the log ends in blank lines"
-    said = [line.strip() for line in reversed(lines) if line.strip()]
+    said = [line.strip() for line in reversed(lines) if line.strip() not in ("", MAY_LACK_SOME)]
     return next((line for line in said if line.startswith(prefix)), said[0] if said else nothing)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from docker.errors import APIError, NotFound
 from requests.exceptions import Timeout
 
-from harness.environments.executors.bounded_log import SLACK_BYTES, BoundedLog
+from harness.environments.executors.bounded_log import MAY_LACK_SOME, SLACK_BYTES, BoundedLog
 from harness.environments.executors.container import LOG_FILE_BYTES
 from harness.environments.executors.job import EngineSilent, Exit, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, WAIT_SECONDS, Engine
@@ -33,9 +33,6 @@ ENDED_BY_ENGINE = "the Docker engine was ended or restarted, and ended the conta
 # What an engine says of a container that ended while neither it nor its containerd was there to see how.
 UNKNOWN = Exit(255)
 ENDED_UNSEEN = "the Docker engine was restarted, and does not know how the container ended meanwhile"
-# Of a container that runs on while dockerd 20.10 is restarted and prints without a pause, the engine's own log lacked
-# 13,000 to 107,000 lines, five times of five; of one that prints 50 lines a second none, ten times of ten.
-MAY_LACK_SOME = b"\n... the Docker engine was restarted meanwhile, and may not have kept all output ...\n"
 
 
 class ContainerHandle:
@@ -229,7 +226,7 @@ class ContainerHandle:
         self._bring_to_its_bounds()
         if self._broke_off:
             with contextlib.suppress(OSError), self._log.open("ab") as file:
-                file.write(MAY_LACK_SOME)
+                file.write(f"\n{MAY_LACK_SOME}\n".encode())
 
     def _bring_to_its_bounds(self) -> None:
         """Cut the middle out of what was followed, where that is all, or else of what the engine keeps."""

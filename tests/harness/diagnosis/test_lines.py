@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from harness.diagnosis import explain_files
 from harness.diagnosis.lines import BLOCK, LONGEST, as_lines, read_lines
+from harness.environments.executors.bounded_log import MAY_LACK_SOME
 
 FAULT = "Memory access fault by GPU node-1 (Agent handle: 0x1) on address 0x2. Reason: Unknown."
 
@@ -118,6 +119,14 @@ def test_what_is_not_understood_shows_its_last_line() -> None:
     assert (found.class_, [(line.line, line.text) for line in found.lines]) == ("unknown", [(2, "all is lost")])
     assert explain_files((io.BytesIO(b" \n"), "x")).cause == "the log is empty"
     assert explain_files((io.BytesIO(b""), "x")).cause == "the log is empty"
+
+
+def test_the_note_on_a_restarted_engine_is_not_what_a_program_said_last() -> None:
+    note = f"\n{MAY_LACK_SOME}\n".encode()
+    found = explain_files((io.BytesIO(b"epoch 1\nall is lost\n" + note), "x"))
+    assert [(line.line, line.text) for line in found.lines] == [(2, "all is lost")]
+    assert explain_files((io.BytesIO(b"start\nepoch 3/200, step 17\n" + note), "x")).class_ == "stopped"
+    assert explain_files((io.BytesIO(note), "x")).cause == "the log is empty"
 
 
 def test_a_cut_line_says_so() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.environments.executors.bounded_log import MAY_LACK_SOME
 from harness.evidence.last_line import APP_ERROR, LAST_BYTES, last_line
 
 
@@ -13,6 +14,8 @@ from harness.evidence.last_line import APP_ERROR, LAST_BYTES, last_line
         (b"one\ntwo\n", "two"),
         (b"one\n  two \r\n\n \n", "two"),
         (b"gr\xf6\xdfer\n", "gr\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}er"),
+        (f"the last word\n\n{MAY_LACK_SOME}\n".encode(), "the last word"),
+        (f"\n{MAY_LACK_SOME}\n".encode(), "the log is empty"),
         (b"", "the log is empty"),
         (b" \n\n", "the log is empty"),
         (b"said\n" + b"\n" * LAST_BYTES, "the log ends in blank lines"),

@@ -13,9 +13,9 @@ from requests.exceptions import ConnectionError as Unreachable
 from requests.exceptions import ReadTimeout
 
 from harness.environments.executors import container_handle
-from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
+from harness.environments.executors.bounded_log import HEAD_BYTES, MAY_LACK_SOME, TAIL_BYTES
 from harness.environments.executors.container import Container
-from harness.environments.executors.container_handle import MAY_LACK_SOME, ContainerHandle
+from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.docker import LABEL, NO_PROGRAM, DockerExecutor
 from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
@@ -26,6 +26,7 @@ from harness.run.watch.confirm import HangWatch
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
 
+NOTE = f"\n{MAY_LACK_SOME}\n".encode()
 RUNNING = {"Pid": 1, "Status": "running", "Running": True, "ExitCode": 0, "OOMKilled": False}
 ENDED = {"Pid": 0, "Status": "exited", "Running": False, "ExitCode": 3, "OOMKilled": False}
 
@@ -131,7 +132,7 @@ class TestAnEngineThatIsAway:
         assert handle.silent_seconds > 0
         api.state = ENDED
         assert handle.poll() == Exit(3)
-        assert (tmp_path / "log").read_bytes() == b"said and more" + MAY_LACK_SOME
+        assert (tmp_path / "log").read_bytes() == b"said and more" + NOTE
 
     @pytest.mark.parametrize("seen_running", [True, False])
     def test_after_a_restart_that_nobody_noticed_it_is_followed_too(
@@ -147,7 +148,7 @@ class TestAnEngineThatIsAway:
             assert (tmp_path / "log").read_bytes() == b"said and more"
         api.state = {**ENDED, "ExitCode": 0}
         assert handle.poll() == Exit(0)
-        assert (tmp_path / "log").read_bytes() == b"said and more" + MAY_LACK_SOME
+        assert (tmp_path / "log").read_bytes() == b"said and more" + NOTE
 
     def test_what_may_have_been_dropped_meanwhile_is_copied_at_the_end(
         self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -164,7 +165,7 @@ class TestAnEngineThatIsAway:
         assert handle.poll() is None
         api.state = ENDED
         assert handle.poll() == Exit(3)
-        assert (tmp_path / "log").read_bytes() == b"said and new" + MAY_LACK_SOME
+        assert (tmp_path / "log").read_bytes() == b"said and new" + NOTE
 
     @pytest.mark.parametrize("code", [143, 137, 3, 255])
     def test_what_its_restart_ended_is_lost(self, code: int, api: Api, tmp_path: Path) -> None:
