@@ -1,13 +1,19 @@
-"""Looks at something that may be unhealthy, for a limited time."""
+"""Looks at something that may be unhealthy, and reads what may come too slowly, for a limited time."""
 
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 # What a driver that is well takes a few milliseconds to tell.
 ANSWER_SECONDS = 5.0
+# Bytes a second, below which nobody goes on with what comes: each of its pieces may come in time.
+LEAST_SPEED = 1000
+# What is remembered of how much had come, and when.
+_MARKS = 60
 
 
 class Look(Generic[T]):
@@ -48,3 +54,27 @@ class Look(Generic[T]):
         except Exception as error:
             # Whatever it is, it is raised where the result is asked for.
             self._error = error
+
+
+def coming_in_time(read: Callable[[], bytes], seconds: float) -> Iterator[bytes]:
+    """Yield the pieces that `read` returns, up to an empty one; only the time that they take to come counts.
+
+    Raises:
+        TimeoutError: when fewer than LEAST_SPEED bytes a second came in the last `seconds`.
+    """
+    waited, size = 0.0, 0
+    marks = deque([(waited, size)])
+    while True:
+        began = time.monotonic()
+        if not (piece := read()):
+            return
+        waited += time.monotonic() - began
+        size += len(piece)
+        yield piece
+        if waited - marks[-1][0] >= seconds / _MARKS:
+            marks.append((waited, size))
+        while len(marks) > 1 and waited - marks[1][0] >= seconds:
+            marks.popleft()
+        since, before = marks[0]
+        if waited - since >= seconds and size - before < LEAST_SPEED * (waited - since):
+            raise TimeoutError(f"fewer than {LEAST_SPEED} bytes a second came in the last {waited - since:.0f} s")

@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import ssl
-import time
 from collections.abc import Iterator
 from functools import partial
 from html import unescape
@@ -21,13 +20,11 @@ from harness.base.certificates import trusted_file
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.storage import cannot_be_written
 from harness.base.text import one_line
-from harness.base.time_limits import Look
+from harness.base.time_limits import Look, coming_in_time
 from harness.base.urls import without_credentials
 from harness.matrix.stacks import Stack
 
 SECONDS = 60
-# Bytes a second on average, below which a download is ended: each of its pieces may come in time.
-LEAST_SPEED = 1000
 # Statuses of an index that is overloaded or being restarted.
 TOO_MANY, SERVER_ERRORS = 429, 500
 WEB = ("http", "https")
@@ -99,12 +96,10 @@ def _blocks(url: str) -> Iterator[bytes]:
         opener = build_opener(HTTPSHandler(context=context), _Redirects)
         # In a thread, which is left behind: whoever sends a byte in time may go on with the head of an answer for ever.
         with Look(partial(opener.open, url, timeout=SECONDS)).result(SECONDS) as answer:
-            size, began = 0, time.monotonic()
-            while block := answer.read1(BLOCK):
+            size = 0
+            for block in coming_in_time(partial(answer.read1, BLOCK), SECONDS):
                 size += len(block)
                 yield block
-                if size < LEAST_SPEED * (time.monotonic() - began - SECONDS):
-                    raise OSError(f"it is slower than {LEAST_SPEED} bytes a second")
             # Python reads on to the end of a connection that breaks off, and says nothing.
             if size < int(answer.headers["Content-Length"] or 0):
                 raise OSError(f"it broke off after {size} bytes")

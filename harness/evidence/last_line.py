@@ -12,7 +12,7 @@ APP_ERROR = "vpoc: "
 
 
 def last_line(log: Path, prefix: str = "") -> str:
-    """Return the last line in which a program says something, from the last LAST_BYTES of its log, or why it is none.
+    """Return the last line in which a program says something, of the last LAST_BYTES of its log; or why there is none.
 
     Where lines begin with the prefix, the last of these: what a container writes to its two outputs comes in any order.
     """

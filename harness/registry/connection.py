@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.json_bounds import load_json
-from harness.base.time_limits import Look
+from harness.base.time_limits import LEAST_SPEED, Look, coming_in_time
 from harness.host.engine import engine_errors, reach_engine
 
 OK, CREATED, ACCEPTED, PARTIAL, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 206, 401, 403, 404
@@ -29,8 +29,8 @@ TOO_MANY, SERVER_ERRORS = 429, range(500, 600)
 # Takes an answer whose head has come, and returns it as it is wanted.
 AnswerReader = Callable[[Response], Response]
 SECONDS = 30
-# Bytes a second on average, below which reading ends after a minute: each piece may come in time.
-LEAST_SPEED, SLOW_AFTER_SECONDS = 1000, 60.0
+# After so long below the least speed reading ends.
+SLOW_SECONDS = 60.0
 # For an answer to be there as a whole, from wherever a registry sends one to; the largest, a history of promotions, has
 # some megabytes after years.
 ANSWER_SECONDS = 60.0
@@ -117,12 +117,10 @@ class Connection:
 
     def _pieces(self, answer: Response) -> Iterator[bytes]:
         """Yield what an answer consists of, as it comes."""
-        size, began = 0, time.monotonic()
-        while piece := answer.raw.read1(PIECE, decode_content=False):
-            size += len(piece)
-            yield piece
-            if size < LEAST_SPEED * (time.monotonic() - began - SLOW_AFTER_SECONDS):
-                raise NoAnswerError(f"registry {self._host} sends fewer than {LEAST_SPEED} bytes a second")
+        try:
+            yield from coming_in_time(partial(answer.raw.read1, PIECE, decode_content=False), SLOW_SECONDS)
+        except TimeoutError:
+            raise NoAnswerError(f"registry {self._host} sends fewer than {LEAST_SPEED} bytes a second") from None
 
     @contextmanager
     def _answering(self) -> Iterator[None]:

@@ -1,9 +1,12 @@
 import threading
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
-from harness.base.time_limits import Look
+from harness.base import time_limits
+from harness.base.time_limits import Look, coming_in_time
 
 
 def test_what_was_found_in_time_is_given() -> None:
@@ -32,3 +35,45 @@ def test_an_error_comes_back() -> None:
 
     with pytest.raises(LookupError, match="nothing there"):
         Look(broken).result(5)
+
+
+@pytest.fixture
+def coming(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Returns how many pieces of so many bytes come until reading ends; each takes so many seconds on a made clock."""
+    clock = [0.0]
+    monkeypatch.setattr(time_limits, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def coming(*parts: tuple[int, int, float], used_for: float = 0.0) -> int:
+        pieces = iter([(size, seconds) for times, size, seconds in parts for _ in range(times)])
+
+        def read() -> bytes:
+            size, seconds = next(pieces, (0, 0.0))
+            clock[0] += seconds
+            return bytes(size)
+
+        came = 0
+        try:
+            for _ in coming_in_time(read, 60):
+                came += 1
+                clock[0] += used_for
+        except TimeoutError:
+            return came
+        return -came
+
+    return coming
+
+
+def test_a_stall_after_a_fast_start_is_noticed_as_soon_as_one_at_the_start(coming: Callable[..., int]) -> None:
+    drops = (200, 1, 1.0)
+    assert coming(drops) == 60
+    assert coming((1000, 1 << 20, 0.01), drops) - 1000 in (60, 61)
+
+
+def test_what_comes_fast_enough_is_read_to_its_end(coming: Callable[..., int]) -> None:
+    assert coming((500, 1000, 1.0)) == -500
+    # With pauses that are shorter than the limit.
+    assert coming(*[(1, 100_000, 0.1), (1, 100, 50.0)] * 20) == -40
+
+
+def test_who_takes_long_to_use_a_piece_does_not_make_it_come_late(coming: Callable[..., int]) -> None:
+    assert coming((5, 100, 0.1), used_for=1000.0) == -5

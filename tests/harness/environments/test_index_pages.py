@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.base import time_limits
 from harness.base.errors import NoAnswerError, UserError
 from harness.environments import index_pages
 from harness.environments.index_pages import LARGEST_PAGE, download, files_of
@@ -86,8 +87,8 @@ def test_an_answer_that_breaks_off_is_no_whole_file(serve: Serve, tmp_path: Path
 
 
 def test_an_answer_in_drops_is_abandoned(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_pages, "time", SimpleNamespace(monotonic=count(0, 90).__next__))
-    with pytest.raises(UserError, match="slower than 1000 bytes a second"):
+    monkeypatch.setattr(time_limits, "time", SimpleNamespace(monotonic=count(0, 90).__next__))
+    with pytest.raises(UserError, match="fewer than 1000 bytes a second came"):
         download(str(serve(page(b"abc")).mirror), tmp_path / "file")
 
 

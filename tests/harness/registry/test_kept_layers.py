@@ -2,12 +2,15 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from harness.base import time_limits
 from harness.base.errors import NoAnswerError, NoSpaceError, UserError
-from harness.registry import connection, patience
+from harness.registry import patience
 from harness.registry.kept_layers import ABANDONED_SECONDS, PARTIAL, KeptLayers
 from harness.registry.oci import digest_of
 from tests.harness.fake_registry import FakeRegistry
@@ -75,8 +78,7 @@ def test_one_that_goes_on_elsewhere_damages_nothing(
 def test_one_that_sends_in_drops_is_abandoned(
     registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As if an age had passed since the answer began.
-    monkeypatch.setattr(connection, "SLOW_AFTER_SECONDS", -1e9)
+    monkeypatch.setattr(time_limits, "time", SimpleNamespace(monotonic=count(0, 1e9).__next__))
     monkeypatch.setattr(patience, "PAUSES", ())
     with pytest.raises(NoAnswerError, match="fewer than 1000 bytes a second"):
         kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT))
