@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
 from harness.campaign.gpu_locks import GpuClaim, is_free, lock_gpus
@@ -42,16 +42,17 @@ REACH = "check the network, set HTTPS_PROXY behind a proxy, or name a mirror: `m
 class StackUnavailableError(UserError):
     """The environment of a stack's cells cannot be made. `left_out` says so of a campaign.
 
-    `like`: another stack that was left out for the same reason, which is not said twice.
+    `like`: another stack that was left out for the same reason, which is not said twice. `passes`: it may be made later.
     """
 
     code = "stack-unavailable"
 
-    def __init__(self, stack: Stack, why: str, like: str | None = None) -> None:
+    def __init__(self, stack: Stack, why: str, like: str | None = None, *, passes: bool = False) -> None:
         super().__init__(why)
         self.stack = stack
-        reason = f" for the same reason as {like}" if like else f": {_of_any(stack, why)}"
-        self.left_out = f"stack {stack.name} is left out{reason}"
+        self.passes = passes
+        reason = f", for the same reason as {like}" if like else f": {_of_any(stack, why)}"
+        self.left_out = f"stack {stack.name} is left out{' for now' if passes else ''}{reason}"
 
 
 def _of_any(stack: Stack, why: str) -> str:
@@ -277,7 +278,8 @@ class Bench:
                     self.engine, self.dispatcher.images, cell, self.verifying, verifier
                 )
             except UserError as error:
-                raise StackUnavailableError(cell.stack, str(error)) from error
+                passes = isinstance(error, NoAnswerError)
+                raise StackUnavailableError(cell.stack, str(error), passes=passes) from error
 
     def _packages_of(
         self, cell: Cell, workload: Workload, environment: Environment, notify: Notify = lambda _: None

@@ -9,6 +9,7 @@ from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.plan import PendingRun, Plan, PlannedRun
+from harness.campaign.put_off import PutOff
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
 from harness.campaign.together import run_together, seconds_spent, that_may_share
@@ -35,11 +36,18 @@ def pursue_goal(plan: Plan, goal: Goal, campaign: Campaign, runner: Runner, tall
     left = list(plan.runs)
     recheck_unhealthy(campaign.next_repeats(left), plan.workload, runner.bench, runner.display)
     runs = _PlanRunner(plan, campaign, runner, tallies, left, len(before), goal)
-    found = pursue(goal, campaign.seed, runs, lambda: None if until is None else until - time.monotonic())
+    time_left = partial(_time_left, until)
+    found = pursue(goal, campaign.seed, runs, time_left)
+    while found.why == "exhausted" and runs.take_up():
+        found = pursue(goal, campaign.seed, runs, time_left)
     # What was left out may be there when the same command continues.
     if not (found.left_out and found.why == "exhausted"):
         campaign.end(found.why)
     return found
+
+
+def _time_left(until: float | None) -> float | None:
+    return None if until is None else until - time.monotonic()
 
 
 @dataclass
@@ -55,6 +63,7 @@ class _PlanRunner:
     goal: Goal
     _healthy: HealthyGpus = field(init=False)
     _unproven: UnprovenGpus = field(init=False)
+    _put_off: PutOff[PlannedRun] = field(default_factory=PutOff)
 
     def __post_init__(self) -> None:
         bench, display = self.runner.bench, self.runner.display
@@ -69,6 +78,12 @@ class _PlanRunner:
         if healthy and not ready:
             self._unproven.report(healthy)
         return list(dict.fromkeys(self.tallies.candidate(one.planned) for one in ready))
+
+    def take_up(self) -> bool:
+        """Return whether there are stacks that could not be made and have another turn, and give it to them."""
+        taken = self._put_off.take()
+        self.left += taken
+        return bool(taken)
 
     def all_candidates(self) -> list[Candidate]:
         """Return those of the whole plan."""
@@ -91,7 +106,7 @@ class _PlanRunner:
                 bench.make_ready(cell, self.plan.workload, display)
             except StackUnavailableError as error:
                 display.problem(error.left_out)
-                self.left = [planned for planned in self.left if planned.cell.stack != error.stack]
+                self.left = self._put_off.without(self.left, error)
             # With its environment more may be known of the cell: it is decided again.
             return False
         if bench.dispatcher:

@@ -10,6 +10,7 @@ from harness.campaign.campaign import Campaign
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.follow import Follower
 from harness.campaign.plan import PendingRun, Plan
+from harness.campaign.put_off import PutOff
 from harness.campaign.runner import CONTINUES, Runner
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN
@@ -30,10 +31,10 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
     follower = Follower(runner.bench, dispatcher, runner.display, runner.campaign, runner.total, before)
     spread = _Spread(plan, campaign, runner, follower, pending)
     try:
-        spread.fill()
-        for done, record in follower.records():
-            spread.saw(done, record)
-            spread.fill()
+        while spread.fill():
+            for done, record in follower.records():
+                spread.saw(done, record)
+                spread.fill()
     except KeyboardInterrupt as signalled:
         if running := follower.interrupted(str(signalled)):
             runner.display.problem(f"{running} runs go on to their records; {CONTINUES}")
@@ -53,21 +54,32 @@ class _Spread:
     follower: Follower
     left: list[PendingRun]
     seconds: list[float] = field(default_factory=list)
+    put_off: PutOff[PendingRun] = field(default_factory=PutOff)
     attempts: Counter[int] = field(default_factory=Counter)
 
-    def fill(self) -> None:
-        """Follow as many further runs as there is room for; a stack that cannot be made is left out."""
+    def fill(self) -> bool:
+        """Follow as many further runs as there is room for; return whether some are followed.
+
+        A stack that cannot be made is left out, for now where it may be made later.
+        """
         bench, display, workload = self.runner.bench, self.runner.display, self.plan.workload
-        while self.left and self.follower.room > 0:
+        while (self.left or self._take_up()) and self.follower.room > 0:
             pending = self.left.pop(0)
             try:
                 if not bench.is_ready(pending.cell, workload):
                     bench.make_ready(pending.cell, workload, display)
             except StackUnavailableError as error:
-                display.problem(f"stack {error.stack.name} is left out: {error}")
-                self.left = [one for one in self.left if one.cell.stack != error.stack]
+                display.problem(error.left_out)
+                self.left = self.put_off.without([pending, *self.left], error)
             else:
                 self.follower.follow([pending], workload)
+        return self.follower.room < self.follower.dispatcher.at_once
+
+    def _take_up(self) -> bool:
+        """Give stacks that could not be made another turn, once nothing else is on its way."""
+        if self.follower.room == self.follower.dispatcher.at_once:
+            self.left = self.put_off.take()
+        return bool(self.left)
 
     def saw(self, done: PendingRun, record: Record) -> None:
         """Take note of a record: of one that does not count the next attempt is made."""

@@ -77,7 +77,10 @@ def run_stages(
 
 @dataclass
 class _Stages:
-    """Runs what a search asks for. `left_out` are stacks that cannot be made, or have no room."""
+    """Runs what a search asks for. `left_out` are stacks that cannot be made, or have no room.
+
+    `put_off`: those of them that may be made later, and when that was tried; `retried`: with nothing else left to try.
+    """
 
     search: StageSearch
     prepared: PreparedCampaign
@@ -85,6 +88,8 @@ class _Stages:
     runner: Runner
     may_reboot: Callable[[], bool] = lambda: False
     left_out: set[str] = field(default_factory=set)
+    put_off: dict[str, float] = field(default_factory=dict)
+    retried: set[str] = field(default_factory=set)
     made: int = 0
     stacks_made: set[str] = field(default_factory=set)
 
@@ -102,6 +107,7 @@ class _Stages:
 
     def next(self, left: float | None) -> StageRun | StageEnd:
         """Return the next run on the GPUs that are healthy, of the stacks that can be made."""
+        self._take_up({name for name, at in self.put_off.items() if time.monotonic() - at >= RECHECK_SECONDS})
         search, seen = self._search(), self.evidence.read()
         is_lost = len(search.host.healthy) < len(search.host.gpus)
         if is_lost and self.may_reboot():
@@ -111,6 +117,10 @@ class _Stages:
         if is_lost and (due or (isinstance(decided, StageEnd) and decided.why == "gpu-lost")) and self._recovered():
             search = self._search()
             decided = search.next(seen, left)
+        if isinstance(decided, StageEnd) and decided.why == "none" and (last := self.put_off.keys() - self.retried):
+            self.retried |= last
+            self._take_up(last)
+            decided = self._search().next(seen, left)
         if isinstance(decided, StageRun) and (following := search.to_prepare(decided, seen)):
             self._prepare(search.cells[following][0])
         return decided
@@ -161,6 +171,8 @@ class _Stages:
                 self.stacks_made.add(cell.stack.name)
             except StackUnavailableError as error:
                 self._leave_out(error.stack, error.left_out)
+                if error.passes:
+                    self.put_off[error.stack.name] = time.monotonic()
             # With its environment more may be known of it: it is decided again.
             return
         if (said := f"{cell.id}: {wanted.why}") != self._stage:
@@ -205,6 +217,12 @@ class _Stages:
         _, needed = room_needed([stack], able)
         free = shutil.disk_usage(able.place).free / GB
         return None if needed <= free else f"{able.place}: it needs {needed:.0f} GB, {free:.0f} GB are free"
+
+    def _take_up(self, stacks: Collection[str]) -> None:
+        """Let stacks that could not be made be tried again."""
+        self.left_out -= set(stacks)
+        for name in stacks:
+            del self.put_off[name]
 
     def _leave_out(self, stack: Stack, words: str) -> None:
         self.left_out.add(stack.name)

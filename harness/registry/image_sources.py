@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.storage import open_regular
 from harness.environments.environment import Environment
@@ -69,8 +69,13 @@ def _in_source(place: str, cell: Cell, image: Image) -> NodeImage:
 def _pushed(registry: str, cell: Cell, image: Image) -> NodeImage:
     name = remote_name(registry, cell)
     repository = name.rsplit(":", 1)[0]
-    manifest = Repository(repository).manifest(tag_name(cell))
     remedy = f"`matrix push {cell.id} --registry {registry}` puts it there"
+    try:
+        manifest = Repository(repository).manifest(tag_name(cell))
+    except NoAnswerError:
+        if (reference := _known_there(repository, image)) is None:
+            raise
+        return NodeImage(id=image.id, labels=dict(image.labels), reference=reference, remedy=remedy)
     if manifest is None:
         raise UserError(f"{name}: nodes are to pull it, and it is not there; {remedy}")
     reference = f"{repository}@{manifest.digest}"
@@ -79,6 +84,15 @@ def _pushed(registry: str, cell: Cell, image: Image) -> NodeImage:
     if image.id not in ids and reference not in image.digests:
         raise UserError(f"{name}: nodes are to pull it, and it is another image than the one here; {remedy}")
     return NodeImage(id=image.id, labels=dict(image.labels), reference=reference, remedy=remedy)
+
+
+def _known_there(repository: str, image: Image) -> str | None:
+    """Return the reference by digest that an image got when it was pushed or pulled; None where it shows neither.
+
+    Engines with containerd's store have such a name, of the image's own id, for one that nobody has pushed yet.
+    """
+    names = (name for name in image.digests if name.startswith(f"{repository}@") and not name.endswith(image.id))
+    return next(names, None)
 
 
 def _saved(folder: Path, cell: Cell, image: Image) -> NodeImage:

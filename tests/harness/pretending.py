@@ -1,13 +1,13 @@
 """A bench that only pretends to make runs, and a display that listens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench
+from harness.campaign.bench import Bench, StackUnavailableError
 from harness.campaign.display import Display
 from harness.campaign.plan import PlannedRun
 from harness.environments.executors.process import ProcessExecutor
@@ -73,16 +73,22 @@ class FakeRun:
 
 
 class Recording(Pretending):
-    """A bench whose runs leave records; the stacks in `missing` cannot be made."""
+    """A bench whose runs leave records; the stacks in `missing` cannot be made, those in `silent` so often not yet."""
 
     make_record: Callable[..., Record]
     missing: tuple[str, ...] = ()
+    silent: Mapping[str, int] = MappingProxyType({})
 
     def environment(self, cell: Cell, notify: Any = None) -> Any:
         if cell.stack.name in self.missing:
             raise UserError("its wheels are gone")
         self._environments[self._name(cell)] = cast("Any", FakeEnvironment())
         return self._environments[self._name(cell)]
+
+    def _look_at_source(self, cell: Cell, verifier: Any) -> None:
+        if times := self.silent.get(cell.stack.name):
+            self.silent = {**self.silent, cell.stack.name: times - 1}
+            raise StackUnavailableError(cell.stack, "the registry does not answer", passes=True)
 
     def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
         return FakeRun(planned, run_id, workload, campaign)

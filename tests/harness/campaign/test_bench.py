@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from harness.base.contract import CONTRACT
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.campaign import bench as bench_module
 from harness.campaign import open_bench as open_bench_module
 from harness.campaign.bench import Bench, StackUnavailableError
@@ -20,6 +20,7 @@ from harness.environments.build import NoBaseImageError
 from harness.environments.environment import image_environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.images import CONTRACT_LABEL, Image
+from harness.environments.node_images import NodeImages
 from harness.environments.pins import UnreachableError
 from harness.environments.verifier import Verifier
 from harness.evidence.app_files import InputFile
@@ -87,7 +88,7 @@ def test_a_reason_that_several_stacks_have_is_given_once(
     assert left_out("rocm6.3-torch2.9.1") == first
     assert (
         left_out("rocm6.3-torch2.8.0")
-        == "stack rocm6.3-torch2.8.0 is left out for the same reason as rocm6.3-torch2.9.1"
+        == "stack rocm6.3-torch2.8.0 is left out, for the same reason as rocm6.3-torch2.9.1"
     )
     assert left_out("rocm6.2-torch2.5.1") == "stack rocm6.2-torch2.5.1 is left out: its wheel is gone"
     # Tried again, it is no other's reason.
@@ -124,6 +125,21 @@ def test_what_an_engine_that_went_away_kept_from_being_made_is_made_once_it_is_b
     monkeypatch.setattr(bench_module, "ensure_cell_image", cut_short)
     made_of = bench._environment_made(matrix.cells["cpu-plain"], Display())
     assert (made_of.image, len(made)) == ("sha256:1", 2)
+
+
+@pytest.mark.parametrize(("error", "passes"), [(NoAnswerError("it is away"), True), (UserError("not there"), False)])
+def test_a_source_of_images_that_does_not_answer_may_do_so_later(
+    error: UserError, passes: bool, bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*_: object) -> NodeImages:
+        raise error
+
+    monkeypatch.setattr(bench_module, "images_in_source", look)
+    bench.dispatcher = cast("Dispatcher", SimpleNamespace(images="registry.example/me"))
+    with pytest.raises(StackUnavailableError) as raised:
+        bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], Display())
+    assert raised.value.passes is passes
+    assert not bench.is_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"])
 
 
 def test_containers_on_nodes_without_a_source_of_images_are_refused(

@@ -246,6 +246,17 @@ def test_a_stack_that_cannot_be_made_is_left_out(bench: Sought, matrix: Matrix) 
     assert len(display.problems) <= 1
 
 
+@pytest.mark.parametrize(("silent", "made"), [(1, {OTHER_STACK, PLAIN}), (9, {OTHER_STACK})])
+def test_a_stack_whose_source_did_not_answer_has_one_more_turn(
+    silent: int, made: set[str], bench: Sought, matrix: Matrix
+) -> None:
+    bench.silent = {matrix.cells[PLAIN].stack.name: silent}
+    bench.outcome_of = lambda run: ("completed" if run.planned.cell.id == PLAIN else "failed", None)
+    searched(bench, matrix, FIND, PLAIN, OTHER_STACK)
+    assert {cell for cell, _ in bench.made} == made
+    assert bench.silent == {matrix.cells[PLAIN].stack.name: max(silent - 2, 0)}
+
+
 def test_an_unhealthy_gpu_takes_no_more_runs_and_without_any_the_search_ends(
     bench: Sought, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,6 +200,34 @@ def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continu
     assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs")
 
 
+def test_a_stack_whose_source_did_not_answer_is_tried_again_when_nothing_else_is_left(
+    bench: Staged, matrix: Matrix
+) -> None:
+    bench.silent, bench.passes = {FIRST: 1}, lambda run: run.planned.cell.stack.name == FIRST
+    found, display, _ = carried_out(bench, prepared(bench, matrix))
+    assert display.problems[0] == f"stack {FIRST} is left out for now: the registry does not answer"
+    assert bench.workloads[0][0] == f"{SECOND}-plain"
+    assert found.sentence.startswith(f"{FIRST}-plain on 2 GPUs (ddp) is good: ")
+
+
+def test_a_source_that_never_answers_is_asked_once_more_at_the_end(bench: Staged, matrix: Matrix) -> None:
+    bench.silent, bench.passes = {FIRST: 99}, lambda _: False
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert bench.silent == {FIRST: 97}
+    assert found.continues
+    assert f"Left out, as they could not be made or had no room: {FIRST}." in found.sentence
+
+
+def test_a_source_that_did_not_answer_is_asked_again_after_a_while(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECHECK_SECONDS", 0.0)
+    bench.silent = {FIRST: 1}
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert {cell for cell, *_ in bench.workloads} == {f"{FIRST}-plain"}
+    assert found.reached
+
+
 def test_a_stack_without_room_is_left_out(bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.results.folder.mkdir(parents=True, exist_ok=True)
     free = {"free": 10 * 10**9}

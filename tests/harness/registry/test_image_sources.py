@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import socket
 import tarfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.time_limits import Look
 from harness.environments import node_images
 from harness.environments.images import Image, tag_name
@@ -154,6 +156,24 @@ def test_a_node_loads_an_image_from_a_folder_whatever_its_engine_calls_it(tmp_pa
         patch.setattr(node_images, "_NoPatience", lambda **_: SimpleNamespace(load_image=load_image))
         assert bring_image(engine, wanted, saved_archive, print, tmp_path).id == manifest
     assert given
+
+
+@pytest.mark.parametrize(("digest", "known"), [("e" * 64, True), ("a" * 64, False), (None, False)])
+def test_of_a_registry_that_does_not_answer_only_what_was_not_pushed_is_asked(
+    digest: str | None, known: bool, matrix: Matrix
+) -> None:
+    """What has the image's own id for a digest was perhaps never pushed: so engines with containerd's store name it."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{nobody.getsockname()[1]}/me"
+        there = f"{place}/vpoc@sha256:{digest}"
+        names = ("elsewhere/vpoc@sha256:" + "f" * 64, *((there,) if digest else ()))
+        here = replace(image(IDS["classic"]), digests=names)
+        if known:
+            assert _in_source(place, matrix.cells[CELL], here).reference == there
+            return
+        with pytest.raises(NoAnswerError, match="does not answer"):
+            _in_source(place, matrix.cells[CELL], here)
 
 
 def test_an_image_in_a_registry_is_named_by_its_digest(registry: FakeRegistry, matrix: Matrix) -> None:
