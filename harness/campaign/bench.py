@@ -42,7 +42,7 @@ REACH = "check the network, set HTTPS_PROXY behind a proxy, or name a mirror: `m
 class StackUnavailableError(UserError):
     """The environment of a stack's cells cannot be made. `left_out` says so of a campaign.
 
-    `like`: another stack that was left out for the same reason, which is not said twice. `passes`: it may be made later.
+    `like`: another stack that was left out for the same reason, not said twice. `passes`: it may be made later.
     """
 
     code = "stack-unavailable"
