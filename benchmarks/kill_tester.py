@@ -44,9 +44,9 @@ REPEATS = 6
 MATRIX = """\
 schema: 2
 stacks:
-  host: {accelerator: any, executors: [process]}
+  host: {accelerator: any}
   # The stand-in is no app that a stack could verify.
-  cpu: {accelerator: cpu, torch: "2.13.0", executors: [docker]}
+  cpu: {accelerator: cpu, torch: "2.13.0"}
 presets: {plain: {description: nothing set}}
 workloads:
   trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {sessions: 26}, lookback: 20}
