@@ -89,7 +89,7 @@ class FailureClass(_Strict):
 
     @property
     def unhealthy(self) -> bool:
-        """Whether its line says that everything on a GPU is lost."""
+        """True where its line says that everything on a GPU is lost."""
         return self.gpu in ("reset", "lost")
 
 

@@ -1,8 +1,10 @@
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import floor
 
 import pytest
+from rich.console import Console
 from rich.table import Table
 
 from harness.evidence.index import Row
@@ -12,6 +14,7 @@ from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Verdicts
 from harness.screen import tables
 from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
+from harness.screen.fitted import print_table
 
 
 @pytest.fixture
@@ -87,6 +90,33 @@ def test_a_narrow_terminal_shows_these_columns_and_as_many_others_as_fit(rows: l
     }
     for others, (table, kept) in always.items():
         assert sorted([*others, *kept]) == sorted(str(column.header) for column in table.columns)
+
+
+def in_80_columns(table: Table, leave_out: Sequence[str], text: str) -> tuple[str, str]:
+    """Return the headings that a terminal of 80 columns shows, and what it says of those that it does not."""
+    file = io.StringIO()
+    print_table(Console(file=file, width=80, force_terminal=True, color_system=None), table, leave_out, text)
+    shows, _, lacks = file.getvalue().partition("(not shown: ")
+    return " ".join(shows.splitlines()[0].split()), " ".join(lacks.partition(";")[0].split())
+
+
+def test_what_a_terminal_of_80_columns_shows(rows: list[Row]) -> None:
+    """A column that is new shows in one of these lines: where it pushes out another, it is too wide or too high up."""
+    (verdict,) = judge(rows, {}, Verdicts())
+    here = replace(verdict, cell="cpu-plain", scope="cpu")
+    long = replace(verdict, cell="rocm10.0.0-torch2.13.0-notes-stable", scope="gfx1100-ddp-2", executor="docker")
+    found = [in_80_columns(tables.verdicts_table([one]), tables.OF_VERDICTS, "why") for one in (here, long)]
+    assert found == [
+        ("cell verdict passed hours MTBF above scope note why", "starts above, workload, ran on, not counted"),
+        ("cell verdict passed scope", "starts above, hours, MTBF above, note, workload, ran on, not counted, why"),
+    ]
+    run = "20261120T203015Z-4f5a6b-rocm6.3-torch2.9.1-plain"
+    row = replace(rows[1], run_id=run, detail="ended with SIGSEGV in a kernel of hipBLASLt")
+    table = tables.runs_table([row], count_runs([row]))
+    assert in_80_columns(table, tables.OF_RUNS, "detail") == (
+        "run outcome counts as why",
+        "ran on, seconds, samples/s, detail",
+    )
 
 
 def test_a_row_has_a_cell_for_every_column() -> None:
