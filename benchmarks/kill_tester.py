@@ -41,12 +41,11 @@ PATIENCE_SECONDS = 120.0
 # What the harness takes for a merged CSV: the stand-in reads none of it.
 STAND_IN_BARS = "ts,open,high,low,close,volume,vix\n2024-01-02T14:30:00Z,1,1,1,1,1,\n"
 REPEATS = 6
+# The stand-in is no app that a stack for CPUs could verify.
+STAND_IN_STACK, REAL_STACK = "host: {accelerator: any}", 'cpu: {accelerator: cpu, torch: "2.13.0"}'
 MATRIX = """\
 schema: 2
-stacks:
-  host: {accelerator: any}
-  # The stand-in is no app that a stack could verify.
-  cpu: {accelerator: cpu, torch: "2.13.0"}
+stacks: {STACK}
 presets: {plain: {description: nothing set}}
 workloads:
   trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {sessions: 26}, lookback: 20}
@@ -114,7 +113,8 @@ class Place:
 
     def make(self) -> None:
         """Write everything but the results."""
-        (self.folder / "matrix.yaml").write_text(MATRIX, encoding="utf-8")
+        text = MATRIX.replace("STACK", REAL_STACK if self.engine else STAND_IN_STACK)
+        (self.folder / "matrix.yaml").write_text(text, encoding="utf-8")
         (self.folder / "bars.csv").write_text(STAND_IN_BARS, encoding="utf-8")
         write_stand_in(self.folder / "python")
         node = self.root / "sys/class/kfd/kfd/topology/nodes/0"

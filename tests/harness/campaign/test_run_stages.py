@@ -154,16 +154,14 @@ def test_where_collectives_fail_the_ways_around_them_are_tried_in_order(bench: S
     on_two = [
         (cell, strategy) for cell, name, strategy, gpus in bench.workloads if len(gpus) > 1 and name == "standard"
     ]
-    assert on_two[:8] == [
-        (f"{FIRST}-plain", "ddp"),
-        (f"{FIRST}-no-p2p", "ddp"),
-        (f"{FIRST}-no-peer-sdma", "ddp"),
-        (f"{FIRST}-fine-grain-pcie", "ddp"),
-        (f"{FIRST}-no-sdma", "ddp"),
+    ways = [one.preset for one in matrix.stages["two-gpus"].otherwise if one.preset]
+    expected = [
+        *((f"{FIRST}-{preset}", "ddp") for preset in ("plain", *ways)),
         (f"{FIRST}-plain", "averaging"),
         (f"{SECOND}-plain", "ddp"),
-        (f"{SECOND}-no-p2p", "ddp"),
+        (f"{SECOND}-{ways[0]}", "ddp"),
     ]
+    assert on_two[: len(expected)] == expected
     assert found.reached
     assert f"{FIRST}-plain on 2 GPUs (averaging) is good" in found.sentence
 

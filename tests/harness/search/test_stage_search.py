@@ -26,7 +26,7 @@ def evening(*, side_by_side: bool) -> Iterator[tuple[StageRun, str | None]]:
     cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
     host = StageHost(GPUS, GPUS, True, dict.fromkeys(stacks(), SETUP), side_by_side=side_by_side)
     search = StageSearch(the_matrix(), cells, host)
-    while not isinstance(decided := search.next(seen := clock.seen(), BUDGET - clock.now), StageEnd):
+    while not isinstance(decided := search.next(seen := clock.seen(), 2 * BUDGET - clock.now), StageEnd):
         yield decided, search.to_prepare(decided, seen)
         clock.run(decided)
 
