@@ -189,7 +189,9 @@ def beyond_cpu(findings: Iterable[LintFinding], matrix: Matrix) -> list[LintFind
 
 def lint_cell(cell: Cell, strategy: Strategy = "single") -> list[LintFinding]:
     """Return the findings of one cell with a workload of a strategy, whether the cell is excluded or not."""
-    by_phase = {phase: list(_process(cell, phase, strategy)) for phase in cell.preset.phases}
+    # The features are computed on one device, however the training uses them.
+    strategies: Mapping[PresetPhase, Strategy] = {"features": "single", "train": strategy}
+    by_phase = {phase: list(_process(cell, phase, strategies[phase])) for phase in cell.preset.phases}
     # A dict, because it keeps order and holds what is true of every phase only once.
     found: dict[LintFinding, None] = {}
     for phase, findings in by_phase.items():

@@ -72,6 +72,8 @@ class CampaignStage(Strict):
             raise ValueError("a strategy of several devices needs `devices: all`")
         if self.devices == "all" and "single" in several:
             raise ValueError("`devices: all` needs a strategy of several devices")
+        if len(set(self.otherwise)) < len(self.otherwise):
+            raise ValueError("`otherwise:` lists the same twice")
         if (self.enters == "best") != (self.until is not None):
             raise ValueError("a stage of the best has `until:`, and no other has")
         return self

@@ -478,6 +478,17 @@ def test_settings_that_are_not_read_contradict_nothing() -> None:
     assert kinds == ["debug-only", "no-effect"]
 
 
+def test_the_features_are_computed_on_one_gpu() -> None:
+    found = {phase: lint_cell(synthetic({}, **{phase: P2P}), "ddp") for phase in ("features", "train")}
+    assert [f.kind for f in found["features"]] == ["no-effect"]
+    assert found["train"] == []
+
+
+@pytest.mark.parametrize("name", [name for name in load_catalogue().variables if name.endswith("_DISABLE")])
+def test_disabling_by_0_is_the_default(name: str) -> None:
+    assert [f.kind for f in lint_cell(synthetic({name: "0"}), "ddp")] == ["default"]
+
+
 def test_only_variables_of_the_same_process_contradict() -> None:
     cell = synthetic(
         {}, features={"PYTORCH_NO_HIP_MEMORY_CACHING": "1"}, train={"PYTORCH_ALLOC_CONF": "max_split_size_mb:512"}

@@ -56,6 +56,10 @@ def test_a_failed_vpoc_phase_is_tried_again_in_other_ways_from_smoke_on(matrix: 
         ),
         ("{description: a, workload: quick, enters: selection, otherwise: [{}]}", "changes nothing"),
         (
+            "{description: a, workload: quick, enters: selection, otherwise: [{sdpa: math}, {sdpa: math}]}",
+            "lists the same twice",
+        ),
+        (
             "{description: a, workload: quick, enters: selection, otherwise: [{strategy: ddp}]}",
             "a strategy of several devices needs `devices: all`",
         ),
