@@ -4,13 +4,19 @@ The author of an image writes most of what an engine tells of it and of its cont
 and kept in records: labels and variables of any size.
 """
 
+import logging
 import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import docker
 from docker.errors import DockerException
 from requests import PreparedRequest, Response
 
+from harness.host.json_elements import elements
+
+_log = logging.getLogger(__name__)
 PIECE = 1 << 16
 # Lists of some thousand images or containers, each with its labels. In memory it may take fifteen times as much.
 LARGEST_ANSWER = 8 << 20
@@ -25,7 +31,14 @@ class TooLargeAnswerError(DockerException):  # type: ignore[misc]
 
 
 class Api(docker.APIClient):  # type: ignore[misc]
-    """The library's, but for what is said above; what is read as it comes has no such bound."""
+    """The library's, but for what is said above; what is read as it comes has no such bound.
+
+    One image of which too much is told is passed over in a list, as is its container, and named once.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._named: set[str] = set()
 
     def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
         """Send a request and read its answer.
@@ -37,7 +50,10 @@ class Api(docker.APIClient):  # type: ignore[misc]
             return super().send(request, stream=True, **kwargs)  # type: ignore[no-any-return]
         with super().send(request, stream=True, **kwargs) as answer:
             content = bytearray()
-            for piece in answer.iter_content(PIECE):
+            pieces = answer.iter_content(PIECE)
+            first = next(pieces, b"")
+            told = chain((first,), pieces)
+            for piece in self._sound(told) if first.startswith(b"[") else told:
                 content += piece
                 if len(content) > LARGEST_ANSWER:
                     raise TooLargeAnswerError(
@@ -60,6 +76,19 @@ class Api(docker.APIClient):  # type: ignore[misc]
             )
         return self._result(answer, True)
 
+    def _sound(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield a list again, without what is larger than of any image."""
+        before = b"["
+        for element in elements(pieces, LARGEST_IMAGE):
+            if len(element) <= LARGEST_IMAGE:
+                yield before + element
+                before = b","
+            elif (found := ID.search(element)) and (name := found[1].decode()) not in self._named:
+                self._named.add(name)
+                why = f"it has more than {LARGEST_IMAGE} bytes of labels and tags; `{_removal(name)}`"
+                _log.warning("matrix: %s is passed over: %s", name, why)
+        yield b"[]" if before == b"[" else b"]"
+
 
 class Client(docker.DockerClient):  # type: ignore[misc]
     """The library's, with that way to the engine."""
@@ -74,6 +103,9 @@ def _why_so_large(beginning: bytes | bytearray) -> str:
     ends = [*(one.start() for one in ids[1:]), len(beginning)]
     size, name = max(((end - one.end(), one[1].decode()) for one, end in zip(ids, ends, strict=False)), default=(0, ""))
     if size > len(beginning) / 2:
-        remove = f"docker {'image rm' if name.startswith('sha256:') else 'rm --force'} {name}"
-        return f"{name} has labels or variables of that size; `{remove}`"
+        return f"{name} has labels or variables of that size; `{_removal(name)}`"
     return "there are too many images or containers; `docker image prune` and `docker container prune` remove some"
+
+
+def _removal(name: str) -> str:
+    return f"docker {'image rm' if name.startswith('sha256:') else 'rm --force'} {name}"

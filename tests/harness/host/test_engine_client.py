@@ -77,11 +77,20 @@ def test_of_any_answer_no_more_is_read(engine: Engine, monkeypatch: pytest.Monke
         engine.client.api.inspect_container("large")
 
 
-def test_of_a_list_that_is_too_large_the_image_is_named_that_makes_it_so(
+def test_one_image_with_much_to_tell_is_passed_over_in_lists_and_named_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine_client, "LARGEST_ANSWER", 900)
+    for _ in range(2):
+        assert [found["Labels"]["a"] for found in engine.client.api.images("of-one")] == ["b", "b"]
+    (said,) = caplog.messages
+    assert said.startswith(f"matrix: sha256:{2:064x} is passed over: it has more than 500 bytes")
+    assert f"`docker image rm sha256:{2:064x}`" in said
+
+
+def test_of_many_that_are_too_much_together_the_error_says_what_to_do(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_client, "LARGEST_ANSWER", 900)
-    with pytest.raises(TooLargeAnswerError, match=f"`docker image rm sha256:{2:064x}`"):
-        engine.client.api.images("of-one")
     with pytest.raises(TooLargeAnswerError, match="`docker image prune`"):
         engine.client.api.images("many")
