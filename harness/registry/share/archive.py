@@ -15,6 +15,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
@@ -28,7 +29,8 @@ RUNS, HEALTH = "runs", "health"
 MEMBER = re.compile(rf"{RUNS}/[0-9a-f]{{64}}/(?:{SHARED.pattern})|{HEALTH}/[0-9a-f]{{16}}\.jsonl|{re.escape(MARK)}")
 LARGEST_FILE = 64 << 20
 LARGEST_ARCHIVE = 16 << 30
-MOST_MEMBERS = 1 << 20
+# Of some twenty thousand runs. To make a file takes the time of reading a hundred of their headers.
+MOST_MEMBERS = 200_000
 # tarfile reads headers in one piece; files are copied in smaller ones.
 LARGEST_READ = 1 << 20
 # Half the time of the highest one, for a few hundredths more.
@@ -40,7 +42,8 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
     """Write members, by name and content, into a file; after a crash it is complete, or what was there before.
 
     Raises:
-        UserError: when the file exists and is not to be replaced (`force`), or cannot be written.
+        UserError: when the file exists and is not to be replaced (`force`), cannot be written, or would hold more than
+            `unpack` takes.
     """
     if not file.name.endswith(ENDING):
         raise UserError(f"{file}: give it a name that ends in {ENDING}")
@@ -56,7 +59,9 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
                 io.BufferedWriter(packed, LARGEST_READ) as pieces,
                 tarfile.open(fileobj=pieces, mode="w", format=tarfile.USTAR_FORMAT) as archive,
             ):
-                for name, content in ((MARK, MARK_CONTENT), *members):
+                for count, (name, content) in enumerate(chain(((MARK, MARK_CONTENT),), members)):
+                    if count >= MOST_MEMBERS:
+                        raise UserError(f"{file}: would hold more than {MOST_MEMBERS:,} files, which no import takes")
                     member = tarfile.TarInfo(name)
                     member.size, member.mode = len(content), 0o644
                     archive.addfile(member, io.BytesIO(content))
@@ -77,22 +82,12 @@ def unpack(file: Path, place: Path) -> dict[str, str]:
         UserError: when it is damaged, larger than records are, or holds anything but plain files of records.
     """
     with _readable(file) as archive:
-        count = 0
+        for _ in _members(file, archive):
+            pass
+    with _readable(file) as archive:
         made: set[Path] = set()
         hashes: dict[str, dict[str, str]] = {}
-        for member in archive:
-            # It would keep every one of a million.
-            archive.members.clear()  # type: ignore[attr-defined]
-            plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
-            if not plain or not MEMBER.fullmatch(member.name):
-                raise UserError(f"{file}: holds {member.name[:200]!r}, which is no file of a record; nothing was taken")
-            if member.size > LARGEST_FILE or count >= MOST_MEMBERS:
-                raise UserError(
-                    f"{file}: {member.name}: is larger, or one of more, than files of records are; nothing was taken"
-                )
-            if not count and member.name != MARK:
-                raise UserError(f"{file}: does not begin with {MARK}; `matrix export` makes such a file")
-            count += 1
+        for member in _members(file, archive):
             target = place / member.name
             if target.parent not in made:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -105,10 +100,33 @@ def unpack(file: Path, place: Path) -> dict[str, str]:
             if kind == RUNS:
                 run, _, name = inner.partition("/")
                 hashes.setdefault(run, {})[name] = sha256
-        if not count:
-            raise UserError(f"{file}: is empty; `matrix export` makes such a file")
     _check_mark(file, place / MARK)
     return {run: hash_of_hashes(of_run) for run, of_run in hashes.items()}
+
+
+def _members(file: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of an archive, each checked.
+
+    Raises:
+        UserError: at the first that no export writes, or where there are too many.
+    """
+    count = 0
+    for member in archive:
+        # It would keep every one.
+        archive.members.clear()  # type: ignore[attr-defined]
+        plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+        if not plain or not MEMBER.fullmatch(member.name):
+            raise UserError(f"{file}: holds {member.name[:200]!r}, which is no file of a record; nothing was taken")
+        if member.size > LARGEST_FILE:
+            raise UserError(f"{file}: {member.name}: is larger than files of records are; nothing was taken")
+        if count >= MOST_MEMBERS:
+            raise UserError(f"{file}: holds more than {MOST_MEMBERS:,} files; nothing was taken")
+        if not count and member.name != MARK:
+            raise UserError(f"{file}: does not begin with {MARK}; `matrix export` makes such a file")
+        count += 1
+        yield member
+    if not count:
+        raise UserError(f"{file}: is empty; `matrix export` makes such a file")
 
 
 def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> str:
