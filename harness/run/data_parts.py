@@ -14,6 +14,8 @@ EXCHANGE, BEGINS = "America/New_York", 18
 # Of a file whose stamps tell no sessions.
 CHUNKS_OF_ROWS = 1000
 BLOCK = 1 << 20
+# A row of bars has a hundred bytes.
+LONGEST_LINE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,14 @@ def read_chunks(file: Path) -> DataChunks:
     """Return the sessions of a merged CSV; where its stamps are not UTC with a Z, up to a thousand parts of its rows.
 
     Raises:
-        UserError: when it cannot be read, or has no rows.
+        UserError: when it cannot be read, has no rows, or a line that is longer than any of bars.
     """
     try:
         with file.open("rb") as stream:
-            header = stream.readline()
+            header = stream.readline(LONGEST_LINE)
             place, lines, hours = len(header), [], []
-            for line in stream:
+            line = header
+            while len(line) < LONGEST_LINE and (line := stream.readline(LONGEST_LINE)):
                 # An empty line, as at the end of many files, is no row.
                 if line.strip():
                     lines.append(place)
@@ -68,6 +71,9 @@ def read_chunks(file: Path) -> DataChunks:
                 place += len(line)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    if len(line) == LONGEST_LINE:
+        told = "its first line" if line is header else f"row {len(lines)}"
+        raise UserError(f"{file}: {told} has {LONGEST_LINE:,} bytes or more; give a merged CSV")
     if not lines:
         raise UserError(f"{file}: has no rows")
     with suppress(ValueError):

@@ -1,5 +1,6 @@
 """Chunks of a merged CSV."""
 
+import tracemalloc
 import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,22 @@ def test_where_stamps_tell_no_sessions_a_chunk_is_some_rows(tmp_path: Path) -> N
     assert (len(chunks), chunks.are_sessions, chunks.names[1]) == (834, False, "row 4")
     chunks.write(833, 834, tmp_path / "part.csv")
     assert (tmp_path / "part.csv").read_text() == HEADER + "2499,1\n"
+
+
+@pytest.mark.parametrize(("content", "told"), [(b"", "its first line"), (b"a,b\n1,2\n", "row 2")])
+def test_a_line_of_any_length_is_not_read_into_memory(content: bytes, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "long.csv"
+    with file.open("wb") as long:
+        long.write(content)
+        long.truncate(1 << 28)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=f"{told} has 65,536 bytes or more"):
+            read_chunks(file)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 20
 
 
 def test_what_cannot_be_cut_is_refused(tmp_path: Path) -> None:
