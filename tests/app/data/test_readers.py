@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from tests.app.data.scid import scid_bytes
-from vpoc.data.readers import read_vendor
+from vpoc.data.readers import parquet, read_vendor
 from vpoc.errors import UserError
 
 PRICES = ("open", "high", "low", "close")
@@ -352,6 +352,25 @@ def test_the_export_of_interactive_brokers(real_data):
     assert (read.format, read.stamp_side, read.bar_seconds) == ("interactive-brokers", "start", 1800)
     assert (read.frame["high"] >= read.frame["open"]).all()
     assert read.frame["ts"][0] == 1_508_765_400
+
+
+@pytest.mark.parametrize(
+    ("limit", "what"),
+    [("MOST_ROWS", "rows"), ("MOST_TEXT", "bytes of text")],
+)
+def test_a_parquet_file_that_would_fill_the_memory_is_refused_before_it_is_read(path, limit, what, monkeypatch):
+    """Repeated values take no room in a file: a thousand million rows have six megabytes."""
+    frame = synthetic()
+    utc = pl.from_epoch(frame["ts"], "s").dt.replace_time_zone("UTC")
+    columns = {"volume": frame["volume"], **{price: frame[price] for price in PRICES}, "timestamp": utc}
+    pl.DataFrame({**columns, "symbol": "ESH4"}).write_parquet(path)
+    size = frame.height if what == "rows" else 4 * frame.height
+    monkeypatch.setattr(parquet, limit, size)
+    assert read_vendor(path).frame.height == frame.height
+    monkeypatch.setattr(parquet, limit, size - 1)
+    monkeypatch.setattr(pl, "read_parquet", None)
+    with pytest.raises(UserError, match=f"has {size:,} {what}; more than {size - 1:,} are not read"):
+        read_vendor(path)
 
 
 @pytest.mark.parametrize("value", [[[1.0]], [b"\xff"], ["none"]], ids=["list", "bytes", "text"])

@@ -17,6 +17,10 @@ from vpoc.errors import UserError, from_os_error
 from vpoc.files import sha256_file
 
 PARQUET_MAGIC = b"PAR1"
+MOST_ROWS = 20_000_000
+"""Minutes of two contracts for thirty years. A thousand million rows fit into some megabytes, and into no memory."""
+MOST_TEXT = 1 << 30
+"""In bytes: a stamp has some thirty."""
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """Polars panics on some torn files."""
 
@@ -29,13 +33,17 @@ class _Rows(Table):
 def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     """Read a parquet file; `columns`: the user's names -> ours.
 
-    UserError, with the row, on what is not a stamp, a finite price or a whole volume.
+    UserError, with the row, on what is not a stamp, a finite price or a whole volume, and on more than MOST_ROWS.
     """
     digest = sha256_file(path)
     try:
-        header = list(pl.read_parquet_schema(path))
+        schema = pl.read_parquet_schema(path)
+        header = list(schema)
         places = find_columns(path, header, columns, NEEDED)
-        frame = pl.read_parquet(path, columns=[header[place] for place in places.values()], glob=False)
+        names = {header[place]: name for name, place in places.items()}
+        _refuse_what_fills_memory(path, {column: schema[column] for column in names}, names)
+        # More than the file tells of itself are not read either.
+        frame = pl.read_parquet(path, columns=list(names), glob=False, n_rows=MOST_ROWS)
     except OSError as error:
         raise from_os_error(error, path) from error
     except BROKEN as error:
@@ -43,7 +51,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         raise UserError(f"{path}: the parquet file is cut short or damaged ({reason}); copy it again") from error
     if frame.height == 0:
         raise UserError(f"{path}: the file has columns but no rows; give a file with bars")
-    frame = frame.rename({header[place]: name for name, place in places.items()})
+    frame = frame.rename(names)
     table = _Rows(path, digest, frame)
     return RawBars(
         path=path,
@@ -59,6 +67,20 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         where=table.line,
         unit="row",
     )
+
+
+def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], names: Mapping[str, str]) -> None:
+    """UserError on a file of which a few megabytes make more than bars take, before that is in memory."""
+    for column, kind in kinds.items():
+        if kind.is_nested() or kind == pl.Binary:
+            raise UserError(f"{path}: the column {names[column]} is of type {kind}, which holds no bars")
+    file = pl.scan_parquet(path, glob=False)
+    rows = int(file.select(pl.len()).collect().item())
+    if rows > MOST_ROWS:
+        raise UserError(f"{path}: has {rows:,} rows; more than {MOST_ROWS:,} are not read: divide it by years")
+    texts = [pl.col(column).str.len_bytes().sum() for column, kind in kinds.items() if kind == pl.String]
+    if texts and (size := sum(file.select(texts).collect(engine="streaming").row(0))) > MOST_TEXT:
+        raise UserError(f"{path}: has {size:,} bytes of text; more than {MOST_TEXT:,} are not read: divide it by years")
 
 
 def _stamps(table: Table) -> Written:
