@@ -8,12 +8,15 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from harness.base.errors import UserError
 from harness.host.jobs import JobEnding, JobPhase
@@ -24,6 +27,9 @@ ANSWER_SECONDS = 60.0
 ANSWER_IN_JOB_SECONDS = 8.0
 # After so long it is looked whether a program says that it waits.
 PATIENCE_SECONDS = 0.5
+# Some ten thousand nodes, as scontrol describes them.
+MOST_BYTES = 16 << 20
+WORDS_BYTES = 1000
 SEPARATOR = "|"
 # How programs of Slurm are to print a moment.
 SECONDS_SINCE_1970 = {"SLURM_TIME_FORMAT": "%s"}
@@ -286,33 +292,51 @@ def _asked(
         SlurmSilentError: when slurmctld does not answer, or takes no more jobs.
         UserError: when there is no such program, or it refuses what is asked.
     """
-    try:
-        # Ctrl-C is for who asks, not for a question that is under way.
-        process = subprocess.Popen(
-            words,
-            env={name: value for name, value in os.environ.items() if name not in OVERRIDES} | (variables or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            process_group=0,
-        )
-    except FileNotFoundError:
-        raise UserError(f"{words[0]}: no such program; --on slurm needs the programs of Slurm on this host") from None
-    end = time.monotonic() + seconds
-    while True:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
-            told, errors = process.communicate(timeout=PATIENCE_SECONDS)
-            break
-        except subprocess.TimeoutExpired as waited:
-            full = until is not None and until.encode() in (waited.stderr or b"")
-            if full or time.monotonic() > end:
-                process.kill()
-                process.communicate()
-                why = "its queue is full" if full else f"{words[0]} does not answer within {seconds:.0f} s"
-                raise SlurmSilentError(why) from None
+            # Ctrl-C is for who asks, not for a question that is under way.
+            process = subprocess.Popen(
+                words,
+                env={name: value for name, value in os.environ.items() if name not in OVERRIDES} | (variables or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                process_group=0,
+            )
+        except FileNotFoundError:
+            raise UserError(
+                f"{words[0]}: no such program; --on slurm needs the programs of Slurm on this host"
+            ) from None
+        end = time.monotonic() + seconds
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE_SECONDS)
+            told, errors = _beginning(out), _beginning(err)
+            why = (
+                f"{words[0]} prints more than {MOST_BYTES >> 20} MiB"
+                if max(len(told), len(errors)) > MOST_BYTES
+                else ""
+            )
+            if process.returncode is None and until is not None and until.encode() in errors:
+                why = "its queue is full"
+            elif process.returncode is None and time.monotonic() > end:
+                why = f"{words[0]} does not answer within {seconds:.0f} s"
+            if why:
+                # With what it started: a site may have a script in the place of the program.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise SlurmSilentError(why)
+            if process.returncode is not None:
+                break
     if process.returncode == 0:
         return told.decode(errors="replace")
-    said = " ".join(errors.decode(errors="replace").split()) or f"exit {process.returncode}"
+    said = " ".join(errors[:WORDS_BYTES].decode(errors="replace").split()) or f"exit {process.returncode}"
     if any(text in said for text in (*SILENT, *LIMITED)):
         raise SlurmSilentError(said)
     raise UserError(f"{words[0]}: {said}")
+
+
+def _beginning(file: IO[bytes]) -> bytes:
+    """Return what was written into a file so far, and no more than shows that it is too much."""
+    return os.pread(file.fileno(), MOST_BYTES + 1, 0)

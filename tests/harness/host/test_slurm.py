@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
+from harness.host import slurm
 from harness.host.slurm import (
     SlurmNode,
     SlurmSilentError,
@@ -126,6 +127,24 @@ def test_what_is_refused_is_an_error_and_silence_is_not(programs: Path) -> None:
             submit(programs / "script")
     write(programs, "sbatch", "echo '12;lab'")
     assert submit(programs / "script") == "12"
+
+
+def test_what_a_script_in_the_place_of_a_program_started_is_ended_with_it(programs: Path) -> None:
+    full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
+    write(programs, "sbatch", f"(sleep 20; touch {programs}/left) & echo '{full}' >&2; wait")
+    with pytest.raises(SlurmSilentError, match="queue is full"):
+        submit(programs / "script")
+    assert not (programs / "left").exists()
+
+
+def test_no_more_is_read_than_slurm_says(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "MOST_BYTES", 100)
+    write(programs, "squeue", "yes '7|RUNNING|n1|None|a'")
+    with pytest.raises(SlurmSilentError, match="prints more than"):
+        own_jobs()
+    write(programs, "squeue", "yes 'no such user' >&2")
+    with pytest.raises(SlurmSilentError, match="prints more than"):
+        own_jobs()
 
 
 @pytest.mark.parametrize(
