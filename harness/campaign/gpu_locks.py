@@ -19,6 +19,7 @@ from harness.base.failpoints import reached
 from harness.base.json_files import File
 from harness.base.shared_locks import folder_of_locks, open_shared_lock
 from harness.base.storage import held
+from harness.base.text import one_line
 from harness.base.time_limits import ANSWER_SECONDS, Look
 from harness.host.facts import GpuFacts
 from harness.host.gpu_memory import ByProcess, memory_by_process
@@ -55,7 +56,9 @@ class Holder(File):
     def __str__(self) -> str:
         """For a person who waits for it."""
         alive = ProcessId(self.pid, self.started, self.boot).alive()
-        return f"run {self.folder} of {self.user}, process {self.pid}{'' if alive else ', which is gone'}"
+        # The file is anybody's.
+        whose = one_line(f"run {self.folder} of {self.user}")
+        return f"{whose}, process {self.pid}{'' if alive else ', which is gone'}"
 
 
 ContainerRuns = Callable[[Path], bool]
