@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,10 @@ HTTP_STATUS = "HTTP status"
 LACKS = "No solution found"
 
 CONFIG = "--config-file"
+INDEXES = {"--index": "UV_INDEX", "--default-index": "UV_DEFAULT_INDEX"}
+# The pages of an index may be without end, and are read as a whole.
+MOST_MEMORY_BYTES = 4 << 30
+LIMITED = ("/bin/sh", "-c", f'ulimit -d {MOST_MEMORY_BYTES >> 10}; exec "$@"', "sh")
 
 
 class UnreachableError(NoAnswerError):
@@ -49,15 +53,31 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
     # An interpreter of the user's own is run without it.
     from uv import find_uv_bin  # noqa: PLC0415
 
-    environment = {**trusting(os.environ), **(variables or {})}
+    words, indexes = _without_indexes([str(argument) for argument in arguments])
+    environment = {**trusting(os.environ), **indexes, **(variables or {})}
     configured = () if CONFIG in arguments else ("--no-config",)
-    command = [find_uv_bin(), *map(str, arguments), "--no-progress", *configured]
+    command = [find_uv_bin(), *words, "--no-progress", *configured]
     # What it makes stays locked as long as it is at it, though this process may be killed.
-    run = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=held_locks(), env=environment)
+    bounded = [*LIMITED, *command]
+    run = subprocess.run(bounded, capture_output=True, text=True, check=False, pass_fds=held_locks(), env=environment)
     if run.returncode:
         words = " ".join(line.strip() for line in run.stderr.splitlines() if line.strip())
         raise UserError(f"uv {' '.join(command[1:3])} failed: {words[:WORDS]}")
     return run.stdout
+
+
+def _without_indexes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return arguments without the addresses of indexes, and those as variables.
+
+    They may hold a password, and everybody on this host can read the arguments of a process.
+    """
+    words, variables = list(arguments), {}
+    for option, variable in INDEXES.items():
+        while option in words:
+            place = words.index(option)
+            variables[variable] = " ".join(filter(None, (variables.get(variable), words[place + 1])))
+            del words[place : place + 2]
+    return words, variables
 
 
 def wheel_folders() -> list[str]:
@@ -92,6 +112,8 @@ def _configuration(stack: Stack) -> Path:
     file = CACHE / "uv" / f"{json_hash(text)[:12]}.toml"
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
+        # An address may hold a password.
+        file.parent.chmod(0o700)
         write_durably(file, text.encode())
     return file
 
@@ -178,6 +200,9 @@ def make_lock(
     if build == "pypi":
         target = ["--python-version", stack.python, "--universal"]
     output = ["--generate-hashes", "--no-annotate", "--no-header", "--quiet", "-o", str(temporary)]
+    if not stack.origin.built:
+        # To ask a source package what it needs its code is run, on this host.
+        output += ["--only-binary", ":all:"]
     if stack.torch_from_base:
         # The base brings the numpy that its torch was built with.
         output += ["--no-emit-package", "numpy"]

@@ -2,6 +2,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -245,6 +246,52 @@ def test_a_lock_that_cannot_be_resolved_is_one_line_and_leaves_nothing(
         pins.ensure_lock(unreachable)
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "locks").glob("*.txt")) == []
+
+
+def test_no_code_of_a_source_package_is_run_to_resolve_a_lock(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, ran = tmp_path / "torch-2.9.1+rocm6.3", tmp_path / "ran"
+    package.mkdir()
+    (package / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9.1+rocm6.3\n", encoding="ascii")
+    (package / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n", encoding="ascii"
+    )
+    (package / "backend.py").write_text(f"open({str(ran)!r}, 'w').close()\n", encoding="ascii")
+    page = tmp_path / "index" / "torch"
+    page.mkdir(parents=True)
+    with tarfile.open(page / f"{package.name}.tar.gz", "w:gz") as archive:
+        archive.add(package, package.name)
+    (page / "index.html").write_text(f"<a href='{package.name}.tar.gz'>{package.name}.tar.gz</a>", encoding="ascii")
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    mirror = {"mirror": page.parent.as_uri(), "pypi": page.parent.as_uri()}
+    with pytest.raises(UserError, match="torch"):
+        pins.ensure_lock(matrix.stacks["rocm6.3-torch2.9.1"].model_copy(update=mirror))
+    assert not ran.exists()
+
+
+def test_uv_has_a_bound_on_its_memory_and_no_address_of_an_index_among_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "uv"
+    program.write_text('#!/bin/sh\nulimit -d\necho "$@"\necho "$UV_INDEX $UV_DEFAULT_INDEX"\n', encoding="ascii")
+    program.chmod(0o755)
+    monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
+    indexes = ("--index", "http://me:secret@a", "--index", "http://b", "--default-index", "http://me:secret@c")
+    memory, arguments, variables = pins.uv("pip", "compile", *indexes, "pins.in").splitlines()
+    assert int(memory) << 10 == pins.MOST_MEMORY_BYTES
+    assert arguments == "pip compile pins.in --no-progress --no-config"
+    assert variables == "http://me:secret@a http://b http://me:secret@c"
+
+
+def test_only_its_user_reads_the_addresses_of_indexes_in_a_configuration(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    ((*_, file),) = pins.sources(matrix.stacks["rocm7.14.0-torch2.12.0"])
+    assert Path(file).parent.stat().st_mode & 0o077 == 0
 
 
 def test_an_environment_stays_locked_while_uv_is_at_it_though_its_harness_was_killed(tmp_path: Path) -> None:
