@@ -157,10 +157,10 @@ def test_vix_values_that_cannot_be_right(files, line, expected):
 @pytest.mark.parametrize(
     "vix",
     [
-        "date,close\n01/02/2024,13.20\n01/03/2024,14.04\n",
+        "date,close\n01/02/2024,13.20\n01/03/2024,14.04\n01/08/2024,13.10\n",
         "Date;Open;Close\n2024-01-02;1;13.20\n2024-01-03;1;14.04\n",
         "Date,Close\n2024-01-02 00:00:00,13.20\n2024-01-03 00:00:00,14.04\n",
-        "Date,Close\n02/01/2024,13.20\n03/01/2024,14.04\n",
+        "Date,Close\n02/01/2024,13.20\n03/01/2024,14.04\n08/01/2024,13.10\n",
         "Date,Close\n02.01.2024,13.20\n15.01.2024,14.04\n",
         "Date,Close\n01-02-2024,13.20\n01-15-2024,14.04\n",
     ],
@@ -178,10 +178,27 @@ def test_a_daily_vix_whose_rows_do_not_show_the_month_is_asked_about(files):
         merge(*paths)
     assert rows(merge(*paths, dates="day-first"))["vix"].to_list() == ["13.20"]
     assert rows(merge(*paths, dates="month-first"))["vix"].to_list() == [None]
-    ascending = "".join(f"{day:02}/01/2024,13.{day:02}\n" for day in range(1, 13))
-    paths = files(bars_csv("2024-01-02T21:14:00Z"), f"Date,Close\n{ascending}")
+    days = "".join(f"{day:02}/01/2024,13.{day:02}\n" for day in (2, 3, 4, 5, 8, 9, 10, 11, 12))
+    paths = files(bars_csv("2024-01-02T21:14:00Z"), f"Date,Close\n{days}")
     assert rows(merge(*paths))["vix"].to_list() == ["13.02"]
-    assert rows(merge(*paths, dates="month-first"))["vix"].to_list() == ["13.01"]
+    assert rows(merge(*paths, dates="month-first"))["vix"].to_list() == [None]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(("form", "dates"), [("01/{:02}/{}", "day-first"), ("{:02}/01/{}", "month-first")])
+def test_a_vix_of_months_is_not_taken_for_one_of_days(files, form, dates, in_order):
+    """The first of each month of a year is also a day each of January, which only several years tell apart."""
+
+    def vix(*years):
+        lines = [f"{form.format(month, year)},13.{month:02}\n" for year in years for month in range(1, 13)]
+        return "Date,Close\n" + "".join(lines if in_order else reversed(lines))
+
+    stamps = ["2024-01-11T21:14:00Z", "2024-03-01T21:14:00Z"]
+    paths = files(bars_csv(*stamps), vix(2024))
+    with pytest.raises(UserError, match=r"line 2: .* can be read as month and day or as day and month"):
+        merge(*paths)
+    assert rows(merge(*paths, dates=dates))["vix"].to_list() == ["13.01", "13.03"]
+    assert rows(merge(*files(bars_csv(*stamps), vix(2023, 2024))))["vix"].to_list() == ["13.01", "13.03"]
 
 
 def test_an_intraday_vix_is_known_at_the_end_of_its_bar(files):

@@ -17,6 +17,8 @@ from vpoc.data.text_table import Table, numbers, require_years
 from vpoc.errors import UserError
 
 MIDNIGHT = re.compile(r"[T ]00:00(:00)?$")
+MONTH_DAYS = (28, 31)
+"""From a day of a month to that of the next."""
 PUBLISHED = time(16, 15)
 """New York time from which the VIX close of a day is known."""
 
@@ -77,13 +79,13 @@ def _days(table: Table, dates: str | None) -> Ints:
     if len(whole) > 1 and dates is not None:
         whole = whole[:1] if dates == MONTH_FIRST else whole[1:]
     elif len(whole) > 1 and not whole[0].equals(whole[1]):
-        # Closes of days lie days apart, not months, as they do where month and day are taken for each other.
-        whole.sort(key=_span)
-        if _span(whole[0]) == _span(whole[1]):
+        shown = _likelier(whole[0], whole[1])
+        if shown is None:
             raise UserError(
                 f"{table.line(0)}: {text[0]!r} can be read as month and day or as day and month, and no row shows "
                 f"which it is; say it with --dates {MONTH_FIRST} or --dates {DAY_FIRST}"
             )
+        whole = [shown]
     if not whole:
         wrong = readings[0].is_null() if readings else text.is_not_null()
         row = int(wrong.arg_max() or 0)
@@ -96,9 +98,25 @@ def _days(table: Table, dates: str | None) -> Ints:
     return published
 
 
-def _span(days: pl.Series) -> int:
-    whole: Ints = days.to_physical().to_numpy()
-    return int(whole.max() - whole.min())
+def _likelier(one: pl.Series, other: pl.Series) -> pl.Series | None:
+    """The dates that are days apart, as closes of days are, and not months; None where both may be.
+
+    A few days of one month look like a year of months; where they would be of several years they are months.
+    """
+    (days, steps), (months, longer) = sorted(
+        ((dates, _steps(dates)) for dates in (one, other)), key=lambda it: it[1].sum()
+    )
+    if steps.sum() == longer.sum():
+        return None
+    if ((longer >= MONTH_DAYS[0]) & (longer <= MONTH_DAYS[1])).all():
+        return months if steps.max() > MONTH_DAYS[1] else None
+    return days
+
+
+def _steps(dates: pl.Series) -> Ints:
+    """Days from each date to the next later one."""
+    steps: Ints = np.diff(np.unique(dates.to_physical().to_numpy()))
+    return steps
 
 
 def _ends(table: Table, zone: str | None, dates: str | None) -> Ints:
