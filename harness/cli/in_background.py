@@ -3,10 +3,13 @@
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from harness.base.closed_terminal import Terminal
+from harness.base.closed_terminal import Terminal, outliving
 from harness.base.command_words import agreed
+from harness.base.interrupts import interruptible
 from harness.campaign.detach import detach
 from harness.cli.shared import Settings, err, out, print_json, typed_words
 from harness.screen.terminal import echo
@@ -25,8 +28,18 @@ def start_in_background(settings: Settings, *, as_json: bool) -> None:
     echo(f"Runs on as {started.by}. `{watch}` attaches, `{started.stop}` ends it; what it says is in {log}")
 
 
-def terminal_to_outlive(settings: Settings, *, what: str) -> Terminal:
-    """Return this terminal; where there is one, say that the command goes on when it is closed."""
+@contextmanager
+def through_closed_terminal(settings: Settings, *, what: str, attaches: bool = True) -> Iterator[None]:
+    """Go on when the terminal is closed, which is said first; Ctrl-C and TERM are a KeyboardInterrupt inside.
+
+    `attaches`: `matrix watch` shows what runs there.
+    """
+    terminal = _terminal_to_outlive(settings, what=what, attaches=attaches)
+    with outliving(terminal), interruptible(terminal.is_closed):
+        yield
+
+
+def _terminal_to_outlive(settings: Settings, *, what: str, attaches: bool) -> Terminal:
     log, watch, stop = _log(settings), settings.invocation.command("watch"), f"kill -INT {os.getpid()}"
 
     def turn_plain() -> None:
@@ -35,9 +48,9 @@ def terminal_to_outlive(settings: Settings, *, what: str) -> Terminal:
 
     terminal = Terminal(log, f"the terminal was closed, and the {what} goes on; `{stop}` ends it", turn_plain)
     if terminal.is_there:
+        attach = f"`{watch}` attaches, " if attaches else ""
         echo(
-            f"The {what} goes on when this terminal is closed: `{watch}` attaches, `{stop}` ends it; what it says then "
-            f"is in {log}",
+            f"The {what} goes on when this terminal is closed: {attach}`{stop}` ends it; what it says then is in {log}",
             err=True,
         )
     return terminal

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.base.interrupts import interruptible
+from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, out, pass_settings, print_json, print_lines
 from harness.evidence.records import Results
 from harness.faults.inject import inject_all
@@ -59,7 +59,7 @@ def inject(
         return
     injections: list[Injection] = []
     interrupted = False
-    with interruptible():
+    with through_closed_terminal(settings, what="test", attaches=False):
         try:
             with Steps(err) as steps:
                 faults = Results(settings.results.folder / FAULTS_FOLDER)

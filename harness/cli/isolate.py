@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.base.interrupts import interruptible
 from harness.campaign.isolate import isolate_fault, plain_cells, question_about, suspect_of
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.cli.completion import complete_cells
+from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
@@ -55,7 +55,7 @@ def isolate_command(
     stacks = others or plain_cells(matrix, rows, bench)
     question = question_about(suspect_of(cell, workload, bench), matrix, workload, bench, stacks)
     try:
-        with interruptible(), CampaignDisplay(err) as display:
+        with through_closed_terminal(settings, what="search"), CampaignDisplay(err) as display:
             answer = isolate_fault(bench, question, workload, display, max_runs)
     except KeyboardInterrupt:
         err.print(f"Interrupted; {CONTINUES}.")

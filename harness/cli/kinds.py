@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
-from harness.base.interrupts import interruptible
+from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import INTERRUPTED, Settings, print_json, typed_words
 from harness.screen.terminal import echo
 
@@ -21,8 +21,13 @@ LOOK_SECONDS = 1.0
 def run_each_kind(settings: Settings, kinds: Mapping[str, Sequence[str]], *, as_json: bool) -> int:
     """Run the command that was typed for each kind, whose nodes are given; return the exit status.
 
-    What each says is shown with its nodes before it. Ctrl-C is passed on to all of them.
+    What each says is shown with its nodes before it. Ctrl-C is passed on to all of them; a closed terminal is not.
     """
+    with through_closed_terminal(settings, what="campaign"):
+        return _run_each(settings, kinds, as_json=as_json)
+
+
+def _run_each(settings: Settings, kinds: Mapping[str, Sequence[str]], *, as_json: bool) -> int:
     words = (sys.executable, "-P", "-m", "harness", *settings.invocation.options, *typed_words())
     started = {kind: _start((*words, KIND, kind)) for kind in kinds}
     told: dict[str, list[str]] = {kind: [] for kind in kinds}
@@ -34,15 +39,14 @@ def run_each_kind(settings: Settings, kinds: Mapping[str, Sequence[str]], *, as_
     for reader in readers:
         reader.start()
     interrupted = False
-    with interruptible():
-        try:
-            _wait(started.values())
-        except KeyboardInterrupt as signalled:
-            interrupted = True
-            name = str(signalled)
-            for process in started.values():
-                process.send_signal(signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT)
-            _wait(started.values())
+    try:
+        _wait(started.values())
+    except KeyboardInterrupt as signalled:
+        interrupted = True
+        name = str(signalled)
+        for process in started.values():
+            process.send_signal(signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT)
+        _wait(started.values())
     for reader in readers:
         reader.join()
     if as_json:
@@ -85,11 +89,12 @@ def _wait(processes: Iterable[subprocess.Popen[str]]) -> None:
 
 
 def _show(stream: IO[str], nodes: str, kept: list[str] | None) -> None:
-    for line in stream:
-        if kept is None:
-            echo(f"{nodes}: {line.rstrip()}", err=True)
-        else:
-            kept.append(line)
+    with stream:
+        for line in stream:
+            if kept is None:
+                echo(f"{nodes}: {line.rstrip()}", err=True)
+            else:
+                kept.append(line)
 
 
 def _value(text: str) -> object:

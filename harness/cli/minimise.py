@@ -7,11 +7,11 @@ from typing import Any, Literal
 import click
 
 from harness.base.errors import UserError
-from harness.base.interrupts import interruptible
 from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.cli.completion import complete_cells
+from harness.cli.in_background import through_closed_terminal
 from harness.cli.minimise_run import cell_meant, minimise_run
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
@@ -81,7 +81,7 @@ def minimise_command(
     workload = chosen_workload(settings, "default", options)
     bench, placed = open_bench_for(bench_options(settings, options), [chosen], workload)
     try:
-        with interruptible(), CampaignDisplay(err) as display:
+        with through_closed_terminal(settings, what="search"), CampaignDisplay(err) as display:
             found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
     except KeyboardInterrupt:
         err.print(f"Interrupted; {CONTINUES}.")
@@ -130,7 +130,7 @@ def compare_command(
         workload = chosen_workload(settings, "default", options)
         bench, placed = open_bench_for(bench_options(settings, options), chosen, workload)
         try:
-            with interruptible(), CampaignDisplay(err) as display:
+            with through_closed_terminal(settings, what="comparison"), CampaignDisplay(err) as display:
                 of_workload = add_runs(bench, placed, workload, runs, display)
         except KeyboardInterrupt:
             err.print(f"Interrupted; {CONTINUES}.")

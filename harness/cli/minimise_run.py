@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.interrupts import interruptible
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.campaign.shrink import Over, failed_run, require_failed
 from harness.campaign.shrink_over import Shrunk, shrink
 from harness.cli.explain import read_record, run_folder
+from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import INTERRUPTED, Settings, err, known, print_json, print_lines
 from harness.cli.workload_choice import bench_options
 from harness.evidence.host_changes import host_of
@@ -69,7 +69,7 @@ def minimise_run(
     chosen = {**options, "data": failed.data, "executor": options["executor"] or intent.executor}
     bench, _ = open_bench_for(bench_options(settings, chosen), [cell], failed.workload)
     try:
-        with interruptible(), CampaignDisplay(err) as display:
+        with through_closed_terminal(settings, what="search", attaches=False), CampaignDisplay(err) as display:
             found = shrink(over, bench, failed, max_runs, display)
     except KeyboardInterrupt:
         err.print(f"Interrupted; {CONTINUES}.")

@@ -7,10 +7,8 @@ from typing import Any
 
 import click
 
-from harness.base.closed_terminal import outliving
 from harness.base.command_words import with_option
 from harness.base.errors import UserError
-from harness.base.interrupts import interruptible
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.campaign.bench import Bench
 from harness.campaign.forecast import forecast, forecast_lines
@@ -24,7 +22,7 @@ from harness.campaign.under_way import noted_under_way
 from harness.cli.campaign_choice import campaign_options, prepare
 from harness.cli.clusters import dispatchers_of, of_cluster
 from harness.cli.describe import describe_campaign, describe_plan
-from harness.cli.in_background import start_in_background, terminal_to_outlive
+from harness.cli.in_background import start_in_background, through_closed_terminal
 from harness.cli.kinds import end_with_starter, run_each_kind
 from harness.cli.program_options import WithProgram
 from harness.cli.records import report_on
@@ -137,10 +135,8 @@ def run(
         return
     again = settings.invocation.command(*typed_words())
     machine = machine_of(settings.root)
-    terminal = terminal_to_outlive(settings, what="campaign")
     with (
-        outliving(terminal),
-        interruptible(terminal.is_closed),
+        through_closed_terminal(settings, what="campaign"),
         stay_awake("a campaign of matrix runs", _warn_of_sleep),
         noted_under_way(settings.results, machine, again) as others,
     ):

@@ -8,15 +8,13 @@ from typing import Any
 
 import click
 
-from harness.base.closed_terminal import outliving
 from harness.base.errors import UserError
-from harness.base.interrupts import interruptible
 from harness.campaign.plan import BEST
 from harness.campaign.runner import CONTINUES
 from harness.campaign.under_way import noted_under_way
 from harness.cli.by_make import with_make
 from harness.cli.completion import complete_cells, complete_workloads
-from harness.cli.in_background import start_in_background, terminal_to_outlive
+from harness.cli.in_background import start_in_background, through_closed_terminal
 from harness.cli.program_options import WithProgram, own_program, program_options, taken
 from harness.cli.shared import (
     INTERRUPTED,
@@ -165,11 +163,9 @@ def train_command(
         confirm(prepared.plan.download_gb, yes=yes)
         again = settings.invocation.command(*typed_words())
         if not in_background:
-            terminal = terminal_to_outlive(settings, what="training")
             try:
                 with (
-                    outliving(terminal),
-                    interruptible(terminal.is_closed),
+                    through_closed_terminal(settings, what="training"),
                     noted_under_way(settings.results, host.machine, again, file.file.stem) as others,
                     CampaignDisplay(err) as display,
                 ):
