@@ -61,8 +61,8 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
     bounded = [*LIMITED, *command]
     run = subprocess.run(bounded, capture_output=True, text=True, check=False, pass_fds=held_locks(), env=environment)
     if run.returncode:
-        words = " ".join(line.strip() for line in run.stderr.splitlines() if line.strip())
-        raise UserError(f"uv {' '.join(command[1:3])} failed: {words[:WORDS]}")
+        said = " ".join(line.strip() for line in run.stderr.splitlines() if line.strip())
+        raise UserError(f"uv {' '.join(command[1:3])} failed: {said[:WORDS]}")
     return run.stdout
 
 
@@ -71,7 +71,8 @@ def _without_indexes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str
 
     They may hold a password, and everybody on this host can read the arguments of a process.
     """
-    words, variables = list(arguments), {}
+    words = list(arguments)
+    variables: dict[str, str] = {}
     for option, variable in INDEXES.items():
         while option in words:
             place = words.index(option)
