@@ -315,6 +315,6 @@ def test_what_is_no_file_in_the_place_of_a_lock_is_one_line(root: Path) -> None:
         pytest.fail("it was had")
 
 
-def test_a_lock_that_another_user_wrote_is_told_in_one_line() -> None:
+def test_a_lock_that_another_user_wrote_is_said_in_one_line() -> None:
     holder = Holder(folder="/x\nmatrix: all is well\x1b[2J", user="me\n", pid=1, started=1, boot="another boot")
     assert str(holder).isprintable()
