@@ -6,13 +6,15 @@ The app is not trusted. Paths here are no `Path`: nothing but an `UntrustedTree`
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar, Protocol, TypeVar
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.base.storage import unfinished
 from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree
+from harness.host.disk_use import DiskLimit
 
 # As the app names checkpoints: the optimizer steps done, and the SHA-256 of the content.
 CHECKPOINT = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
@@ -232,6 +234,7 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
     for file in checkpoints:
         if _is_intact(output / file.parent.name / file.name):
             continue
+        _require_room(file, output)
         place = Path(output, file.parent.name, file.name)
         half = None
         try:
@@ -251,6 +254,23 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
         finally:
             if half:
                 half.unlink(missing_ok=True)
+
+
+def _require_room(file: PurePath, output: PurePath) -> None:
+    """Refuse a checkpoint whose copy would take more of the disk than a run may: it may consist of holes.
+
+    Raises:
+        UserError: saying how large it is.
+    """
+    place = next(place for place in (Path(output), *Path(output).parents) if place.exists())
+    most = DiskLimit.of(place).bytes
+    # One that is not there is found by what copies it.
+    with suppress(FileNotFoundError, NotAFileError):
+        size = UntrustedTree(file.parent).look(file.name).size
+        if size > most:
+            raise NoSpaceError(
+                f"{file}: has {size / 1e9:.2f} GB, and {most / 1e9:.2f} GB may be taken; free space there"
+            )
 
 
 def _newest_intact(output: PurePath, folder: str, most: int | None, until: float) -> PurePath | None:

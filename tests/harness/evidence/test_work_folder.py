@@ -10,6 +10,7 @@ from harness.base.errors import UserError
 from harness.base.untrusted_tree import UntrustedTree
 from harness.evidence import work_folder
 from harness.evidence.work_folder import MOST_TRIED, hand_over, newest_checkpoints, steps_done
+from harness.host import disk_use
 
 ANY = {"bars_checkpoints": None, "bars_mlp_checkpoints": None, "other_checkpoints": None}
 
@@ -117,6 +118,17 @@ def test_what_was_cut_there_is_replaced_and_half_a_copy_has_no_name(
     place.write_bytes(b"wei")
     hand_over([file], tmp_path / "2")
     assert place.read_bytes() == b"weights"
+
+
+def test_no_copy_is_begun_that_would_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "1", 20)
+    monkeypatch.setattr(disk_use, "_free", lambda _: 8)
+    with pytest.raises(UserError, match="may be taken; free space"):
+        hand_over([file], tmp_path / "2")
+    assert not (tmp_path / "2").exists()
+    monkeypatch.setattr(disk_use, "_free", lambda _: 100)
+    hand_over([file], tmp_path / "2")
+    assert newest_checkpoints([tmp_path / "2"], ANY)
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
