@@ -38,6 +38,7 @@ def what_next(
         return (Command(command=invocation.command("run"), why="runs the matrix on this host"),)
     intent = intents.get(best.last)
     steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intent, tags, matrix, invocation, made_here)
+    failing = {cell for one in found for cell in one.cells}
     for one in found[:1]:
         why = f"shows the evidence of the newest `{one.diagnosis}`"
         explain = Command(command=invocation.command("explain", one.newest), why=why)
@@ -48,9 +49,9 @@ def what_next(
                 command=invocation.command("run", remedy, *(work_words(failed) if failed else ())),
                 why="tries a preset that may help",
             )
-            for remedy in [cell for cell in remedies if cell in cells and cell not in one.cells][:1]
-            # What stages changed of a workload no option names.
-            if failed is None or not changed_options(failed, matrix)
+            for remedy in [cell for cell in remedies if cell in cells and cell not in failing][:1]
+            # No option of `matrix run` asks for a strategy; what else stages changed of a workload, it may do without.
+            if failed is None or "strategy" not in changed_options(failed, matrix)
         ]
         # Where nothing works a remedy is worth more than evidence.
         steps += [explain, *tried] if steps else [*tried, explain]

@@ -391,7 +391,9 @@ def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Staged, matr
         f"{SECOND}-plain",
     }
     # It counts for itself alone.
-    assert found.sentence.startswith("No cell is shown to be good on 2 GPUs, and nothing is left to try")
+    assert found.sentence.startswith(
+        "No cell is shown to be good on 2 GPUs, and nothing of the selection is left to try"
+    )
 
 
 def test_what_the_app_refuses_is_asked_for_once_and_the_next_is_tried(bench: Staged, matrix: Matrix) -> None:

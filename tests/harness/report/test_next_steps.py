@@ -158,6 +158,8 @@ def test_what_cannot_be_run_or_failed_itself_is_no_remedy(make_rows: MakeRows, c
     assert commands(rows, explained=True, cells=("cpu-plain",)) == [f"{PLACE} explain {rows[-1].run_id}"]
     rows = make_rows("cpu-debug-serialize", 0, 2)
     assert commands(rows, explained=True) == [f"{PLACE} explain {rows[-1].run_id}"]
+    rows = [*make_rows("cpu-debug-serialize", 0, 1, diagnosis="no-result"), *make_rows("cpu-plain", 0, 2)]
+    assert commands(rows, explained=True) == [f"{PLACE} explain {rows[-1].run_id}"]
 
 
 def test_a_command_can_be_typed_as_printed(make_rows: MakeRows, commands: Commands) -> None:
@@ -183,6 +185,13 @@ def test_what_stages_changed_is_kept_or_left_to_them(
     )
     failed = make_rows("cpu-plain", 0, 2, **two)
     assert commands(failed, explained=True, **two) == [f"{PLACE} explain {failed[-1].run_id}"]
+    # A remedy may do without the change of the workload that did not help.
+    alone: dict[str, Any] = {**OWN, "options": {**OWN["options"], "vpoc_path": "cpu"}, "workload": "standard"}
+    failed = make_rows("cpu-plain", 0, 2, **alone)
+    assert commands(failed, explained=True, **alone) == [
+        f"{PLACE} run cpu-debug-serialize --workload standard {ASKED}",
+        f"{PLACE} explain {failed[-1].run_id}",
+    ]
 
 
 def test_what_is_good_on_a_gpu_is_trained_with_before_it_is_run_on(

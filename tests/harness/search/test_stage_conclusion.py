@@ -47,7 +47,7 @@ def test_good_on_one_gpu_is_no_answer_for_two(matrix: Matrix) -> None:
     told = conclude_stages(StageEnd("none", one, (one,), (Explored(STACK),), ()), 2)
     assert not told.reached
     assert told.sentence.startswith(
-        "No cell is shown to be good on 2 GPUs, and nothing is left to try: 1 stack had its"
+        "No cell is shown to be good on 2 GPUs, and nothing of the selection is left to try: 1 stack had its"
     )
     assert f"On one GPU {STACK}-plain is good" in told.sentence
     assert not told.continues
