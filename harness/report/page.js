@@ -4,6 +4,7 @@
   const SHOWN_AT_ONCE = 8, MORE = 100;
   const RANK_DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash"];
   const PHASE_COLOURS = {
+    __proto__: null,
     import: "#7f8c9b", init: "#a0aab5", data: "#b07aa1", features: "#e0a92e", "first-step": "#e15759",
     step: "#4e79a7", validate: "#59a14f", checkpoint: "#9c755f", teardown: "#76b7b2",
   };
@@ -11,7 +12,14 @@
   const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
   const byId = (id) => document.getElementById(id);
   let parsed;
-  const report = () => (parsed ??= JSON.parse(byId("report").textContent));
+  const report = () => (parsed ??= read());
+
+  function read() {
+    const told = JSON.parse(byId("report").textContent);
+    // By names that anybody may put into an address, such as "constructor", which every object has.
+    for (const named of [told.dockerfiles, told.details]) Object.setPrototypeOf(named, null);
+    return told;
+  }
 
   function make(tag, properties = {}, ...children) {
     const element = document.createElement(tag);

@@ -204,6 +204,14 @@ def test_an_address_from_elsewhere_opens_at_once_and_a_wrong_one_says_so(
     page.close()
 
 
+@pytest.mark.parametrize("name", ["constructor", "__proto__"])
+def test_a_name_that_every_object_of_the_browser_has_is_of_no_cell_and_no_run(name: str, page: Page) -> None:
+    go(page, f"#/cell/{name}")
+    expect(page.locator("#view")).to_contain_text("This report has nothing about a cell of that name.")
+    go(page, f"#/run/{name}")
+    expect(page.locator("#view")).to_contain_text("This report has no run of that name.")
+
+
 def test_a_failed_run_comes_with_evidence_remedy_and_how_to_repeat_it(page: Page, report: Report) -> None:
     run = next(one for one in report.runs if one.diagnosis == "no-progress" and one.run_id in report.details)
     go(page, f"#/run/{run.run_id}")
