@@ -6,6 +6,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.completion import complete_runs
+from harness.cli.explain import LATEST, run_folder
 from harness.cli.shared import Settings, as_json, pass_settings, print_json
 from harness.evidence.host_changes import host_of, note_change
 from harness.evidence.index import Index
@@ -24,10 +25,14 @@ from harness.screen.terminal import echo
 def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_json: bool) -> None:
     """Strike out RUN by hand: it counts no more, and its reason is shown on verdict, tag and report.
 
-    The record stays as it is. Nothing else takes a run out: who strikes out failures chooses the verdict.
+    RUN is an id, or `latest`: the newest not completed. The record stays as it is. Nothing else takes a run out: who
+    strikes out failures chooses the verdict.
     """
     check_run_id(run)
     results = settings.results
+    if run == LATEST:
+        # Which one it is, what is printed says.
+        run = run_folder(results, run).path.name
     line = strike(results.folder_of(run), "undo" if undo else "strike", _worded(reason))
     if record := results.record(run):
         # The index of another user, or on another host, learns of it from there.

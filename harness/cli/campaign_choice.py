@@ -13,7 +13,7 @@ from harness.campaign.screen_gpus import may_use
 from harness.cli.completion import complete_cells, complete_selections, complete_stages
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.program_options import program_options, taken
-from harness.cli.shared import Settings, known
+from harness.cli.shared import Settings, known, warn
 from harness.cli.workload_choice import (
     DEFAULT_SELECTION,
     bench_options,
@@ -84,6 +84,8 @@ def prepare(settings: Settings, **options: Any) -> PreparedCampaign:
         return prepared
     if _in_stages(options):
         # Without a GPU there is the smoke stage alone, and it takes minutes.
+        if options["budget"]:
+            warn(["--budget has no effect without a GPU: each cell of the selection is run once"])
         options["budget"] = None
     workload = stage_workload(settings, options) if options["stage"] else chosen_workload(settings, selection, options)
     chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)

@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 from rich.text import Text
 
+from harness.cli.by_make import with_make
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
 from harness.doctor import Finding, Level, examine, foreign_system, read_machine
 from harness.doctor.ask import ask
@@ -66,4 +67,4 @@ def finding_lines(findings: Sequence[Finding], *, everything: bool) -> Iterator[
         for _, of_check in groupby(findings, key=lambda finding: finding.check)
     )
     if not everything:
-        yield f"{fine} check{' is' if fine == 1 else 's are'} fine; --all shows them"
+        yield with_make(f"{fine} check{' is' if fine == 1 else 's are'} fine; --all shows them")

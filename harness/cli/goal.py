@@ -66,7 +66,10 @@ def goal_of(
         raise UserError("--confidence goes with --all; what --until claims is set in the matrix file (`verdicts:`)")
     if not until and not every:
         if budget is not None:
-            raise UserError("--budget goes with stages, --until known-good or --all; say what the time is for")
+            raise UserError(
+                "--budget is the time of a search, and what is named here is run so many times whatever it takes; add "
+                "--until known-good or --all, or leave out --budget"
+            )
         return None
     verdicts = settings.matrix.verdicts
     return Goal(

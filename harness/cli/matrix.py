@@ -95,8 +95,9 @@ def lint(settings: Settings, presets: tuple[str, ...], details: bool, listing: P
             print_folded(out, line)
         return
     print_table(out, tables.findings_table(elsewhere), (), "variables")
-    echo("Variables by what is to be said of them. `matrix lint PRESET` says why and where, --details of every preset.")
-    echo(f"On stacks without ROCm, {len(findings) - len(elsewhere)} settings of ROCm variables do nothing (--json)")
+    echo("The variables of each preset by finding. `matrix lint PRESET` says why and where, --details of every preset.")
+    idle = len(findings) - len(elsewhere)
+    echo(f"Besides, {idle} settings of ROCm variables have no effect on stacks without ROCm (--json)")
 
 
 def _print_new(pairs: Sequence[NewPair], *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ from harness.matrix.variants import control_of, variable_names
 from harness.screen.display import CampaignDisplay
 from harness.search.compare import compare
 from harness.search.compare_across import AXES, Axis, compare_across
-from harness.search.minimise import Minimum
+from harness.search.minimise import FEWEST_RUNS, Minimum
 
 MAX_RUNS = 300
 MinimiseOver = Literal["variables", "data", "steps", "shape"]
@@ -75,6 +75,8 @@ def minimise_command(
     if over != "variables":
         minimise_run(settings, what, over, max_runs, options, as_json=as_json)
         return
+    if max_runs < FEWEST_RUNS:
+        raise UserError(f"--max-runs {max_runs}: too few to show a difference; give {FEWEST_RUNS} or more")
     cell = cell_meant(settings, what, options)
     chosen = settings.matrix.cells[cell]
     control = control_of(chosen, settings.matrix)

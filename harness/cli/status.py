@@ -26,6 +26,8 @@ from harness.registry.tags.promotions import KnownGood, read_moves, standing_tag
 from harness.screen import tables
 from harness.screen.fitted import print_table, wide_option
 
+LEGEND = "above: at least, of the share of starts and the mean time between failures, MTBF"
+
 
 @click.command()
 @click.argument("cell", required=False, shell_complete=complete_cells)
@@ -119,7 +121,11 @@ def status(
     warn([*beside, *(f"{run} was struck out by hand: {why}" for run, why in struck.items())])
     if shown or not beside:
         if shown:
+            # As in the report's grid; cells that the matrix file has no longer come last.
+            places = {name: place for place, name in enumerate(settings.matrix.cells)}
+            shown.sort(key=lambda one: places.get(one.cell, len(places)))
             print_table(out, tables.verdicts_table(shown, tags), tables.columns_to_leave_out(shown), "why", wide=wide)
+            print_lines([LEGEND])
         else:
             out.print("No records yet.")
         print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))

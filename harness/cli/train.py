@@ -29,6 +29,7 @@ from harness.cli.shared import (
     warn,
 )
 from harness.evidence.host_changes import host_of
+from harness.matrix.cells import Cell
 from harness.matrix.stacks import ExecutorName
 from harness.matrix.workload_options import REPEATED, arguments, options_of
 from harness.matrix.workloads import Workload
@@ -41,9 +42,12 @@ from harness.training.choose_cell import CellRequest
 from harness.training.expect import USUAL_HOURS
 from harness.training.options import GIVEN, YEARS, own_workload, training_options
 from harness.training.own_program import PROGRAM_NAME, RESUMES, STARTS_OVER
-from harness.training.prepare import TrainingRequest, prepare_training
+from harness.training.prepare import PreparedTraining, TrainingRequest, prepare_training
 from harness.training.state import open_state_file
 from harness.training.train import TrainingResult
+
+# No cell, but what its tag is called.
+KNOWN_GOOD = "known-good"
 
 
 @click.command("train", cls=WithProgram)
@@ -138,8 +142,7 @@ def train_command(
 
     Exit status: 0 there is a model, 1 nothing is left to be tried, 2 something to fix, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
-    if cell and cell != BEST:
-        known(cell, settings.matrix.cells, "cell")
+    _check_cell(settings, cell)
     if injected_fault is not None:
         _check_fault(injected_fault)
     given = {"data": data, "name": name, "resume": resume, "inject_fault": injected_fault, **options}
@@ -148,6 +151,7 @@ def train_command(
     request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
+        warn(list(filter(None, [prepared.kept])))
         print_folded(err, prepared.summary)
         if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
             more = "--resume with more --epochs continues it"
@@ -186,7 +190,7 @@ def train_command(
         for losses in ended.losses:
             print_folded(err, losses)
         echo(with_make(_sentence(ended, output, own=workload.program is not None)))
-        if ended.model and data and (cell_of_cpu := prepared.job.cpu_cell):
+        if ended.model and data and (cell_of_cpu := cell_to_predict_in(prepared)):
             words = words_to_predict(workload, ended.model, data, output)
             predict = settings.invocation.command("exec", cell_of_cpu.id, *words)
             err.print(f"Next: {predict}", soft_wrap=True, highlight=False, markup=False)
@@ -197,6 +201,22 @@ def words_to_predict(workload: Workload, model: Path, data: Path, output: Path) 
     """Return the command that applies a model to the data that it was trained on, which a rule may refuse."""
     places = ("--model", str(model), "--data", str(data), "--output", str(output / "predictions.csv"))
     return ("vpoc", "predict", *places, *arguments(options_of(workload, ("accepted",))))
+
+
+def cell_to_predict_in(prepared: PreparedTraining) -> Cell | None:
+    """Return the cell in which a model is applied: the one it was trained in, where that is one of a CPU."""
+    trained_in = prepared.job.cell
+    return trained_in if trained_in.stack.device == "cpu" else prepared.job.cpu_cell
+
+
+def _check_cell(settings: Settings, cell: str | None) -> None:
+    if cell == KNOWN_GOOD:
+        raise UserError(
+            f"--cell {cell} is no cell; leave --cell out: the known-good one is taken where there is a tag for this "
+            "host (`matrix tags`)"
+        )
+    if cell and cell != BEST:
+        known(cell, settings.matrix.cells, "cell")
 
 
 def _ask(question: str) -> bool:

@@ -71,7 +71,8 @@ def _told(
         state: Literal["not met", "not tried"] = "not met" if any(row.device != "cpu" for row in tried) else "not tried"
         return state, f"{named}: not met; {many(len(tried), 'run')}, none completed."
     older = " as it is defined now" if rows else ""
-    return "not tried", f"{named}: not tried{older}; `matrix run --workload {workload.name}` runs it."
+    runs = f"on a host with GPUs `matrix run --workload {workload.name}` runs it"
+    return "not tried", f"{named}: not tried{older}; {runs}."
 
 
 def _as_defined(workload: Workload, record: Record | None) -> bool:

@@ -118,9 +118,8 @@ def _answer(text: str) -> Markup:
     """Return the answer with its first clause, which says what to use, set off."""
     head, clause_end, rest = text.partition("; ")
     # Set off, it needs no sign of its end, but who hears it does.
-    return Markup('<strong>{}</strong><span class="unseen">{}</span>{}').format(
-        _sentence(head), clause_end, _sentence(rest)
-    )
+    follows = Markup('<span class="unseen">{}</span><span class="rest">{}</span>').format(clause_end, _sentence(rest))
+    return Markup("<strong>{}</strong>{}").format(_sentence(head), follows if rest else "")
 
 
 def _sentence(text: str) -> Markup:

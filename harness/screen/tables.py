@@ -267,7 +267,7 @@ def _table(*columns: str) -> Table:
 def _time(plan: "Plan") -> str:
     most = f"at most {span(plan.seconds_at_most)} by the workload's limit{', each run' if plan.goal else ''}"
     if plan.seconds_expected is None:
-        return f"{most}; no earlier run on this host to estimate from"
+        return f"{most}; no earlier run of this work and data here to estimate from"
     return f"about {span(plan.seconds_expected)} as measured here before, {most}"
 
 

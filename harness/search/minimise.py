@@ -28,6 +28,8 @@ SCREEN_LENGTH = 2
 EFFECT_SHARE = 0.5
 # Fewer say nothing of a difference.
 FEWEST_PAIRS = 5
+# Of fewer runs too few are left for that.
+FEWEST_RUNS = round(2 * FEWEST_PAIRS / EFFECT_SHARE)
 # A smaller difference is not looked for. At 0.1 one of twenty searches ended without having met a failure of that rate.
 SMALLEST_DIFFERENCE = 0.07
 

@@ -61,7 +61,8 @@ class TrainingRequest:
 class PreparedTraining:
     """A training that can be run. `summary` says in which cell, and why in that.
 
-    `expectation` says in a line what a training of so many hours can expect there.
+    `kept` says which other training is unfinished in its place. `expectation` says in a line what a
+    training of so many hours can expect there.
     """
 
     job: TrainingJob
@@ -71,6 +72,7 @@ class PreparedTraining:
     bench: Bench
     summary: str
     expectation: Callable[[float], str]
+    kept: str = ""
 
     def run(self, display: Display) -> TrainingResult:
         """Train to the end.
@@ -104,6 +106,7 @@ def prepare_training(
     key, former_key = (
         json_hash([o, data, request.cell.cell, request.cell.registry]) for o in (options, former_names(options))
     )
+    kept = ""
     begun = file.read(key) or file.read(former_key)
     if begun and begun.cell in matrix.cells:
         state, summary = _resumed(begun, request, matrix, results, host)
@@ -111,9 +114,9 @@ def prepare_training(
         choice = _choose(request, matrix, results, host)
         state, summary = new_state(key, choice.cell.id, choice.evidence, choice.executor), choice.summary
         if other := file.unfinished_other(key):
-            summary += (
-                f"; an unfinished training with other options or data, begun {_when(other.began)}, is kept: "
-                "its own command continues it"
+            kept = (
+                f"this is another training: an unfinished one with other options or data, begun {_when(other.began)}, "
+                "is kept, and its own command continues it"
             )
     state, on_cpu = _placed(state, request, matrix, host)
     summary += on_cpu
@@ -148,7 +151,7 @@ def prepare_training(
     def expectation(hours: float) -> str:
         return expectation_in_words(evidence, cell.id, workload.strategy, matrix, results, bench.host, hours)
 
-    return PreparedTraining(job, state, file, plan, bench, summary, expectation)
+    return PreparedTraining(job, state, file, plan, bench, summary, expectation, kept)
 
 
 def _identity(request: TrainingRequest) -> tuple[dict[str, Any], str]:

@@ -109,8 +109,9 @@ def base_image(machine: Machine) -> Iterator[Finding]:
         else:
             yield problem(
                 f"base image {base.name} is not here and cannot be pulled: {base.unreachable}",
-                "no image of the default selection can be built from it",
-                f"{AS_PROCESSES}  # needs no image; or: make base && export MATRIX_BASE={OWN_BASE}",
+                "no image of the default selection can be built from it; processes need none, but only runs in "
+                "containers qualify for promotion",
+                f"{AS_PROCESSES}  # or, for containers: make base && export MATRIX_BASE={OWN_BASE}",
             )
 
 

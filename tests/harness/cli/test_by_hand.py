@@ -46,6 +46,11 @@ def verdict(results: Results) -> dict[str, Any]:
     return dict(one)
 
 
+def test_the_latest_run_that_did_not_complete_is_struck_out_by_that_word(results: Results) -> None:
+    assert told(results, "strike", "latest", "--reason", "a power cut")["run"] == RUN
+    assert verdict(results)["struck"] == {RUN: "a power cut"}
+
+
 def test_a_run_that_is_struck_out_counts_no_more_until_that_is_undone(results: Results) -> None:
     assert (verdict(results)["passes"], verdict(results)["runs"]) == (1, 2)
     assert told(results, "strike", RUN, "--reason", "a power  cut")["reason"] == "a power cut"

@@ -11,6 +11,7 @@ from harness.base.paths import CHECKOUT
 from harness.cli.goal import Duration, goal_of, workload_for_tags
 from harness.cli.main import cli
 from harness.cli.shared import Settings
+from harness.host.simulated import SimulatedHost, without_gpu
 from harness.search.goal import Goal
 
 
@@ -46,7 +47,7 @@ def test_the_line_and_the_confidence_are_the_matrix_files(project: Settings) -> 
     [
         (["--until", "known-good", "--all"], "give one of them"),
         (["--until", "known-good", "--confidence", "0.9"], "--confidence goes with --all"),
-        (["cpu-plain", "--budget", "8h"], "say what the time is for"),
+        (["cpu-plain", "--budget", "8h"], "add --until known-good or --all, or leave out --budget"),
         (["--all", "--repeats", "3"], "--repeats fixes the number of runs"),
     ],
 )
@@ -78,3 +79,11 @@ def test_a_workload_that_does_not_qualify_is_replaced_unless_it_was_named(
     # A smoke test shows that a cell works at all, and no more.
     quick = workloads["quick"]
     assert workload_for_tags(project, quick, named=False).name == "standard"
+
+
+def test_a_budget_without_a_gpu_is_said_to_have_no_effect(tmp_path: Path) -> None:
+    places = ["--matrix", str(CHECKOUT / "matrix.yaml"), "--results", str(tmp_path), "--root"]
+    root = without_gpu(SimulatedHost(tmp_path / "host")).root
+    done = CliRunner().invoke(cli, [*places, str(root), "plan", "--budget", "4m"])
+    assert "--budget has no effect without a GPU: each cell of the selection is run once" in done.stderr
+    assert "--budget" not in CliRunner().invoke(cli, [*places, str(root), "plan"]).stderr

@@ -17,7 +17,7 @@ from harness.evidence.index import Index
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts import of_results
 from harness.host.facts import HostFacts
-from harness.search.minimise import Minimum
+from harness.search.minimise import FEWEST_RUNS, Minimum
 from harness.search.sequential import BinomialCount
 
 CELL = "cpu-notes-stable"
@@ -51,6 +51,14 @@ def invoke_minimise(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Call
         return CliRunner().invoke(minimise.minimise_command, [CELL, *words], obj=settings, catch_exceptions=False)
 
     return run
+
+
+def test_fewer_runs_than_can_show_a_difference_are_refused_with_the_fewest_that_can(
+    invoke_minimise: Callable[..., Result],
+) -> None:
+    assert invoke_minimise(FOUND, "--max-runs", str(FEWEST_RUNS)).exit_code == 0
+    with pytest.raises(UserError, match=f"too few to show a difference; give {FEWEST_RUNS} or more"):
+        invoke_minimise(FOUND, "--max-runs", str(FEWEST_RUNS - 1))
 
 
 def test_what_was_found_in_words(invoke_minimise: Callable[..., Result]) -> None:

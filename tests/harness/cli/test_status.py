@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from harness.base.storage import write_durably
 from harness.cli.main import cli
+from harness.cli.status import LEGEND
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record, Scheduled
@@ -156,6 +157,17 @@ def test_a_node_that_does_it_is_named(tmp_path: Path, make_record: Callable[...,
     assert "fails more often than the others" in table
     nodes = json.loads(status(results, "--nodes", "--json"))["nodes"]
     assert [(one["node"], one["runs"], one["failures"]) for one in nodes] == [("n1", 12, 0), ("n2", 4, 4)]
+
+
+def test_cells_stand_in_the_order_of_the_matrix_file_with_what_the_columns_show(
+    results: Results, make_record: Callable[..., Record]
+) -> None:
+    for number, preset in enumerate(("notes-aggressive", "gone"), start=5):
+        keep(results, make_record(run_id=f"r{number}", cell=f"cpu-{preset}"))
+    lines = status(results).splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["cpu-plain", "cpu-notes-aggressive", "cpu-gone"]
+    assert lines[4] == LEGEND
+    assert len(LEGEND) <= 80
 
 
 @pytest.mark.parametrize("with_runs", [True, False])

@@ -3,6 +3,8 @@
 import fcntl
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from click.testing import CliRunner, Result
@@ -12,8 +14,12 @@ from harness.base.paths import CHECKOUT
 from harness.campaign.detach import Detached
 from harness.cli import in_background
 from harness.cli.main import cli
-from harness.cli.train import words_to_predict
+from harness.cli.train import cell_to_predict_in, words_to_predict
+from harness.matrix.cells import Cell, Matrix
 from harness.training.options import own_workload
+
+if TYPE_CHECKING:
+    from harness.training.prepare import PreparedTraining
 
 
 def typed(place: Path, *words: str) -> Result:
@@ -38,6 +44,7 @@ def typed(place: Path, *words: str) -> Result:
         (["--hidden-layers", "32,0"], "--hidden-layers"),
         (["--strategy", "ddp", "--backend", "nccl", "--cell", "cpu-plain"], "backend nccl works on GPUs only"),
         (["--sdpa", "efficient", "--cell", "cpu-plain"], "sdpa efficient has no kernel for a CPU"),
+        (["--cell", "known-good"], "leave --cell out: the known-good one is taken where there is a tag for this host"),
         (["--workload", "standard"], "--workload standard is our app's: leave it out"),
         (["--workload", "standart"], "did you mean standard?"),
         (["--app", ".", "--epochs", "3", "--", "x"], "--epochs is for our app, which your program takes the place of"),
@@ -78,6 +85,15 @@ def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
     (command,) = started
     assert "--detach" not in command
     assert command[-4:] == ("--cell", "cpu-plain", "--json", "--yes")
+
+
+def test_a_model_is_applied_in_the_cell_of_a_cpu_that_it_was_trained_in(matrix: Matrix) -> None:
+    def cell_of(trained_in: str) -> Cell | None:
+        job = SimpleNamespace(cell=matrix.cells[trained_in], cpu_cell=matrix.cells["cpu-plain"])
+        return cell_to_predict_in(cast("PreparedTraining", SimpleNamespace(job=job)))
+
+    assert cell_of("cpu-no-sdma") == matrix.cells["cpu-no-sdma"]
+    assert cell_of("rocm6.3-torch2.9.1-plain") == matrix.cells["cpu-plain"]
 
 
 @pytest.mark.parametrize("accepted", [(), ("volume-scale", "price-grid")])

@@ -78,7 +78,7 @@ def test_an_unfinished_training_with_other_options_is_named_and_kept(
     longer = replace(asked, workload=own_workload({"epochs": 9}))
     other = prepare_training(longer, matrix, results, host, file)
     assert other.state.id != begun.state.id
-    assert "an unfinished training with other options or data, begun " in other.summary
+    assert "this is another training: an unfinished one with other options or data, begun " in other.kept
     file.write(other.state.model_copy(update={"begins": ("first",)}))
     assert prepare_training(asked, matrix, results, host, file).state.id == begun.state.id
 
