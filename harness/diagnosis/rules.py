@@ -200,7 +200,9 @@ class Signatures(_Strict):
                 choices = ", ".join(get_args(GpuFate))
                 raise ValueError(f"{signature.id}: its class {signature.class_} needs `gpu:`, one of {choices}")
             conditions = ", ".join(f"`{name}:`" for name in sorted(signature.model_fields_set - OF_A_RESET))
-            if signature.where == "kernel" and told == "reset" and conditions:
+            if told == "reset" and signature.where != "kernel":
+                raise ValueError(f"{signature.id}: resets are told by the kernel alone; give `where: kernel`")
+            if told == "reset" and conditions:
                 raise ValueError(f"{signature.id}: a reset is one by its line alone; leave {conditions} out")
         heard = {signature.class_ for signature in self.of("kernel")}
         if unheard := next((name for name, one in self.classes.items() if one.gpu and name not in heard), None):
