@@ -33,20 +33,24 @@ def shown(table: Table, row: int = 0) -> dict[str, str]:
 
 
 def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> None:
-    (verdict,) = judge(rows, {}, Verdicts())
+    """All numbers differ: one is not taken for another."""
+    passed, failed, ended = rows
+    passes = [replace(passed, run_id=f"p{n}", boot_id=f"boot {n % 3}") for n in range(5)]
+    failures = [replace(failed, run_id=f"f{n}", boot_id="boot 0") for n in range(2)]
+    (verdict,) = judge([*passes, *failures, replace(ended, boot_id="boot 0")], {}, Verdicts())
     assert shown(tables.verdicts_table([verdict])) == {
         "cell": "cpu-plain",
         "verdict": f"[{TIER_COLOURS['flaky']}]flaky[/]",
-        "passed": "1 of 2",
+        "passed": "5 of 7",
         "starts above": f"{floor(verdict.start_low * 100)}%",
-        "hours": "3.0",
+        "hours": "8.0",
         "MTBF above": f"{floor(verdict.mtbf_low * 60)} min",
         "scope": "cpu, process",
         "note": "",
         "workload": f"{verdict.workload} ({verdict.family[:8]})",
         "ran on": "cpu (a CPU) x1",
         "not counted": "1 interrupted",
-        "why": "crash x1",
+        "why": "crash x2",
     }
 
 
