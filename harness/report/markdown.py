@@ -27,7 +27,7 @@ def _lines(report: Report) -> Iterator[str]:
     if answers.failures != answer.failures:
         yield from _section("What fails, why, and how often", answers.failures)
     yield from _section("What the variables of presets `notes-...` changed", answers.notes)
-    yield from _section("Your own criteria: `immediate`, `full`, `production`", answers.criteria)
+    yield from _section("The three goals: `immediate`, `full`, `production`", answers.criteria)
     yield from ("", "## Verdicts by stack and preset")
     for group in report.groups:
         yield from _grid(group)
