@@ -38,7 +38,7 @@ NAMED = 6
 OF_CELLS = ("Python", "preset sets", "torch", "ROCm")
 OF_WORKLOADS = ("qualifies for promotion",)
 OF_VERDICTS = ("ran on", "not counted", "workload", "hours", "starts above", "MTBF above", "note", "why", "scope")
-OF_RUNS = ("samples/s", "ran on", "detail", "seconds", "counts as", "why")
+OF_RUNS = ("samples/s", "ran on", "detail", "seconds", "why", "counts as")
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
@@ -222,10 +222,11 @@ def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
     table = _table("run", "outcome", "counts as", "why", "ran on", "seconds", "samples/s", "detail")
     for row in rows:
         count = counts[row.run_id]
-        counted = f"{COUNT_WORDS[count.counts_as]}: {count.why}" if count.why else COUNT_WORDS[count.counts_as]
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
         ran_on = f"{row.node}: {row.ran_on}" if row.node else row.ran_on
-        texts = (counted, row.diagnosis or count.diagnosis or "", ran_on, f"{row.seconds:.1f}", speed, row.detail)
+        why = count.kind or row.diagnosis or count.diagnosis or ""
+        detail = "; ".join(filter(None, [count.why, row.detail]))
+        texts = (COUNT_WORDS[count.counts_as], why, ran_on, f"{row.seconds:.1f}", speed, detail)
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
         table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
     return table

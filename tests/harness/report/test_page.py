@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
+from typing import get_args
 
 import pytest
 
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.verdict import Tier
 from harness.report.model import Report
-from harness.report.page import as_data, to_html
+from harness.report.page import _answer, as_data, to_html
 from harness.report.shades import shade
 from tests.harness.report.synthetic import HOSTILE
 
@@ -120,3 +122,22 @@ def test_where_nothing_failed_the_page_says_so(
     assert report.answers.failures[0] == "Nothing failed in 1 counted run."
     assert section.count(report.answers.failures[0]) == 1
     assert to_html(report).count(f"<p>{report.answers.failures[0]}</p>") == 1
+
+
+def test_the_first_columns_of_the_comparison_which_a_phone_shows_have_cell_and_verdict(html: str) -> None:
+    table = html.split('<table id="compared">')[1].split("</tbody>")[0]
+    names = re.findall(r'class="sort">([^<]*)<', table)
+    assert names[:3] == ["cell", "verdict", "passed"]
+    first = re.findall(r"<td[^>]*>(.*?)</td>", table.split("<tbody>")[1], re.DOTALL)
+    assert first[0] in get_args(Tier)
+    assert re.match(r"\d+/\d+", first[1])
+
+
+def test_an_answer_of_two_clauses_is_two_sentences_to_who_reads_it(synthetic: Report) -> None:
+    told = {text: _answer(text) for text in ("Use `x`; y is 3", "Nothing yet.")}
+    assert told["Use `x`; y is 3"] == (
+        '<strong>Use <code>x</code></strong><span class="unseen">; </span><span class="rest">y is 3</span>'
+    )
+    # What its style ends with a full stop has none of its own.
+    assert told["Nothing yet."] == "<strong>Nothing yet.</strong>"
+    assert "#answer strong:not(:last-child)::after" in to_html(synthetic)
