@@ -40,6 +40,7 @@ from harness.screen.terminal import echo
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.choose_cell import CellRequest
 from harness.training.expect import USUAL_HOURS
+from harness.training.losses import WORSE
 from harness.training.options import GIVEN, YEARS, own_workload, training_options
 from harness.training.own_program import PROGRAM_NAME, RESUMES, STARTS_OVER
 from harness.training.prepare import PreparedTraining, TrainingRequest, prepare_training
@@ -191,10 +192,31 @@ def train_command(
             print_folded(err, losses)
         echo(with_make(_sentence(ended, output, own=workload.program is not None)))
         if ended.model and data and (cell_of_cpu := cell_to_predict_in(prepared)):
-            words = words_to_predict(workload, ended.model, data, output)
-            predict = settings.invocation.command("exec", cell_of_cpu.id, *words)
-            err.print(f"Next: {predict}", soft_wrap=True, highlight=False, markup=False)
+            _print_following(settings, cell_of_cpu, workload, ended, data, output)
     sys.exit(0 if ended.model else 1)
+
+
+def _print_following(
+    settings: Settings, cell: Cell, workload: Workload, ended: TrainingResult, data: Path, output: Path
+) -> None:
+    """Print the command to type next: with a model that is worse than none, one that asks whether any is better."""
+    # Only once there is a model.
+    from harness.report.model import Command  # noqa: PLC0415
+    from harness.screen.answer import print_next  # noqa: PLC0415
+
+    if ended.model and not any(WORSE in losses for losses in ended.losses):
+        words = words_to_predict(workload, ended.model, data, output)
+        why = "applies the model to these bars"
+    else:
+        words = words_to_evaluate(workload, data, output)
+        why = "says whether anything on these bars beats chance"
+    print_next(err, Command(command=settings.invocation.command("exec", cell.id, *words), why=why))
+
+
+def words_to_evaluate(workload: Workload, data: Path, output: Path) -> tuple[str, ...]:
+    """Return the command that asks whether there is an edge in the data, of the rows that were trained on."""
+    places = ("--data", str(data), "--output", str(output / "EVALUATION"))
+    return ("vpoc", "evaluate", *places, *arguments(options_of(workload, ("rows", "as_of", "lookback", "accepted"))))
 
 
 def words_to_predict(workload: Workload, model: Path, data: Path, output: Path) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from harness.base.storage import read_regular
 from harness.evidence.app_files import Result, Training
 from harness.evidence.work_folder import LARGEST, model_names
 
+WORSE = "WORSE: do not use this model"
+
 
 def losses_in_words(result: Result, output: Path, name: str) -> tuple[str, ...]:
     """Return the losses of each model that was published under a name, beside that of a constant answer."""
@@ -30,7 +32,7 @@ def _in_words(training: Training, constant: float | None) -> str:
     told = f"{training.model_kind}: {epochs}{early}: validation loss {loss:.4f}"
     if constant is None:
         return told
-    what = "better" if loss < constant else "WORSE: do not use this model"
+    what = "better" if loss < constant else WORSE
     return f"{told}; always answering the training samples' rate has {constant:.4f}: {what}"
 
 

@@ -97,8 +97,9 @@ def weights_of_one_go(make_trainer: MakeTrainer, known: list[str], folder: Path)
         assert "no cell is shown to train here yet" in printed
         assert f"wrote {trainer.output / 'mine.pt'} in one attempt" in printed
         assert "is kept: validation loss" in printed
-        predict = f"exec cpu-plain vpoc predict --model {trainer.output / 'mine.pt'} --data {trainer.data} --output "
-        assert f"{predict}{trainer.output / 'predictions.csv'}\n" in printed
+        (following,) = (line for line in printed.splitlines() if line.startswith("Next: "))
+        does = "evaluate" if "WORSE" in printed else f"predict --model {trainer.output / 'mine.pt'}"
+        assert f"exec cpu-plain vpoc {does} --data {trainer.data} --output {trainer.output}/" in following
         assert "always answering the training samples' rate has" in " ".join(printed.split())
         assert sorted(file.name for file in trainer.output.iterdir()) == sorted([*FILES, "mine_metadata.json"])
         (record,) = trainer.records

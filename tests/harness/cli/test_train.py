@@ -14,9 +14,12 @@ from harness.base.paths import CHECKOUT
 from harness.campaign.detach import Detached
 from harness.cli import in_background
 from harness.cli.main import cli
-from harness.cli.train import cell_to_predict_in, words_to_predict
+from harness.cli.shared import Settings
+from harness.cli.train import _print_following, cell_to_predict_in, words_to_predict
 from harness.matrix.cells import Cell, Matrix
+from harness.training.losses import WORSE
 from harness.training.options import own_workload
+from harness.training.train import TrainingResult
 
 if TYPE_CHECKING:
     from harness.training.prepare import PreparedTraining
@@ -85,6 +88,16 @@ def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
     (command,) = started
     assert "--detach" not in command
     assert command[-4:] == ("--cell", "cpu-plain", "--json", "--yes")
+
+
+@pytest.mark.parametrize(("losses", "does"), [("mlp: 0.69: better", "predict"), (f"mlp: 0.71: {WORSE}", "evaluate")])
+def test_a_model_that_is_worse_than_none_is_not_to_be_applied_next(
+    matrix: Matrix, losses: str, does: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(CHECKOUT / "matrix.yaml", tmp_path, None)
+    ended = TrainingResult([], tmp_path / "a.pt", losses=(losses,))
+    _print_following(settings, matrix.cells["cpu-plain"], own_workload({}), ended, Path("a.csv"), Path("out"))
+    assert f"exec cpu-plain vpoc {does} " in capsys.readouterr().err
 
 
 def test_a_model_is_applied_in_the_cell_of_a_cpu_that_it_was_trained_in(matrix: Matrix) -> None:
