@@ -43,7 +43,7 @@ from harness.evidence.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.fingerprint import machine_of
 from harness.screen import tables
-from harness.screen.answer import print_answer
+from harness.screen.answer import print_answer, print_next
 from harness.screen.display import CampaignDisplay
 from harness.screen.fitted import print_folded
 from harness.screen.terminal import echo
@@ -178,7 +178,11 @@ def _tell(
         return
     said = ended.isolation.sentence if ended.isolation else ended.hint
     print_lines([said] if said else [])
-    print_answer(out, written.answer)
+    if ended.done or ended.conclusion:
+        print_answer(out, written.answer)
+    else:
+        # What is known is what was known before: what was in the way is not to scroll out of sight.
+        print_next(out, written.answer.next)
     echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
 
 

@@ -218,6 +218,17 @@ def test_where_even_the_answer_cannot_be_written_the_error_is_reported(
     assert typed(root, "run", "--yes").exception is error
 
 
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_campaign_that_made_no_run_repeats_no_older_answer(
+    root: Path, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    ended = CampaignResult("c", done, 3, False, False, None)
+    monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
+    shown = typed(root, "run", FIRST, "--repeats", "3", "--yes").stdout
+    assert ("No run on this kind of host counts yet." in shown) == bool(done)
+    assert "\nNext: " in f"\n{shown}"
+
+
 def test_where_no_base_image_can_be_had_the_next_command_runs_processes(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
