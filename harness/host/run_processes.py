@@ -13,12 +13,14 @@ import psutil
 
 from harness.base.text import one_line
 from harness.host.processes import command_of, runs, variable_of
-from harness.host.unmarked import is_of_other_container, reap_orphans, unmarked
+from harness.host.unmarked import is_of_other_container, kill_orphans, reap_orphans, unmarked
 
 RUN_MARK = "MATRIX_RUN"
 WAIT_SECONDS = 0.02
 # To give back much memory takes a process that was killed its time.
 KILLED_SECONDS = 10.0
+# What starts more and more than can be killed makes the host useless, and is not waited for any longer.
+ENDED_SECONDS = 60.0
 STATES = {"T": "stopped (state T)", "t": "stopped by a tracer (state t)", "D": "in an uninterruptible wait (state D)"}
 COMMAND_WIDTH = 200
 NAMED, NAMED_WIDTH = 5, 60
@@ -89,12 +91,17 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
         with contextlib.suppress(psutil.Error):
             process.terminate()
     _left_after(grace, found)
-    until = time.monotonic() + 2 * max(grace, KILLED_SECONDS)
+    began, since = time.monotonic(), dict[psutil.Process, float]()
     # Looked for again each time: what is being ended may start something more, and be gone when it is looked for.
     while (found := processes_of_run(folder)) or reap_orphans(kill=True):
-        if time.monotonic() > until:
+        now = time.monotonic()
+        # Each by itself: what was just started by another that was killed can be killed, too.
+        since = {process: since.get(process, now) for process in found}
+        outlasted = now - min(since.values(), default=now) > 2 * max(grace, KILLED_SECONDS)
+        if outlasted or now - began > ENDED_SECONDS:
             return False
         _kill(found)
+        kill_orphans(run_mark(folder), WAIT_SECONDS)
         _left_after(WAIT_SECONDS, found)
     return True
 

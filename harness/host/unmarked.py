@@ -127,6 +127,37 @@ def reap_orphans(*, kill: bool = False) -> int:
     return reaped
 
 
+def kill_orphans(mark: str, seconds: float) -> None:
+    """Kill the orphans of a run for so long, or until there is none.
+
+    Of what is a new process all the time each is gone before a search of all processes ends. Each becomes a child of
+    this one when the process before it has ended, and is killed within a few system calls.
+    """
+    run = _runs.get(mark, _Tracked())
+    others = {job for its_mark, other in _runs.items() if its_mark != mark for job in other.jobs}
+    until, orphans = time.monotonic() + seconds, True
+    while orphans and time.monotonic() < until:
+        orphans = False
+        # The last is the newest.
+        for pid in reversed(_children()):
+            one = _seen(pid)
+            if one and _is_orphan(one, run) and one.session not in others and pid not in run.jobs:
+                orphans = True
+                with contextlib.suppress(OSError):
+                    # A child's number is not used again before its status is taken.
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, os.WNOHANG)
+
+
+def _children() -> list[int]:
+    """Return the children of this process, by the thread that has them; none where the kernel does not list them."""
+    found = list[int]()
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += map(int, (thread / "children").read_bytes().split())
+    return found
+
+
 def _reap(pid: int, kill: bool) -> bool:
     """Take the exit status of an orphan of any run, if it has ended."""
     one, runs = _seen(pid), _runs.values()

@@ -455,6 +455,19 @@ class Dying:
         return psutil.STATUS_RUNNING
 
 
+def test_only_a_process_that_outlasts_its_own_end_is_unkillable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is a new one each time can be killed, and its app is to blame, not the host."""
+    monkeypatch.setattr(run_processes, "KILLED_SECONDS", 0.05)
+    ends = time.monotonic() + 1
+    monkeypatch.setattr(run_processes, "processes_of_run", lambda _: [Dying(0)] if time.monotonic() < ends else [])
+    assert run_processes.end_processes_of_run(tmp_path, 0.05)
+    deathless = Dying(math.inf)
+    monkeypatch.setattr(run_processes, "processes_of_run", lambda _: [deathless])
+    assert not run_processes.end_processes_of_run(tmp_path, 0.05)
+
+
 def test_what_takes_its_time_to_die_is_not_unkillable(
     results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,6 +192,38 @@ if os.fork() == 0:
     assert zombies() == set()
 
 
+def test_it_is_ended_though_no_search_of_all_processes_ever_finds_it(
+    run: Callable[[str], Handle], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a busy machine, where each search takes longer than one of them lives."""
+    handle = run(f"""
+import time
+if os.fork() == 0:
+    os.setsid()
+    ends = time.monotonic() + 60
+    open({str(folder / "sleeps")!r}, "w").write("x")
+    while time.monotonic() < ends:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+""")
+    wait_for_sleepers(folder)
+    ended(handle)
+
+    def find_none(_: Path) -> list[psutil.Process]:
+        time.sleep(0.2)
+        return []
+
+    monkeypatch.setattr("harness.host.run_processes.processes_of_run", find_none)
+    # Nor by luck, in the moment between two sessions.
+    monkeypatch.setattr("harness.host.unmarked.os.killpg", lambda *_: None)
+    monkeypatch.setattr("harness.host.run_processes.ENDED_SECONDS", 15.0)
+    assert end_processes_of_run(folder, 0.1)
+    monkeypatch.undo()
+    assert processes_of_run(folder) == []
+    assert zombies() == set()
+
+
 def test_orphans_that_end_leave_no_zombies_while_the_run_works(run: Callable[[str], Handle], folder: Path) -> None:
     handle = run("""
 for _ in range(300):
