@@ -4,6 +4,7 @@ The author of an image writes most of what an engine tells of it and of its cont
 and kept in records: labels and variables of any size.
 """
 
+import base64
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ import docker
 from docker.errors import DockerException
 from requests import PreparedRequest, Response
 
+from harness.base.json_bounds import load_json
 from harness.host.json_elements import elements
 
 _log = logging.getLogger(__name__)
@@ -24,6 +26,13 @@ LARGEST_ANSWER = 8 << 20
 LARGEST_IMAGE = 1 << 20
 # An engine tells it before labels and variables. In a label each quotation mark has a backslash before it.
 ID = re.compile(rb'"Id":"((?:sha256:)?[0-9a-f]{64})"')
+
+
+NOT_FOUND = 404
+STAT_HEADER = "X-Docker-Container-Path-Stat"
+# Folder, link, device, pipe, socket, character device and what else is no regular file, in Go's `os.FileMode`.
+FOLDER = 1 << 31
+KINDS = FOLDER | 1 << 27 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19
 
 
 class TooLargeAnswerError(DockerException):  # type: ignore[misc]
@@ -75,6 +84,19 @@ class Api(docker.APIClient):  # type: ignore[misc]
                 f"built here; `docker image rm {image}`"
             )
         return self._result(answer, True)
+
+    def seen_in(self, container: str, path: str) -> tuple[int, int] | None:
+        """Return the kind and the size of what is at a path of a container; None where nothing is.
+
+        The kind is of Go's `os.FileMode`, 0 of a regular file. What is there is not opened, and no link is followed.
+        """
+        asked = {"params": {"path": path}}
+        answer = self.head(self._url("/containers/{0}/archive", container), **self._set_request_timeout(asked))
+        if answer.status_code == NOT_FOUND:
+            return None
+        self._raise_for_status(answer)
+        told = load_json(base64.b64decode(answer.headers[STAT_HEADER]))
+        return int(told["mode"]) & KINDS, int(told["size"])
 
     def _sound(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield a list again, without what is larger than of any image."""

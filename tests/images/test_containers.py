@@ -302,6 +302,28 @@ def test_an_image_whose_own_tree_lets_no_container_start_is_at_fault(tree: str, 
     assert not {found["Id"] for found in engine.client.api.images(all=True) if not found["Size"]} - before
 
 
+def test_what_an_image_has_at_a_path_is_seen_without_opening_it(engine: Engine) -> None:
+    api, archive = engine.client.api, io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as made:
+        for name, kind in (("pipe", tarfile.FIFOTYPE), ("link", tarfile.SYMTYPE), ("folder", tarfile.DIRTYPE)):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, "/file" if name == "link" else ""
+            made.addfile(entry)
+        entry = tarfile.TarInfo("file")
+        entry.size = 3
+        made.addfile(entry, io.BytesIO(b"abc"))
+    image = json.loads(api.import_image_from_data(archive.getvalue()))["status"]
+    container = api.create_container(image, command=["none"])["Id"]
+    try:
+        seen = {name: api.seen_in(container, f"/{name}") for name in ("pipe", "link", "folder", "file", "none")}
+    finally:
+        api.remove_container(container)
+        api.remove_image(image)
+    assert seen["file"] == (0, 3)
+    assert seen["none"] is None
+    assert [seen[name][0] for name in ("pipe", "link", "folder")] == [1 << 25, 1 << 27, 1 << 31]
+
+
 def test_what_cannot_be_started_is_one_line_and_leaves_nothing(
     start: Start, container: Container, engine: Engine, folder: Path
 ) -> None:

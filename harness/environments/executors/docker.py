@@ -19,7 +19,7 @@ from harness.environments.executors.container import WORK, Container
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import EngineSilent, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
-from harness.host.engine_client import TooLargeAnswerError
+from harness.host.engine_client import FOLDER, TooLargeAnswerError
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.host.unmarked import track_container
 
@@ -27,6 +27,9 @@ LABEL = "vpoc.matrix.run"
 # How the engine says that it has no right to raise a limit; then its own limit holds.
 CANNOT_LOCK_MEMORY = "error setting rlimit type 8"
 LONGEST_NAMES = 200
+# Engines read them at each start; where that never ends, neither does the start, and the container cannot be removed.
+READ_AT_START = ("/etc/passwd", "/etc/group")
+LARGEST_READ_AT_START = 1 << 20
 # A program that no image has.
 NO_PROGRAM = "/no-program"
 
@@ -48,6 +51,7 @@ class DockerExecutor:
         self._engine = engine
         self._runs = runs
         self._locks_memory = True
+        self._sound = set[str]()
 
     def start(self, job: Job) -> ContainerHandle:
         """Start a job.
@@ -108,6 +112,21 @@ class DockerExecutor:
                 f"its image declares volumes ({names}), which could be written to without a limit and would stay; "
                 "no image that is built here does: build it again, or take another one"
             )
+
+    def _refuse_endless_reads(self, container: str, image: str) -> None:
+        """Raise OSError where an engine would read something else than a file to start a container of an image."""
+        if image in self._sound:
+            return
+        api = self._engine.client.api
+        expected = {"/etc": FOLDER, **dict.fromkeys(READ_AT_START, 0)}
+        for path, kind in expected.items():
+            seen = api.seen_in(container, path)
+            if seen and (seen[0] != kind or (kind == 0 and seen[1] > LARGEST_READ_AT_START)):
+                raise OSError(
+                    f"{path} of its image is {'larger than any' if seen[0] == kind else 'something else'}, "
+                    "and a start would wait for it without end; no image that is built here has such a one"
+                )
+        self._sound.add(image)
 
     def _start_twice(self, job: Job, container: Container) -> ContainerHandle:
         """Start a job; if that is refused, again, after the same container of an image without a file.
@@ -180,6 +199,7 @@ class DockerExecutor:
             with self._removed_on_error(created):
                 reached("container-created")
                 track_container(mark, created.id)
+                self._refuse_endless_reads(created.id, container.image)
                 created.start()
                 return created
         except APIError as error:

@@ -21,12 +21,14 @@ from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
-from harness.host.engine_client import TooLargeAnswerError
+from harness.host.engine_client import FOLDER, TooLargeAnswerError
 from harness.run.watch.confirm import HangWatch
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
 
 NOTE = f"\n{MAY_LACK_SOME}\n".encode()
+# In Go's `os.FileMode`.
+PIPE, LINK = 1 << 25, 1 << 27
 RUNNING = {"Pid": 1, "Status": "running", "Running": True, "ExitCode": 0, "OOMKilled": False}
 ENDED = {"Pid": 0, "Status": "exited", "Running": False, "ExitCode": 3, "OOMKilled": False}
 
@@ -44,6 +46,7 @@ class Api:
         self.removed: list[str] = []
         self.volumes: dict[str, Any] | None = None
         self.labels: dict[str, str] = {}
+        self.seen: dict[str, tuple[int, int]] = {}
 
     def logs(self, _: str, *, stream: bool = False, follow: bool = False, tail: int | None = None) -> Any:
         return iter([] if tail == 0 else [b"said"]) if stream else b"said"
@@ -62,6 +65,9 @@ class Api:
     def events(self, *, filters: dict[str, str], **_: object) -> Iterator[dict[str, str]]:
         assert filters == {"container": "c", "event": "die"}
         return iter([] if self.started_again else [{"status": "die"}])
+
+    def seen_in(self, _: str, path: str) -> tuple[int, int] | None:
+        return self.seen.get(path)
 
     def containers(self, **_: object) -> list[dict[str, Any]]:
         return self.listed
@@ -350,7 +356,7 @@ def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
 
     client = SimpleNamespace(
         api=SimpleNamespace(
-            **{name: getattr(api, name) for name in ("inspect_image", "logs")},
+            **{name: getattr(api, name) for name in ("inspect_image", "logs", "seen_in")},
             import_image_from_data=lambda _: '{"status":"empty"}\r\n',
             remove_image=lambda name, **_: removed.append(f"image {name}"),
         ),
@@ -366,6 +372,33 @@ def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
     again = [] if of_empty else [("image", "vpoc")]
     assert begun == [("image", "vpoc"), ("empty", NO_PROGRAM), *again]
     assert removed == ["image", "empty", "image empty", *([] if of_empty or not ended else ["image"])]
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ({"/etc/passwd": (PIPE, 0)}, "/etc/passwd of its image is something else"),
+        ({"/etc": (FOLDER, 10), "/etc/passwd": (0, 100), "/etc/group": (0, 2 << 20)}, "/etc/group .* larger than any"),
+        ({"/etc": (LINK, 4)}, "/etc of its image is something else"),
+        ({"/etc": (FOLDER, 10), "/etc/passwd": (0, 100)}, None),
+    ],
+)
+def test_what_an_engine_would_read_without_end_is_not_started(
+    seen: dict[str, tuple[int, int]], why: str | None, tmp_path: Path
+) -> None:
+    """It would hold the container for good, and seem to be silent itself."""
+    api, done = Api(RUNNING), list[str]()
+    api.seen = seen
+    made = SimpleNamespace(id="c", start=lambda: done.append("start"), remove=lambda **_: done.append("remove"))
+    client = SimpleNamespace(api=api, containers=SimpleNamespace(create=lambda **_: made))
+    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=api)), tmp_path)
+    job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 0, 0, str(tmp_path)))
+    if why:
+        with pytest.raises(OSError, match=why):
+            executor.start(job)
+    else:
+        executor.start(job)
+    assert done == (["remove"] if why else ["start"])
 
 
 @pytest.mark.parametrize("ask", [ContainerHandle.poll, lambda handle: handle.stop(1)])
