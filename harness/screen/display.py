@@ -18,7 +18,9 @@ from harness.base.errors import UserError
 from harness.campaign.display import Display, Elsewhere
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
+from harness.evidence.index import Row
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.engine import ENGINE_ERRORS
 from harness.matrix.cells import Cell
@@ -279,6 +281,7 @@ def stamped(markup: str) -> str:
 
 def finished_lines(record: Record, label: str) -> list[str]:
     """Return the outcome of a run with rich's markup: a line, and a second one if there is an explanation."""
+    run_id = record.intent.run_id
     diagnosis = f" ({record.diagnosis})" if record.diagnosis else ""
     colour = OUTCOME_COLOURS[record.outcome]
     on = "" if record.ran_on == "unknown" else f", {escape(record.ran_on)}"
@@ -287,5 +290,9 @@ def finished_lines(record: Record, label: str) -> list[str]:
         f"{on}: {escape(record.detail)}"
     ]
     if record.explanation and record.outcome not in ("completed", "interrupted"):
-        lines.append(escape(f"  {record.explanation.class_}; `matrix explain {record.intent.run_id}` says more"))
+        lines.append(escape(f"  {record.explanation.class_}; `matrix explain {run_id}` says more"))
+    count = count_runs([Row.of(record)])[run_id]
+    if record.outcome == "interrupted" and count.counts_as == "failed":
+        taken_out = f"`matrix strike {run_id} --reason TEXT` takes it out"
+        lines.append(escape(f"  it counts as failed: {count.why}; {taken_out}"))
     return lines

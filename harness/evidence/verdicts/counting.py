@@ -3,7 +3,7 @@
 The cell under test may itself be what makes a GPU unhealthy, a host go down or a terminal close: to leave such runs out
 would select for survivors. So every run that was begun counts, as in the analysis of clinical trials by intention to
 treat. Only four kinds do not: those that somebody ended with Ctrl-C, or whose harness was killed, while they
-progressed; those whose command the app refused before its first step, and never took; those that a person struck out by
+progressed (without a GPU also those that HUP or TERM ended); those whose command the app refused before its first step, and never took; those that a person struck out by
 hand; and those with a fault injected on purpose.
 """
 
@@ -174,9 +174,13 @@ def _count(row: Row, fault: str | None, *, taken: bool) -> RunCount:
 
 
 def _interrupted(row: Row) -> RunCount:
-    if why := _COUNTING_INTERRUPTIONS.get(row.interrupted_by or ""):
-        return RunCount("failed", why, diagnosis="session-ended")
+    ended = _COUNTING_INTERRUPTIONS.get(row.interrupted_by or "")
+    if ended and row.device != "cpu":
+        return RunCount("failed", ended, diagnosis="session-ended")
     if row.idle_seconds is not None and row.idle_limit and row.idle_seconds > row.idle_limit * SHARE_OF_LIMIT:
         why = f"no rank had advanced for {row.idle_seconds:.0f} s when it was ended, of {row.idle_limit:.0f} s allowed"
         return RunCount("failed", why, diagnosis="no-progress")
+    if ended:
+        signal = (row.interrupted_by or "").upper()
+        return RunCount("not-counted", f"{signal} ended it, and it used no GPU whose doing that could be", INTERRUPTED)
     return RunCount("not-counted", _OTHER_INTERRUPTIONS.get(row.interrupted_by, ""), INTERRUPTED)

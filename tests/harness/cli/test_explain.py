@@ -47,7 +47,7 @@ def recorded(results: Results, make_record: Callable[..., Record]) -> Callable[.
 
     def leave(run_id: str, log: str, exit_: str = "exit 1", outcome: str = "failed", **changes: Any) -> Path:
         stack = {"cell": "rocm6.3-torch2.9.1-plain", "stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "torch": "2.9.1"}
-        record = make_record(run_id, outcome, "app-error", "the train process ended", **stack)
+        record = make_record(run_id, outcome, "app-error", "the train process ended", device="cuda", **stack)
         folder = results.begin(record.intent)
         (folder / "log.txt").write_text(log, encoding="utf-8")
         results.finish(record.model_copy(update={"exit": {"train": exit_}, **changes}))

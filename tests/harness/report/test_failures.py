@@ -48,7 +48,7 @@ def test_a_tag_of_another_scope_is_not_its(make_rows: MakeRows, matrix: Matrix) 
 
 def test_why_a_run_counts_as_failed_is_the_cause_where_nothing_explains_it(make_rows: MakeRows) -> None:
     (row,) = make_rows("cpu-plain", 0, 1)
-    rows = [replace(row, outcome="interrupted", diagnosis=None, interrupted_by="term")]
+    rows = [replace(row, outcome="interrupted", diagnosis=None, interrupted_by="term", device="cuda")]
     verdicts = judge(rows, {}, Verdicts())
     found = failures(verdicts, rows, count_runs(rows))
     assert [one.diagnosis for one in found] == ["session-ended"]

@@ -261,5 +261,17 @@ def test_a_run_that_ended_before_it_said_what_it_ran_on_has_no_device_in_its_lin
     assert line.endswith(" s, cuda x1: the train process ended with SIGABRT")
 
 
+def test_an_interruption_that_counts_is_said_at_that_moment(make_record: Callable[..., Record]) -> None:
+    def told(device: str) -> list[str]:
+        record = make_record("r", "interrupted", None, "stopped by SIGTERM", device=device)
+        return finished_lines(record.model_copy(update={"interrupted_by": "term"}), "it")
+
+    assert len(told("cpu")) == 1
+    assert told("cuda")[1] == (
+        "  it counts as failed: TERM ended it, and the host was not shutting down; "
+        "`matrix strike r --reason TEXT` takes it out"
+    )
+
+
 def test_the_picture_in_the_docs_is_that_of_the_code() -> None:
     assert FILE.read_text(encoding="utf-8") == picture()

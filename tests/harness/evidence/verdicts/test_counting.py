@@ -36,7 +36,8 @@ class History:
         self._at += 60
         host = self._host.model_copy(update={"boot_id": boot})
         of_intent = {name: changes.pop(name) for name in ("injected_fault", "rehearsal", "cell") if name in changes}
-        record = self._make_record(run_id, outcome, host=host, gpus=gpus, started=self._at - 50, **of_intent)
+        of_intent |= {"gpus": gpus, "device": "cuda" if gpus else "cpu"}
+        record = self._make_record(run_id, outcome, host=host, started=self._at - 50, **of_intent)
         self.records.append(record.model_copy(update={"finished": self._at, **changes}))
         return self
 
@@ -182,6 +183,15 @@ def test_what_interrupted_a_run_decides_whether_it_counts(by: str | None, counts
         stalled.run("b", "interrupted", interrupted_by=by, idle_seconds=61.0, idle_limit=180.0)
         assert stalled.counted_as == {"a": "not-counted", "b": "failed"}
         assert stalled.verdict.diagnoses == {"no-progress": 1}
+
+
+@pytest.mark.parametrize("by", ["hup", "term"])
+def test_a_session_that_ends_is_no_failure_of_a_run_without_a_gpu(by: str, history: History) -> None:
+    history.run("a", "interrupted", gpus=(), interrupted_by=by)
+    history.run("b", "interrupted", gpus=(), interrupted_by=by, idle_seconds=61.0, idle_limit=180.0)
+    assert history.counted_as == {"a": "not-counted", "b": "failed"}
+    assert history.counts["a"].why == f"{by.upper()} ended it, and it used no GPU whose doing that could be"
+    assert history.counts["a"].hours_count
 
 
 @pytest.mark.parametrize(

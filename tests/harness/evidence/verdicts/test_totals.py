@@ -46,7 +46,7 @@ def test_of_an_interrupted_run_only_the_hours_count(row: Row) -> None:
     assert (told.started, told.starts, told.failures, told.hours) == (1, 1, 0, 3.0)
     stuck = replace(interrupted, idle_seconds=100.0, idle_limit=180.0)
     assert (totals(row, stuck).starts, totals(row, stuck).failures, totals(row, stuck).hours) == (2, 1, 3.0)
-    ended = replace(interrupted, interrupted_by="hup")
+    ended = replace(interrupted, interrupted_by="hup", device="cuda")
     assert totals(row, ended).failures == 1
 
 
