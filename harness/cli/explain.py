@@ -91,7 +91,7 @@ def explain(
         told = {"explanation": found.model_dump(mode="json", by_alias=True)}
         lines = explanation_lines(found, _variables(settings, found), "")
     elif run and not (rocm or torch):
-        folder = run_folder(settings.results, run)
+        folder = run_folder(settings.results_to_read, run)
         record = read_record(folder)
         found, told, lines = _explained(settings.matrix, folder, record)
         controls = _controls(settings.results, record)

@@ -138,7 +138,7 @@ def compare_command(
             err.print(f"Interrupted; {CONTINUES}.")
             sys.exit(INTERRUPTED)
     host = host_of(settings.results, settings.root)
-    verdicts = of_results.verdicts(settings.results, settings.matrix, host, pooled=False)
+    verdicts = of_results.verdicts(settings.results_to_read, settings.matrix, host, pooled=False)
     counted = [one for one in verdicts if of_workload in (None, one.workload_hash)]
     compared = compare(counted, cells[0], cells[1:])
     if not compared:
@@ -154,7 +154,7 @@ def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs
         raise UserError("compare --across: the runs of before cannot be made now; leave --runs out")
     for cell in cells:
         known(cell, settings.matrix.cells, "cell")
-    rows = [row for row in Index(settings.results).rows() if row.can_be_evidence]
+    rows = [row for row in Index(settings.results_to_read).rows() if row.can_be_evidence]
     compared = compare_across(rows, counts_of(settings.results), axis, cells, settings.matrix.verdicts.confidence)
     if as_json:
         print_json({"schema": 2, "across": axis, "comparisons": [one.plain for one in compared]})

@@ -103,13 +103,15 @@ def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, 
             print_lines([_promoted(evidence, "was") for evidence in found])
         return
     if tag is not None:
-        moves = tag_commands.tag_history(settings.results, tag, registry)
+        moves = tag_commands.tag_history(settings.results_to_read, tag, registry)
         if as_json:
             print_json({"moves": [move.model_dump(mode="json", by_alias=True) for move in moves]})
         else:
             print_lines([_moved(move) for move in moves])
         return
-    states = tag_commands.tag_states(settings.results, settings.matrix, registry, time.time(), settings.root)
+    states = tag_commands.tag_states(
+        settings.results_to_read, settings.matrix, registry, time.time(), settings.root
+    )
     if as_json:
         print_json({"tags": [state.plain for state in states]})
     elif states:

@@ -43,7 +43,7 @@ def report_bug(
     RUN is as for `matrix explain`. It says what was seen and how often, on which versions and firmware, the lines that
     explain it, known issues alike, and a script that needs torch alone where one can show it. Read it before you post.
     """
-    results = settings.results
+    results = settings.results_to_read
     record = read_record(folder := run_folder(results, run))
     run_id = record.intent.run_id
     if results.folder_of(run_id).path.resolve() != folder.path.resolve():

@@ -29,7 +29,7 @@ def export_(settings: Settings, file: Path, hide: tuple[str, ...], as_json: bool
     Names of hosts and users, addresses, and paths are taken out. Models stay here, and runs of programs of your own;
     what explains a run goes along.
     """
-    exported = export_records(settings.results, file, read_host(settings.root), hide, _shown("exporting"))
+    exported = export_records(settings.results_to_read, file, read_host(settings.root), hide, _shown("exporting"))
     for told in exported.left_out:
         echo(f"matrix: left out: {told}", err=True)
     if as_json:

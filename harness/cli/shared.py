@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base import interrupts
-from harness.base.errors import UnknownNameError
+from harness.base.errors import NoSuchFileError, UnknownNameError
 from harness.screen.terminal import SafeConsole, echo
 
 if TYPE_CHECKING:
@@ -69,6 +69,19 @@ class Settings:
         from harness.evidence.records import Results  # noqa: PLC0415
 
         return Results(self._results)
+
+    @property
+    def results_to_read(self) -> "Results":
+        """The results folder, for a command that only reads it; what writes to it makes it.
+
+        Raises:
+            NoSuchFileError: when the folder that was given is not there.
+        """
+        if "--results" in self._given and not self._results.is_dir():
+            raise NoSuchFileError(
+                f"--results {self._results}: no such folder; name the one that `matrix run` was given, or leave it out"
+            )
+        return self.results
 
     @cached_property
     def matrix(self) -> "Matrix":

@@ -65,7 +65,8 @@ def status(
     those that `matrix strike` took out. What a known-good tag was given to on this host is marked `tagged`; `matrix
     tags` says more.
     """
-    results, everything = settings.results, Index(settings.results).rows()
+    results = settings.results_to_read
+    everything = Index(results).rows()
     tags = _tags(results)
     rows = [row for row in everything if not (without_imported and row.imported)]
     if cell is not None:

@@ -27,7 +27,7 @@ def watch(settings: Settings, as_json: bool) -> None:
     That is a campaign (`matrix run`), a single run or a training under supervision. Ctrl-C ends the watching and
     nothing else. No file of the results is written. --json prints what goes on now, once.
     """
-    watched = Watched(settings.results, settings.matrix)
+    watched = Watched(settings.results_to_read, settings.matrix)
     now = time.time()
     look = watched.look()
     scene = watched.scene(look, now)

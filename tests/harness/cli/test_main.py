@@ -48,6 +48,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
     words, told = WRONG[name]
+    (tmp_path / "results").mkdir()
     results = [] if "--results" in words else ["--results", str(tmp_path / "results")]
     done = matrix_command(*results, *words, expected=2)
     last = [line for line in done.stderr.splitlines() if line.startswith("matrix: ")]
@@ -127,6 +128,26 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_f
     assert "its harness is gone" in told[0]
     assert f"goes on, by process {me.pid}" in told[1]
     assert "1 run with an injected fault, not counted" in told[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("status", "cpu-plain"),
+        ("watch",),
+        ("explain", "latest"),
+        ("report-bug", "latest"),
+        ("compare", "cpu-plain", "cpu-no-sdma"),
+        ("compare", "--across", "kernel"),
+        ("tags",),
+        ("export", "records.tar.gz"),
+    ],
+)
+def test_a_results_folder_that_is_not_there_is_no_empty_one(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = matrix_command("--results", str(tmp_path / "none"), *words, expected=2)
+    assert done.stderr.startswith(f"matrix: --results {tmp_path / 'none'}: no such folder; name the one that")
+    assert not (tmp_path / "none").exists()
 
 
 def test_status_and_report_without_any_record(tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def test_cells_stand_in_the_order_of_the_matrix_file_with_what_the_columns_show(
 def test_it_ends_with_the_command_to_type_next_that_the_report_names(
     results: Results, tmp_path: Path, with_runs: bool
 ) -> None:
+    (tmp_path / "empty").mkdir()
     results = results if with_runs else Results(tmp_path / "empty")
     last, why = status(results).splitlines()[-2:]
     done = CliRunner().invoke(cli, ["--results", str(results.folder), "report", "--json"])
