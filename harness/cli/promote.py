@@ -109,9 +109,7 @@ def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, 
         else:
             print_lines([_moved(move) for move in moves])
         return
-    states = tag_commands.tag_states(
-        settings.results_to_read, settings.matrix, registry, time.time(), settings.root
-    )
+    states = tag_commands.tag_states(settings.results_to_read, settings.matrix, registry, time.time(), settings.root)
     if as_json:
         print_json({"tags": [state.plain for state in states]})
     elif states:

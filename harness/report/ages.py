@@ -40,7 +40,7 @@ def _ages(verdict: Verdict, group: str, confidence: float, *, drawn: bool) -> Fa
         said = (
             f"{where}: {counted} in {hours_in_words(totals.hours)}, {ages} of training; {runs}, the longest {longest}"
         )
-    if totals.longest:
+    if totals.longest * 3600 >= 1:
         # The age that the claim is about: three runs at least are as long.
         at = [point for point in points if point.hours < totals.longest][-1]
         band = f"{at.low:.0%} to {at.high:.0%}, with {share(confidence)}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict
+from harness.evidence.verdicts.words import hours_in_words, mtbf_in_words
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.report.model import GridPlace, Group, PassCount, RunLine, VerdictLine
@@ -19,7 +20,8 @@ NOT_COUNTED = "none of its runs counts"
 # One line of a program's output can be a page long.
 LONGEST = 400
 OF_TOTALS = ("started", "starts", "failures", "hours", "longest", "boots")
-NOT_AS_THEY_ARE = ("group", "low", "high", "start_low", "mtbf_low", "diagnoses", "not_counted", *OF_TOTALS)
+IN_WORDS = ("trained", "mtbf")
+NOT_AS_THEY_ARE = ("group", "low", "high", "start_low", "mtbf_low", "diagnoses", "not_counted", *OF_TOTALS, *IN_WORDS)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[
             low=math.floor(verdict.low * 1000) / 1000,
             high=math.ceil(verdict.high * 1000) / 1000,
             start_low=math.floor(verdict.start_low * 1000) / 1000,
-            mtbf_low=math.floor(verdict.mtbf_low * 1000) / 1000,
+            mtbf_low=math.floor(verdict.mtbf_low * 10_000) / 10_000,
+            trained=hours_in_words(verdict.totals.hours),
+            mtbf=mtbf_in_words(verdict.totals, verdict.mtbf_low),
             **{name: getattr(verdict.totals, name) for name in OF_TOTALS},
             diagnoses=dict(verdict.diagnoses),
             not_counted=dict(verdict.not_counted),

@@ -114,6 +114,8 @@ class VerdictLine(File):
     failures: int = Field(description="after the first step")
     hours: float = Field(description="of training after the first step")
     mtbf_low: float = Field(description="the mean time between failures is above this, in hours")
+    trained: str = Field("", description="`hours` in words")
+    mtbf: str = Field("", description="what is shown of the mean time between failures, in words")
     longest: float = Field(description="hours of the third-longest run: the claim is about trainings up to that length")
     boots: int = Field(description="on how many boots the runs were made")
     diagnoses: dict[str, int]

@@ -126,8 +126,7 @@
       make("strong", {}, one.stale ? `stale, environment ${one.environment_hash.slice(0, 8)}` : one.tier),
       `: ${one.passes} of ${one.runs} counted runs completed; the pass rate lies between ${one.low.toFixed(3)} and `
       + `${one.high.toFixed(3)}, each bound with ${(report().confidence * 100).toFixed(0)} % confidence. ${one.started} of ${one.starts} starts succeeded (the share is above `
-      + `${Math.floor(one.start_low * 100)} %), then ${one.failures} failures in ${one.hours.toFixed(1)} h: the mean time between failures is above `
-      + `${one.mtbf_low.toFixed(2)} h.`
+      + `${Math.floor(one.start_low * 100)} %), then ${one.failures} failures in ${one.trained} of training: ${one.mtbf}.`
       + (Object.keys(one.diagnoses).length ? ` Failures: ${counts(one.diagnoses)}.` : "")
       + (Object.keys(one.not_counted).length ? ` Not counted: ${counts(one.not_counted)}.` : "")
       + (one.imported ? ` ${one.imported} of the counted runs were imported.` : "")

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from harness.evidence.verdicts.recommend import TIERS
+from harness.evidence.verdicts.words import hours_in_words
 from harness.report.ages import steps
 from harness.report.code_evidence import counts_in_words
 from harness.report.grid import NOT_COUNTED
@@ -80,6 +81,7 @@ def _environment() -> Environment:
     environment.filters["cell_link"] = _cell_link
     environment.filters["shade"] = shade
     environment.filters["short"] = _short
+    environment.filters["hours"] = hours_in_words
     environment.filters["rank"] = TIERS.index
     environment.filters["utc"] = utc
     environment.filters["steps"] = steps

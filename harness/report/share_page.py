@@ -21,7 +21,7 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
-from harness.evidence.verdicts.words import hours_in_words
+from harness.evidence.verdicts.words import hours_in_words, shows_mtbf
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.registry.share.archive import ENDING
@@ -36,7 +36,6 @@ from harness.report.words import many, share, utc
 HERE = Path(__file__).parent
 PAGE_ENDING = ".html"
 GIB = 1 << 30
-MINUTES = 60
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ def _line(one: Verdict, numbers: Mapping[str, int], public: Public) -> CellLine:
         starts=f"{totals.started} of {totals.starts}",
         hours=hours_in_words(totals.hours),
         failures=str(totals.failures),
-        mtbf=f"above {hours_in_words(one.mtbf_low)}" if one.mtbf_low * MINUTES >= 1 else "",
+        mtbf=f"above {hours_in_words(one.mtbf_low)}" if shows_mtbf(one.mtbf_low) else "",
         boots=totals.boots,
         note=public.text("; ".join(notes)),
     )

@@ -37,7 +37,7 @@ NAMED = 6
 # The columns that a narrow terminal does without, the first of them first.
 OF_CELLS = ("Python", "preset sets", "torch", "ROCm")
 OF_WORKLOADS = ("qualifies for promotion",)
-OF_VERDICTS = ("ran on", "not counted", "workload", "hours", "starts above", "MTBF above", "note", "why", "scope")
+OF_VERDICTS = ("ran on", "not counted", "workload", "trained", "starts above", "MTBF above", "note", "why", "scope")
 OF_RUNS = ("samples/s", "ran on", "detail", "seconds", "why", "counts as")
 
 
@@ -187,7 +187,18 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
 
     Verdicts that one of the `tags` rests on are marked; the tag is that of their scope.
     """
-    names = ("cell", "verdict", "passed", "starts above", "hours", "MTBF above", "scope", "note", "workload", "ran on")
+    names = (
+        "cell",
+        "verdict",
+        "passed",
+        "starts above",
+        "trained",
+        "MTBF above",
+        "scope",
+        "note",
+        "workload",
+        "ran on",
+    )
     table = _table(*names, "not counted", "why")
     for one in verdicts:
         tagged = any(is_about(evidence, one) for evidence in tags)
@@ -197,7 +208,7 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
         totals = one.totals
         starts = f"{floor(one.start_low * 100)}%" if one.runs else ""
         mtbf = hours_in_words(one.mtbf_low) if shows_mtbf(one.mtbf_low) else "none yet"
-        lasts = (f"{totals.hours:.1f}", mtbf) if totals.hours else ("", "")
+        lasts = (hours_in_words(totals.hours), mtbf) if totals.hours else ("", "")
         not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())
         why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())
         workload = f"{one.workload} ({one.family[:8]})"

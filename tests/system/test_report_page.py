@@ -259,10 +259,11 @@ def test_more_runs_of_a_cell_can_be_listed(page: Page, report: Report) -> None:
 
 def test_the_comparison_is_sorted_by_click_and_by_keyboard(evening_page: Page) -> None:
     column = evening_page.locator("#compared tbody tr td:nth-child(8)")
-    head = evening_page.get_by_role("columnheader", name="hours")
+    head = evening_page.get_by_role("columnheader", name="trained")
 
     def hours() -> list[float]:
-        return [float(text) for text in column.all_inner_texts()]
+        values: list[float] = column.evaluate_all("cells => cells.map((cell) => Number(cell.dataset.value))")
+        return values
 
     button = head.get_by_role("button")
     button.click()

@@ -43,10 +43,13 @@ def runs_in_words(rows: Collection[Row]) -> str:
 
 
 def hours_in_words(hours: float) -> str:
-    """Return hours, rounded down: `3.4 h`, `12 min`, or `9 s`."""
+    """Return hours, rounded down: `3.4 h`, `12 min`, `9 s`, or `under 1 s`."""
     if hours >= 1:
         return f"{floor(hours * 10 + 1e-9) / 10:.1f} h"
-    return f"{floor(hours * 60 + 1e-9)} min" if hours * 60 >= 1 else f"{floor(hours * 3600 + 1e-9)} s"
+    if hours * 60 >= 1:
+        return f"{floor(hours * 60 + 1e-9)} min"
+    seconds = floor(hours * 3600 + 1e-9)
+    return "under 1 s" if hours and not seconds else f"{seconds} s"
 
 
 def threshold_in_words(tier: Threshold, thresholds: Verdicts) -> str:

@@ -13,7 +13,7 @@ from harness.base.storage import locked, make_folder_durably, open_regular, read
 from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
 from harness.evidence.verdicts.totals import Life, Totals
-from harness.evidence.verdicts.words import hours_in_words, in_words
+from harness.evidence.verdicts.words import hours_in_words, in_words, shows_mtbf
 from harness.matrix.stacks import ExecutorName
 
 PROMOTIONS = "promotions.jsonl"
@@ -90,7 +90,7 @@ class KnownGood(Versioned):
             return f"{self.passes} of {self.runs} runs passed"
         lives = (Life(self.hours),) if self.hours else ()
         totals = Totals(self.started, self.starts, self.failures or 0, lives, self.boots or 0)
-        lasts = f", MTBF above {hours_in_words(self.mtbf_low)}" if self.mtbf_low else ""
+        lasts = f", MTBF above {hours_in_words(self.mtbf_low)}" if self.mtbf_low and shows_mtbf(self.mtbf_low) else ""
         long = f", in trainings up to {hours_in_words(self.longest_hours)}" if self.longest_hours else ""
         return f"{in_words(totals)}{lasts}{long}"
 

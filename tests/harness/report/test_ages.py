@@ -59,6 +59,19 @@ def test_failures_are_reported_by_their_ages_with_a_curve(make_rows: MakeRows, r
     assert "## Failures by age of the run" in to_markdown(report)
 
 
+def test_seconds_of_training_are_told_in_seconds_everywhere(make_rows: MakeRows, reported: Reported) -> None:
+    seconds = (9 / 3600, 9 / 3600, 8 / 3600, 0.5 / 3600, 7 / 3600)
+    report = reported(lasting(make_rows("cpu-plain", 3, 2), *seconds))
+    (ages,), (line,) = report.failure_ages, report.verdicts
+    assert "2 failures in 33 s, between under 1 s and 7 s of training; 5 runs, the longest 9 s; 60% (" in ages.said
+    assert (line.trained, line.mtbf) == ("33 s", "MTBF above 3 s")
+    page = to_html(report)
+    assert ">4 s</text>" in page
+    assert ">9 s</text>" in page
+    assert re.search(r'data-value="[\d.e-]+">33 s</td>.*data-value="[\d.e-]+">3 s</td>', page)
+    assert " 0 min" not in page.partition("<script")[0]
+
+
 def test_cells_that_fail_come_first_and_only_some_are_drawn(make_rows: MakeRows, reported: Reported) -> None:
     rows = lasting(make_rows("cpu-plain", 3), 9.0, 9.0, 9.0)
     for number in range(8):

@@ -43,7 +43,7 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
         "verdict": f"[{TIER_COLOURS['flaky']}]flaky[/]",
         "passed": "5 of 7",
         "starts above": f"{floor(verdict.start_low * 100)}%",
-        "hours": "8.0",
+        "trained": "8.0 h",
         "MTBF above": f"{floor(verdict.mtbf_low * 60)} min",
         "scope": "cpu, process",
         "note": "",
@@ -56,7 +56,8 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
 
 def test_seconds_of_training_show_no_mtbf(rows: list[Row]) -> None:
     (verdict,) = judge([replace(rows[0], exposure_seconds=2.0)], {}, Verdicts())
-    assert shown(tables.verdicts_table([verdict]))["MTBF above"] == "none yet"
+    told = shown(tables.verdicts_table([verdict]))
+    assert (told["trained"], told["MTBF above"]) == ("2 s", "none yet")
 
 
 def test_what_tells_two_verdicts_on_a_cell_apart_is_left_out_last(rows: list[Row]) -> None:

@@ -19,7 +19,8 @@ from harness.matrix.cells import Verdicts
 
 
 @pytest.mark.parametrize(
-    ("hours", "said"), [(0, "0 s"), (2.9 / 3600, "2 s"), (1 / 60, "1 min"), (0.999, "59 min"), (1.99, "1.9 h")]
+    ("hours", "said"),
+    [(0, "0 s"), (0.5 / 3600, "under 1 s"), (2.9 / 3600, "2 s"), (1 / 60, "1 min"), (0.999, "59 min"), (1.99, "1.9 h")],
 )
 def test_a_time_is_rounded_down_in_a_unit_that_is_not_larger(hours: float, said: str) -> None:
     assert hours_in_words(hours) == said
