@@ -78,9 +78,12 @@ def require_enough(path: Path, sessions: Sessions, found: Selection, lookback: i
         return
     complete = int(sessions.complete.sum())
     if complete < lookback + fewest:
+        # With the shortest there may be enough.
+        smaller = complete >= SHORTEST_LOOKBACK + fewest
+        advice = f" or a smaller --lookback (at least {SHORTEST_LOOKBACK})" if smaller else ""
         raise UserError(
             f"{path}: {lookback + fewest} complete sessions are needed ({lookback} for lookback, {fewest} to use), "
-            f"the file has {complete}; give more data or a smaller --lookback (at least {SHORTEST_LOOKBACK})"
+            f"the file has {complete}; give more data{advice}"
         )
     shown = ", ".join(
         f"{count} {reason.replace('_', ' ')}"
