@@ -3,8 +3,8 @@
 The cell under test may itself be what makes a GPU unhealthy, a host go down or a terminal close: to leave such runs out
 would select for survivors. So every run that was begun counts, as in the analysis of clinical trials by intention to
 treat. Only four kinds do not: those that somebody ended with Ctrl-C, or whose harness was killed, while they
-progressed (without a GPU also those that HUP or TERM ended); those whose command the app refused before its first step, and never took; those that a person struck out by
-hand; and those with a fault injected on purpose.
+progressed (without a GPU also those that HUP or TERM ended); those whose command the app refused before its first step,
+and never took; those that a person struck out by hand; and those with a fault injected on purpose.
 """
 
 import json

@@ -35,7 +35,9 @@ class History:
         """A run of a minute; `changes` are of its record, or of its intent."""
         self._at += 60
         host = self._host.model_copy(update={"boot_id": boot})
-        of_intent = {name: changes.pop(name) for name in ("injected_fault", "rehearsal", "cell") if name in changes}
+        of_intent: dict[str, Any] = {
+            name: changes.pop(name) for name in ("injected_fault", "rehearsal", "cell") if name in changes
+        }
         of_intent |= {"gpus": gpus, "device": "cuda" if gpus else "cpu"}
         record = self._make_record(run_id, outcome, host=host, started=self._at - 50, **of_intent)
         self.records.append(record.model_copy(update={"finished": self._at, **changes}))
