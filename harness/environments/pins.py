@@ -37,6 +37,8 @@ CONFIG = "--config-file"
 INDEXES = {"--index": "UV_INDEX", "--default-index": "UV_DEFAULT_INDEX"}
 # The pages of an index may be without end, and are read as a whole.
 MOST_MEMORY_BYTES = 4 << 30
+# Of the pages of an index, too, each piece may come in time.
+RESOLVE_SECONDS = 1800
 LIMITED = ("/bin/sh", "-c", f'ulimit -d {MOST_MEMORY_BYTES >> 10}; exec "$@"', "sh")
 
 
@@ -48,6 +50,7 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
     """Run uv without the user's own configuration (or with that of `--config-file`); return what it printed.
 
     Raises:
+        NoAnswerError: when it resolves versions for too long.
         UserError: with uv's last words when it fails.
     """
     # An interpreter of the user's own is run without it.
@@ -59,7 +62,21 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
     command = [find_uv_bin(), *words, "--no-progress", *configured]
     # What it makes stays locked as long as it is at it, though this process may be killed.
     bounded = [*LIMITED, *command]
-    run = subprocess.run(bounded, capture_output=True, text=True, check=False, pass_fds=held_locks(), env=environment)
+    seconds = RESOLVE_SECONDS if "compile" in given else None
+    try:
+        run = subprocess.run(
+            bounded,
+            capture_output=True,
+            text=True,
+            check=False,
+            pass_fds=held_locks(),
+            env=environment,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise NoAnswerError(
+            f"uv {' '.join(command[1:3])}: versions are not resolved within {seconds} s; an index is too slow"
+        ) from None
     if run.returncode:
         said = " ".join(line.strip() for line in run.stderr.splitlines() if line.strip())
         raise UserError(f"uv {' '.join(command[1:3])} failed: {said[:WORDS]}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.base import silent_hosts
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.paths import CACHE, LOCKS
 from harness.base.silent_hosts import forget_silent
 from harness.base.storage import file_hash, locked
@@ -284,6 +284,16 @@ def test_uv_has_a_bound_on_its_memory_and_no_address_of_an_index_among_its_argum
     assert int(memory) << 10 == pins.MOST_MEMORY_BYTES
     assert arguments == "pip compile pins.in --no-progress --no-config"
     assert variables == "http://me:secret@a http://b http://me:secret@c"
+
+
+def test_an_index_that_sends_in_drops_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "uv"
+    program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="ascii")
+    program.chmod(0o755)
+    monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
+    monkeypatch.setattr(pins, "RESOLVE_SECONDS", 0.1)
+    with pytest.raises(NoAnswerError, match="too slow"):
+        pins.uv("pip", "compile", "pins.in")
 
 
 def test_only_its_user_reads_the_addresses_of_indexes_in_a_configuration(
