@@ -1,10 +1,12 @@
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from harness.base.errors import UserError
 from harness.host import slurm
+from harness.host.processes import runs
 from harness.host.slurm import (
     SlurmNode,
     SlurmSilentError,
@@ -131,10 +133,13 @@ def test_what_is_refused_is_an_error_and_silence_is_not(programs: Path) -> None:
 
 def test_what_a_script_in_the_place_of_a_program_started_is_ended_with_it(programs: Path) -> None:
     full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
-    write(programs, "sbatch", f"(sleep 20; touch {programs}/left) & echo '{full}' >&2; wait")
+    write(programs, "sbatch", f"sleep 40 & echo $! > {programs}/child; echo '{full}' >&2; wait")
     with pytest.raises(SlurmSilentError, match="queue is full"):
         submit(programs / "script")
-    assert not (programs / "left").exists()
+    child, until = int((programs / "child").read_text(encoding="ascii")), time.monotonic() + 20
+    while runs(child) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not runs(child)
 
 
 def test_no_more_is_read_than_slurm_says(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
