@@ -19,7 +19,7 @@ from harness.environments.executors.container import WORK, Container
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import EngineSilent, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
-from harness.host.engine_client import FOLDER, TooLargeAnswerError
+from harness.host.engine_client import FOLDER_MODE, TooLargeAnswerError
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.host.unmarked import track_container
 
@@ -118,7 +118,7 @@ class DockerExecutor:
         if image in self._sound:
             return
         api = self._engine.client.api
-        expected = {"/etc": FOLDER, **dict.fromkeys(READ_AT_START, 0)}
+        expected = {"/etc": FOLDER_MODE, **dict.fromkeys(READ_AT_START, 0)}
         for path, kind in expected.items():
             seen = api.seen_in(container, path)
             if seen and (seen[0] != kind or (kind == 0 and seen[1] > LARGEST_READ_AT_START)):

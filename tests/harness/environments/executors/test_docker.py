@@ -21,7 +21,7 @@ from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
-from harness.host.engine_client import FOLDER, TooLargeAnswerError
+from harness.host.engine_client import FOLDER_MODE, TooLargeAnswerError
 from harness.run.watch.confirm import HangWatch
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
@@ -378,9 +378,12 @@ def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
     ("seen", "why"),
     [
         ({"/etc/passwd": (PIPE, 0)}, "/etc/passwd of its image is something else"),
-        ({"/etc": (FOLDER, 10), "/etc/passwd": (0, 100), "/etc/group": (0, 2 << 20)}, "/etc/group .* larger than any"),
+        (
+            {"/etc": (FOLDER_MODE, 10), "/etc/passwd": (0, 100), "/etc/group": (0, 2 << 20)},
+            "/etc/group .* larger than any",
+        ),
         ({"/etc": (LINK, 4)}, "/etc of its image is something else"),
-        ({"/etc": (FOLDER, 10), "/etc/passwd": (0, 100)}, None),
+        ({"/etc": (FOLDER_MODE, 10), "/etc/passwd": (0, 100)}, None),
     ],
 )
 def test_what_an_engine_would_read_without_end_is_not_started(
