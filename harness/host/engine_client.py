@@ -42,7 +42,7 @@ class TooLargeAnswerError(DockerException):  # type: ignore[misc]
 class Api(docker.APIClient):  # type: ignore[misc]
     """The library's, but for what is said above; what is read as it comes has no such bound.
 
-    One image of which too much is told is passed over in a list, as is its container, and named once.
+    One image of which too much is reported is passed over in a list, as is its container, and named once.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
