@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import Phase, Progress, Wait
 from harness.evidence.step_position import Position
+from harness.matrix.cells import Matrix
 from harness.run.watch.limits import (
     ENOUGH_RUNS,
     KNOWN_LIMITS,
     KNOWN_RESUME_LIMIT,
     LIMITS,
     RESUME_LIMIT,
+    RUNS,
     STEADY_STEPS,
     Limits,
     limits_of,
@@ -417,6 +419,13 @@ def test_what_is_known_makes_no_limit_looser_and_a_step_after_a_pause_has_longer
     assert all(KNOWN_LIMITS[phase] <= LIMITS[phase] for phase in LIMITS)
     assert KNOWN_LIMITS["step"] <= KNOWN_RESUME_LIMIT <= RESUME_LIMIT
     assert LIMITS["step"] <= RESUME_LIMIT
+
+
+def test_limits_are_in_seconds_and_found_in_time(matrix: Matrix) -> None:
+    assert min(KNOWN_LIMITS.values()) == KNOWN_LIMITS["step"], "no phase is quicker than a steady step"
+    shortest = min(workload.time_limit for workload in matrix.workloads.values())
+    assert max(*LIMITS.values(), RESUME_LIMIT) <= shortest, "a run is over before it is found to hang"
+    assert ENOUGH_RUNS <= RUNS, "so many are never looked at"
 
 
 def test_the_floors_are_documented() -> None:
