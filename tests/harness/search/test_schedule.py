@@ -3,15 +3,20 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.diagnosis.rules import load_signatures
+from harness.evidence.outcome.diagnoses import OfEnding, OfResult
 from harness.evidence.verdicts.rates import lower_bound, runs_to_show
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.search.goal import Goal
 from harness.search.schedule import (
+    OF_THE_PRESET,
+    OF_THE_STACK,
     Candidate,
     End,
     Next,
@@ -284,3 +289,8 @@ def test_a_cell_that_is_short_of_hours_is_not_undecided_for_its_many_runs() -> N
     few = Tally(70, 80, totals=Totals(80, 80, 1, (Life(0.1),) * 80, 2))
     assert status_of(replace(few, totals=None), FIND) == "known-good"
     assert status_of(few, LASTING) == "open"
+
+
+def test_faults_of_a_stack_or_preset_are_classes_or_diagnoses_that_there_are() -> None:
+    known = {*load_signatures().classes, *get_args(OfEnding), *get_args(OfResult)}
+    assert sorted((OF_THE_STACK | OF_THE_PRESET) - known) == []
