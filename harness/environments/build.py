@@ -59,12 +59,12 @@ WORDS = 400
 
 
 class NoBaseImageError(UserError):
-    """The base image of a stack is not here and cannot be pulled; `why` without what can be done about it."""
+    """The base image of a stack is not here and cannot be pulled; `why` without details and what can be done."""
 
     code = "no-base-image"
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; {OWN_BASE}")
+    def __init__(self, why: str, details: str = "") -> None:
+        super().__init__(f"{why}{details}; {OWN_BASE}")
         self.why = why
 
 
@@ -238,7 +238,7 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
     except UserError as error:
         raise NoBaseImageError(str(error)) from None
     if said:
-        raise NoBaseImageError(f"{cannot}: {registry} does not answer the Docker engine ({said}): {NO_NETWORK}")
+        raise NoBaseImageError(f"{cannot}: {registry} does not answer the Docker engine", f" ({said}): {NO_NETWORK}")
     return _built(engine, reference)
 
 

@@ -10,7 +10,7 @@ from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
 from harness.screen.colours import TIER_COLOURS
 
 GAP = 2
-TIERS_IN_WORDS = "seen < candidate < good < known-good: how much was shown (docs/verdicts.md)"
+TIERS_IN_WORDS = "seen < candidate < good < known-good, by how much was shown (docs/verdicts.md)"
 
 
 def print_answer(console: Console, answer: Answer) -> None:

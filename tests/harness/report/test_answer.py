@@ -206,7 +206,7 @@ def test_on_a_terminal_no_name_is_broken_and_no_line_too_long(synthetic: Report,
         for name in (*grid.stacks, *grid.presets):
             assert any(name in line.split() for line in lines)
     assert f"Next: {synthetic.answer.next.command}" in lines
-    assert "seen < candidate < good < known-good: how much was shown (docs/verdicts.md)" in lines
+    assert "seen < candidate < good < known-good, by how much was shown (docs/verdicts.md)" in lines
 
 
 def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) -> None:
