@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 
 # The Makefile sets it where it runs `matrix` for a person.
 BY_MAKE = "MATRIX_BY_MAKE"
@@ -22,16 +21,18 @@ VARIABLES = {
     "--target": "MATRIX_TARGET",
     "--wheels": "MATRIX_WHEELS",
 }
-# Some come with the word that belongs to them.
-SUGGESTED = re.compile(r"--(?:accept|executor) \w+|--[a-z][a-z-]+")
+OPTION = re.compile(r"--[a-z][a-z-]+")
 
 
 def with_make(text: str) -> str:
-    """Return a message; where `make` runs this, with how the options that it suggests are given to `make`.
+    """Return a message; where `make` runs this, with the variable of make for each option that it names as a remedy.
 
-    Suggested is what comes after the first semicolon; in backquotes stand whole commands, which are typed as they are.
+    A remedy is what comes after the first semicolon: an option to give, another value for one, or one to leave out. In
+    backquotes stand whole commands, which are typed as they are.
     """
-    suggested = re.sub("`[^`]*`", "", text.partition("; ")[2])
-    options = dict.fromkeys(SUGGESTED.findall(suggested)) if os.environ.get(BY_MAKE) else ()
-    words = [f"{VARIABLES[one]}=..." if one in VARIABLES else f"ARGS={shlex.quote(one)}" for one in options]
+    if not os.environ.get(BY_MAKE):
+        return text
+    remedy = re.sub("`[^`]*`", "", text.partition("; ")[2])
+    named = dict.fromkeys(OPTION.findall(remedy))
+    words = [f"{one} is {VARIABLES[one]}=" if one in VARIABLES else f"{one} goes into ARGS=" for one in named]
     return f"{text} (with make: {', '.join(words)})" if words else text

@@ -9,9 +9,14 @@ from tests.harness.test_makefile import recipe
 @pytest.mark.parametrize(
     ("text", "added"),
     [
-        ("the file has 25; give more data or a smaller --lookback (at least 20)", "LOOKBACK=..."),
-        ("it needs a GPU; `matrix doctor` says more; --allow-cpu trains on the CPU", "ARGS=--allow-cpu"),
-        ("it is not there; give --executor process, or --base IMAGE", "ARGS='--executor process', MATRIX_BASE=..."),
+        ("the file has 25; give more data or a smaller --lookback (at least 20)", "--lookback is LOOKBACK="),
+        ("it needs a GPU; `matrix doctor` says more; --allow-cpu trains on the CPU", "--allow-cpu goes into ARGS="),
+        (
+            "it is not there; give --executor process, or --base IMAGE",
+            "--executor goes into ARGS=, --base is MATRIX_BASE=",
+        ),
+        # Also of one that is to go.
+        ("stage endurance has a workload of its own; leave --workload out", "--workload goes into ARGS="),
         # What is wrong is no suggestion, and a whole command is typed as it is.
         ("--data bars.csv: no such file", ""),
         ("it has no column vix; `matrix exec best vpoc merge --bars bars.csv` adds one", ""),
@@ -32,7 +37,7 @@ def test_an_error_names_them_where_make_runs_the_command(
     monkeypatch.setenv(BY_MAKE, "1")
     with pytest.raises(SystemExit):
         main(["--matrix", str(CHECKOUT / "matrix.yaml"), "run", "cpu-plain", "--workload", "quick", "--lookback", "99"])
-    assert "give fewer sessions, or --data (with make: DATA=...)" in capsys.readouterr().err
+    assert "give fewer sessions, or --data (with make: --data is DATA=)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("option", "variable"), [(k, v) for k, v in VARIABLES.items() if not v.startswith("MATRIX_")])
