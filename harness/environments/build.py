@@ -52,6 +52,8 @@ from harness.matrix.stacks import Stack
 OWN_BASE = (
     "give --executor process, or --base IMAGE with one that is here (`make base` makes one from Debian's packages)"
 )
+# What the engine says of a registry that takes no connection: what breaks off may come at the next try.
+NO_CONNECTION = re.compile(r"\bdial\b|no such host|handshake timeout|awaiting headers", re.IGNORECASE)
 NO_NETWORK = "no network, or a firewall or proxy is in the way"
 FULL_DISK = "no space left on device"
 FAILED = re.compile("executor failed running|did not complete successfully")
@@ -66,6 +68,10 @@ class NoBaseImageError(UserError):
     def __init__(self, why: str, details: str = "") -> None:
         super().__init__(f"{why}{details}; {OWN_BASE}")
         self.why = why
+
+
+class NoAnswerForBaseError(NoBaseImageError, NoAnswerError):
+    """Its registry does not answer, or breaks off."""
 
 
 def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: None) -> Image:
@@ -234,11 +240,15 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
                 follow_transfer(events, cannot, notify)
     except NoAnswerError as error:
         said = str(error).removeprefix(f"{cannot}: ")
+        if not NO_CONNECTION.search(said):
+            raise NoAnswerForBaseError(str(error)) from None
         note_silent(registry, said)
     except UserError as error:
         raise NoBaseImageError(str(error)) from None
     if said:
-        raise NoBaseImageError(f"{cannot}: {registry} does not answer the Docker engine", f" ({said}): {NO_NETWORK}")
+        raise NoAnswerForBaseError(
+            f"{cannot}: {registry} does not answer the Docker engine", f" ({said}): {NO_NETWORK}"
+        )
     return _built(engine, reference)
 
 

@@ -29,7 +29,8 @@ Build = Literal["own", "pypi"]
 BUILD_TOOLS = Path(__file__).with_name("build_tools.txt")
 # What uv says where an index does not answer.
 UNREACHABLE = "Failed to fetch"
-HTTP_STATUS = "HTTP status"
+# Where its host takes no connection, or says nothing on it: what breaks off may come at the next try.
+SILENT = re.compile(r"client error \(Connect\)|error sending request.* timed out")
 # And where none of those asked has all that is wanted.
 LACKS = "No solution found"
 
@@ -62,7 +63,7 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
     command = [find_uv_bin(), *words, "--no-progress", *configured]
     # What it makes stays locked as long as it is at it, though this process may be killed.
     bounded = [*LIMITED, *command]
-    seconds = RESOLVE_SECONDS if "compile" in given else None
+    seconds = RESOLVE_SECONDS if "compile" in words else None
     try:
         run = subprocess.run(
             bounded,
@@ -322,8 +323,7 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
             return
     if UNREACHABLE in said[-1]:
         place, *causes = said[-1].partition(UNREACHABLE)[2].removeprefix(": ").split(" cause: ")
-        # One that refuses a page may have others.
-        if HTTP_STATUS not in said[-1]:
+        if not silent and SILENT.search(said[-1]):
             note_silent(_host(place.strip("`")), said[-1])
         # What PyPI alone lacks is no news: the rest was to come from there. A wrong hash is.
         before = "".join(f"{one}; then, " for one in said[:-1] if LACKS not in one and UNREACHABLE not in one)

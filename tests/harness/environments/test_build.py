@@ -58,6 +58,14 @@ def test_one_try_decides_for_all_bases_of_a_registry_that_does_not_answer(matrix
     assert engine.asked == ["python", "registry.example/python"]
 
 
+@pytest.mark.parametrize("said", ["unexpected EOF", "read tcp 10.0.0.2:4711->10.0.0.1:443: connection reset by peer"])
+def test_a_pull_that_breaks_off_decides_for_itself_alone(matrix: Matrix, said: str) -> None:
+    stack, engine = matrix.stacks["cpu"], Pulls(said)
+    for _ in range(2):
+        assert f"cannot be pulled: {said}; give" in engine.refused(stack, "python:3.11")
+    assert len(engine.asked) == 2
+
+
 def test_a_registry_that_lacks_one_base_is_asked_for_another(matrix: Matrix) -> None:
     stack, engine = matrix.stacks["cpu"], Pulls("manifest for python:3.11 not found: manifest unknown")
     assert "cannot be pulled: manifest for python:3.11 not found" in engine.refused(stack, "python:3.11")

@@ -202,7 +202,7 @@ def test_one_try_decides_for_all_stacks_whose_index_is_on_the_same_host(
     matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    cause = "dns error"
+    cause = "client error (Connect) cause: dns error"
 
     def uv(*words: str | Path) -> str:
         asked.append(str(words[-1]))
@@ -217,21 +217,25 @@ def test_one_try_decides_for_all_stacks_whose_index_is_on_the_same_host(
     monkeypatch.setattr(pins, "uv", uv)
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     first = refused("rocm6.3-torch2.9.1", "https://there:8000/rocm6.3")
+    noted = dict(silent_hosts._silent)
     assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") == first
     # One whose index is named in a configuration of uv.
     assert refused("rocm7.14-torch2.14.0", "https://there:8000/rocm7.14") == first
     assert len(asked) == 1
+    # To say it again makes it last no longer.
+    assert silent_hosts._silent == noted
     assert refused("rocm6.2-torch2.5.1", "https://elsewhere/rocm6.2") != first
     assert len(asked) == 2
     monkeypatch.setattr(silent_hosts, "RECENT_SECONDS", 0.0)
     assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") != first
-    # A host that refuses a page is there.
+    # A host that refuses a page, or breaks off one file, is there.
     forget_silent()
     monkeypatch.setattr(silent_hosts, "RECENT_SECONDS", 60.0)
     cause = "HTTP status client error (404 Not Found)"
     refused("rocm6.3-torch2.9.1", "https://there:8000/rocm6.3")
-    refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2")
-    assert len(asked) == 5
+    cause = "error decoding response body cause: operation timed out"
+    refused("rocm6.3-torch2.9.1", "https://there:8000/rocm6.3")
+    assert silent_hosts._silent == {}
 
 
 def test_a_lock_that_cannot_be_resolved_is_one_line_and_leaves_nothing(
