@@ -185,7 +185,8 @@ class Bench:
                 self.lacks_base = error.why
             why = f"{error}; {REACH}" if isinstance(error, UnreachableError) else str(error)
             first = self._reasons.setdefault(_of_any(cell.stack, why), cell.stack.name)
-            raise StackUnavailableError(cell.stack, why, first if first != cell.stack.name else None) from error
+            like, passes = first if first != cell.stack.name else None, isinstance(error, NoAnswerError)
+            raise StackUnavailableError(cell.stack, why, like, passes=passes) from error
         verifier = self.verifier(display.step)
         self.data_of(workload, environment)
         self._look_at_source(cell, verifier)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from harness.base.silent_hosts import forget_silent
 from harness.campaign.bench import StackUnavailableError
 from harness.matrix.cells import Cell
 
@@ -31,6 +32,8 @@ class PutOff(Generic[T]):
         return [one for one in left if one.cell.stack != error.stack]
 
     def take(self) -> list[T]:
-        """Return those that were kept: their turn has come."""
+        """Return those that were kept: their turn has come, and that of the hosts that did not answer."""
+        if self._runs:
+            forget_silent()
         taken, self._runs = self._runs, []
         return taken

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 
 from harness.base.errors import UnhealthyHostError
+from harness.base.silent_hosts import forget_silent
 from harness.campaign.background import Background
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
@@ -219,7 +220,9 @@ class _Stages:
         return None if needed <= free else f"{able.place}: it needs {needed:.0f} GB, {free:.0f} GB are free"
 
     def _take_up(self, stacks: Collection[str]) -> None:
-        """Let stacks that could not be made be tried again."""
+        """Let stacks that could not be made be tried again, and the hosts that did not answer."""
+        if stacks:
+            forget_silent()
         self.left_out -= set(stacks)
         for name in stacks:
             del self.put_off[name]

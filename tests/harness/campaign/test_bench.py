@@ -104,8 +104,10 @@ def test_where_an_index_does_not_answer_it_is_said_what_to_do(
     monkeypatch.setattr(bench_module, "ensure_cell_image", refuse)
     with pytest.raises(
         StackUnavailableError, match="does not answer; check the network, set HTTPS_PROXY behind a proxy"
-    ):
+    ) as raised:
         bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], Display())
+    # One try decides for all stacks: without another turn a network that is away for a minute ends a night's campaign.
+    assert raised.value.passes
 
 
 def test_what_an_engine_that_went_away_kept_from_being_made_is_made_once_it_is_back(

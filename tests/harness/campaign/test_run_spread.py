@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.campaign import run_spread as module
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.runner import Runner
@@ -61,9 +62,11 @@ def test_a_stack_whose_source_did_not_answer_has_one_more_turn(
         for position, (name, repeat) in enumerate([("a", 1), ("t", 1), ("a", 2), ("t", 2)], start=1)
     ]
     display, workload = Listening(), matrix.workloads["quick"]
+    note_silent("registry", "it does not answer")
     campaign = cast("Any", SimpleNamespace(pending=lambda *_, **__: runs))
     plan = cast("Any", SimpleNamespace(runs=runs, workload=workload))
     module.run_spread(plan, campaign, Runner(bench, workload, display, "c1"), cast("Any", None))
     assert follower.made == made
     assert len(display.problems) == min(silent, 2)
+    assert (said_of_silent("registry") is None) is (silent > 0)
     assert all("is left out for now: the registry does not answer" in line for line in display.problems)

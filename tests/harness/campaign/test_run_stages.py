@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.campaign import run_stages as module
 from harness.campaign.campaign import begin_or_continue
 from harness.campaign.plan import PendingRun, PlannedRun, make_plan
@@ -202,9 +203,11 @@ def test_a_stack_whose_source_did_not_answer_is_tried_again_when_nothing_else_is
     bench: Staged, matrix: Matrix
 ) -> None:
     bench.silent, bench.passes = {FIRST: 1}, lambda run: run.planned.cell.stack.name == FIRST
+    note_silent("registry", "it does not answer")
     found, display, _ = carried_out(bench, prepared(bench, matrix))
     assert display.problems[0] == f"stack {FIRST} is left out for now: the registry does not answer"
     assert bench.workloads[0][0] == f"{SECOND}-plain"
+    assert said_of_silent("registry") is None
     assert found.sentence.startswith(f"{FIRST}-plain on 2 GPUs (ddp) is good: ")
 
 
