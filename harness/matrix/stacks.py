@@ -88,7 +88,8 @@ class Stack(Strict):
         if not isinstance(values, Mapping) or "executors" not in values:
             return values
         of_stack = _executors(*map(values.get, ("accelerator", "jax", "torch_from_base")))
-        if set(values["executors"] or ()) != set(of_stack):
+        given = values["executors"]
+        if not isinstance(given, list | tuple) or set(map(str, given)) != set(of_stack):
             raise ValueError(f"its executors follow from it: {', '.join(of_stack)}; leave `executors:` out")
         return {key: value for key, value in values.items() if key != "executors"}
 

@@ -66,6 +66,11 @@ REFUSED = {
         "b:",
         ["its executors follow from it: process; leave"],
     ),
+    "executors that are no list": (
+        STACKS + "b: {accelerator: any, executors: 5}",
+        "b:",
+        ["its executors follow from it: process; leave"],
+    ),
     "a version that is a number": (STACKS + "b: {accelerator: cpu, torch: 2.13}", "b:", ["string"]),
     "an unknown section": ("preset:\n  plain: {}", "preset:", ["unknown key", "did you mean presets?"]),
     "a visibility variable": (
