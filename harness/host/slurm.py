@@ -7,16 +7,15 @@ nodes and settings is used where it says something.
 import os
 import pwd
 import re
+import selectors
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from harness.base.errors import UserError
 from harness.host.jobs import JobEnding, JobPhase
@@ -30,6 +29,7 @@ PATIENCE_SECONDS = 0.5
 # Some ten thousand nodes, as scontrol describes them.
 MOST_BYTES = 16 << 20
 WORDS_BYTES = 1000
+PIPE_BYTES = 1 << 16
 SEPARATOR = "|"
 # How programs of Slurm are to print a moment.
 SECONDS_SINCE_1970 = {"SLURM_TIME_FORMAT": "%s"}
@@ -292,43 +292,19 @@ def _asked(
         SlurmSilentError: when slurmctld does not answer, or takes no more jobs.
         UserError: when there is no such program, or it refuses what is asked.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            # Ctrl-C is for who asks, not for a question that is under way.
-            process = subprocess.Popen(
-                words,
-                env={name: value for name, value in os.environ.items() if name not in OVERRIDES} | (variables or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                process_group=0,
-            )
-        except FileNotFoundError:
-            raise UserError(
-                f"{words[0]}: no such program; --on slurm needs the programs of Slurm on this host"
-            ) from None
-        end = time.monotonic() + seconds
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE_SECONDS)
-            told, errors = _beginning(out), _beginning(err)
-            why = (
-                f"{words[0]} prints more than {MOST_BYTES >> 20} MiB"
-                if max(len(told), len(errors)) > MOST_BYTES
-                else ""
-            )
-            if process.returncode is None and until is not None and until.encode() in errors:
-                why = "its queue is full"
-            elif process.returncode is None and time.monotonic() > end:
-                why = f"{words[0]} does not answer within {seconds:.0f} s"
-            if why:
-                # With what it started: a site may have a script in the place of the program.
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                raise SlurmSilentError(why)
-            if process.returncode is not None:
-                break
+    try:
+        # Ctrl-C is for who asks, not for a question that is under way.
+        process = subprocess.Popen(
+            words,
+            env={name: value for name, value in os.environ.items() if name not in OVERRIDES} | (variables or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+        )
+    except FileNotFoundError:
+        raise UserError(f"{words[0]}: no such program; --on slurm needs the programs of Slurm on this host") from None
+    told, errors = _printed(process, words[0], seconds, until)
     if process.returncode == 0:
         return told.decode(errors="replace")
     said = " ".join(errors[:WORDS_BYTES].decode(errors="replace").split()) or f"exit {process.returncode}"
@@ -337,6 +313,54 @@ def _asked(
     raise UserError(f"{words[0]}: {said}")
 
 
-def _beginning(file: IO[bytes]) -> bytes:
-    """Return what was written into a file so far, and no more than shows that it is too much."""
-    return os.pread(file.fileno(), MOST_BYTES + 1, 0)
+def _printed(
+    process: subprocess.Popen[bytes], program: str, seconds: float, until: str | None
+) -> tuple[bytearray, bytearray]:
+    """Return what a program prints to its two outputs until it has ended; one that goes on is ended."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    told, errors, why = bytearray(), bytearray(), ""
+    end = time.monotonic() + seconds
+    with process.stdout, process.stderr, selectors.DefaultSelector() as coming:
+        for stream, printed in ((process.stdout, told), (process.stderr, errors)):
+            os.set_blocking(stream.fileno(), False)
+            coming.register(stream, selectors.EVENT_READ, printed)
+        while not why:
+            # Of one that has ended all is there, though what it started may keep its pipes open.
+            ended = process.poll() is not None
+            for key in list(coming.get_map().values()):
+                if not _read(key.fd, key.data):
+                    coming.unregister(key.fileobj)
+            if max(len(told), len(errors)) > MOST_BYTES:
+                why = f"{program} prints more than {MOST_BYTES >> 20} MiB"
+            elif ended:
+                break
+            elif until is not None and until.encode() in errors:
+                why = "its queue is full"
+            elif time.monotonic() > end:
+                why = f"{program} does not answer within {seconds:.0f} s"
+            elif coming.get_map():
+                coming.select(PATIENCE_SECONDS)
+            else:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE_SECONDS)
+    if why:
+        # With what it started: a site may have a script in the place of the program.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise SlurmSilentError(why)
+    return told, errors
+
+
+def _read(pipe: int, printed: bytearray) -> bool:
+    """Read what is in a pipe, and no more than shows that it is too much; return whether more may come."""
+    while len(printed) <= MOST_BYTES:
+        try:
+            piece = os.read(pipe, PIPE_BYTES)
+        except BlockingIOError:
+            return True
+        if not piece:
+            break
+        printed += piece
+    return False

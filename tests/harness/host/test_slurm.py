@@ -1,4 +1,6 @@
 import os
+import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -140,6 +142,21 @@ def test_what_a_script_in_the_place_of_a_program_started_is_ended_with_it(progra
     while runs(child) and time.monotonic() < until:
         time.sleep(0.01)
     assert not runs(child)
+
+
+def test_what_a_program_that_has_ended_left_running_is_not_waited_for(programs: Path) -> None:
+    write(programs, "squeue", f"sleep 20 & echo $! > {programs}/left; echo '7|RUNNING|n1|None|a'")
+    jobs = own_jobs()
+    # It runs still: this fails if it was waited for.
+    os.kill(int((programs / "left").read_text()), signal.SIGKILL)
+    assert list(jobs) == ["a"]
+
+
+def test_what_slurm_says_needs_no_room_on_a_disk(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Programs print to a full one in vain, and end well: all jobs would be gone.
+    monkeypatch.setattr(tempfile, "tempdir", str(programs / "full"))
+    write(programs, "squeue", "echo '7|RUNNING|n1|None|a'")
+    assert list(own_jobs()) == ["a"]
 
 
 def test_no_more_is_read_than_slurm_says(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
