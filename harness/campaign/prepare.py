@@ -9,10 +9,11 @@ from harness.campaign.bench import Bench
 from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.plan import Plan, make_plan
 from harness.campaign.screen_gpus import gpus_in_question
+from harness.campaign.tallies import Tallies
 from harness.doctor.read import read_machine
 from harness.doctor.side_by_side import why_not_side_by_side
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, has_kfd, with_kfd
-from harness.evidence.index import Index
+from harness.evidence.index import SYNTHETIC, Index
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.facts import HostFacts
@@ -42,10 +43,14 @@ class PreparedCampaign:
     stages: StageSearch | None = None
 
     def verdicts_here(self) -> list[Verdict]:
-        """Return what is known of the workload of the plan on this kind of host."""
-        mine = (self.plan.workload.name, self.bench.host.kind, self.capabilities.executor)
-        known = of_results.verdicts(self.bench.results, self.matrix, self.bench.host)
-        return [one for one in known if (one.workload, one.host_kind, one.executor) == mine]
+        """Return what is known of the workload family of the plan, on its data and this kind of host."""
+        tallies = Tallies(self.plan, self.bench, self.matrix)
+        families = {tallies.family_of(one) for one in self.plan.runs}
+        data = "" if self.plan.workload.program else self.bench.data.name if self.bench.data else SYNTHETIC
+        mine = (data, self.bench.host.kind, self.capabilities.executor)
+        everything = Index(self.bench.results).rows()
+        rows = [r for r in everything if r.family in families and (r.data, r.host_kind, r.executor) == mine]
+        return of_results.verdicts_on(rows, self.bench.results, self.matrix, everything, self.bench.host)
 
 
 def prepare_campaign(

@@ -232,8 +232,9 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Next
 def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
     if prepared.stages and prepared.plan.why_empty:
         return [f"Plan: {prepared.plan.why_empty}"]
+    data = prepared.bench.data
     if prepared.stages:
-        return forecast_lines(forecast(prepared))
+        return [*forecast_lines(forecast(prepared)), *([f"  data: {data.name}"] if data else [])]
     first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
-    return [first, *([f"  goal: {reach}"] if reach else []), *others]
+    return [first, *([f"  goal: {reach}"] if reach else []), tables.data_line(prepared.plan.workload, data), *others]

@@ -88,7 +88,8 @@ def status(
             ]
             print_json({"runs": runs})
         else:
-            print_table(out, tables.runs_table(rows, counts), tables.OF_RUNS, "detail", wide=wide)
+            others = tables.run_columns_to_leave_out(rows)
+            print_table(out, tables.runs_table(rows, counts), others, "detail", wide=wide)
             print_lines(list(_resting(tags, rows)))
         return
     of_nodes = by_node(rows, counts_of(results, everything)) if any(row.node for row in rows) else []

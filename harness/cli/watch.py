@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 
 import click
 from rich.console import Console
@@ -47,7 +48,7 @@ def watch(settings: Settings, as_json: bool) -> None:
 def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) -> None:
     labels: dict[str, str] = {}
     stalls: dict[str, StallLines] = {}
-    last_seen = time.monotonic()
+    last_seen, shown = time.monotonic(), look
     with LiveScene(console, scene) as view:
         # A snapshot that took long is shown as well.
         while look.goes_on or look.finished or time.monotonic() - last_seen < QUIET_SECONDS:
@@ -67,4 +68,6 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) ->
             look = watched.look()
             if went_on:
                 last_seen = time.monotonic()
-            scene = watched.scene(look, time.time())
+            # At its end, while its report is written, a campaign is shown as it was last.
+            shown = look if look.goes_on else replace(shown, running=())
+            scene = watched.scene(shown, time.time())

@@ -6,10 +6,11 @@ It lies with this user's state on this host: other users and hosts that share th
 import fcntl
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 from harness.base.errors import NoSuchFileError, UserError
@@ -29,12 +30,15 @@ from harness.matrix.workloads import qualifies_for_promotion
 
 Used = TypeVar("Used")
 
+# Bars that the harness made.
+SYNTHETIC = "synthetic"
+
 
 @dataclass(frozen=True)
 class Row:
     """The part of a record that the index keeps. `gpus` and `beside` are JSON lists; times are in seconds since 1970.
 
-    `host_state` is a `HostState` as JSON.
+    `host_state` is a `HostState` as JSON; `data` is a name.
     """
 
     run_id: str
@@ -80,6 +84,7 @@ class Row:
     own_program: bool = False
     uncommitted: bool = False
     node: str | None = None
+    data: str = ""
 
     @classmethod
     def of(
@@ -97,6 +102,7 @@ class Row:
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
         values |= {"node": intent.scheduled.node if intent.scheduled else None}
         values |= {"uncommitted": is_dirty(intent.revision)}
+        values |= {"data": data_name(intent)}
         values |= {"beside": json.dumps(intent.beside), "own_program": intent.program is not None}
         values |= {
             "scope": scope_of(intent),
@@ -140,10 +146,34 @@ def family_of_intent(intent: Intent) -> str:
     return intent.family or family_of(intent.options)
 
 
+def data_name(intent: Intent) -> str:
+    """Return the name of the file of bars of a run, `synthetic` where the harness made it; of a program's run none."""
+    if intent.program is not None:
+        return ""
+    name = PurePath(intent.data.path).name
+    return SYNTHETIC if name.startswith(f"{SYNTHETIC}-") else name
+
+
+def data_in_words(rows: Iterable[Row]) -> str:
+    """Return the names of the data of runs."""
+    return ", ".join(dict.fromkeys(row.data for row in rows if row.data))
+
+
 # Many runs have the same of these. One column, named after all of them, has their values as a JSON list: few such texts
 # differ among ten thousand rows, and each is read once.
 COMMON = (
-    *("cell", "stack", "preset", "executor", "environment_hash", "image", "workload", "workload_hash", "family"),
+    *(
+        "cell",
+        "stack",
+        "preset",
+        "executor",
+        "environment_hash",
+        "image",
+        "workload",
+        "workload_hash",
+        "family",
+        "data",
+    ),
     *(
         "host_kind",
         "host_fingerprint",

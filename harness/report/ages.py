@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.verdict import Verdict
-from harness.evidence.verdicts.words import hours_in_words
+from harness.evidence.verdicts.words import hours_in_words, work_in_words
 from harness.report.grid import Key, key_of
 from harness.report.model import FailureAges
 from harness.report.words import many, share
@@ -30,7 +30,7 @@ def _ages(verdict: Verdict, group: str, confidence: float, *, drawn: bool) -> Fa
     points = survival(totals.lives, confidence)
     failed = sorted(life.hours for life in totals.lives if life.failed)
     runs, longest = many(len(totals.lives), "run"), hours_in_words(totals.lengths[0])
-    where = f"`{verdict.cell}` ({verdict.scope}, workload {verdict.workload}, {verdict.executor})"
+    where = f"`{verdict.cell}` ({verdict.scope}, workload {work_in_words(verdict)}, {verdict.executor})"
     if not failed:
         said = f"{where}: no failure in {hours_in_words(totals.hours)}, {runs}, the longest {longest}"
     else:

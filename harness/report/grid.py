@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.evidence.index import Row
+from harness.evidence.index import Row, data_in_words
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, mtbf_in_words
@@ -141,6 +141,7 @@ def _group(
     hosts: Mapping[str, HostFacts],
 ) -> Group:
     newest = rows[-1]
+    data = data_in_words(rows)
     stacks = _in_order((row.stack for row in rows), matrix.stacks)
     presets = _in_order((row.preset for row in rows), matrix.presets)
     ran = {row.cell for row in rows}
@@ -150,6 +151,7 @@ def _group(
     return Group(
         id=id_,
         workload=newest.workload,
+        work=f"{newest.workload} on {data}" if data else newest.workload,
         family=newest.family[:12],
         host_kind=newest.host_kind,
         host=f"{made_of}, kernel {host.kernel} ({newest.host_kind[:6]})" if host else f"kind {newest.host_kind}",

@@ -83,6 +83,7 @@ class Group(File):
 
     id: str
     workload: str
+    work: str = Field("", description="workload and data, in words")
     family: str = Field(description="of the workloads of its runs, which are counted together")
     host_kind: str
     host: str = Field(description="in words")

@@ -26,6 +26,8 @@ GB = 10**9
 WORTH_A_WORD_SECONDS = 10.0
 # A stall reported longer ago than this is over.
 STILL_TOLD_SECONDS = 5.0
+# What takes so much longer than expected, and by this share of the time expected, takes long.
+LATE_SECONDS, LATE_SHARE = 60.0, 0.25
 MARKS: Mapping[Tier, str] = {"failing": "!", "flaky": "~", "good": "+", "known-good": "*"}
 LEGEND = "! failing  ~ flaky  + good  * known-good  . untested  > running"
 
@@ -153,7 +155,12 @@ class LiveView:
         parts = [counted, f"{span(self._now - scene.began)} so far"]
         if scene.ends is not None:
             left = scene.ends - self._now
-            parts.append(f"about {span(left)} left" if left > 0 else "longer than expected")
+            # A run that ends a little later than others is none that takes long.
+            late = max(LATE_SECONDS, LATE_SHARE * (scene.ends - scene.began))
+            if left > 0:
+                parts.append(f"about {span(left)} left")
+            elif -left > late:
+                parts.append("longer than expected")
         return Text(", ".join(parts), style="dim")
 
 

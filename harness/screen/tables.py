@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import floor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -13,7 +14,7 @@ from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import CountName, Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
-from harness.evidence.verdicts.words import hours_in_words, shows_mtbf
+from harness.evidence.verdicts.words import hours_in_words, shows_mtbf, work_in_words
 from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
@@ -38,7 +39,7 @@ NAMED = 6
 OF_CELLS = ("Python", "preset sets", "torch", "ROCm")
 OF_WORKLOADS = ("qualifies for promotion",)
 OF_VERDICTS = ("ran on", "not counted", "workload", "trained", "starts above", "MTBF above", "note", "why", "scope")
-OF_RUNS = ("samples/s", "ran on", "detail", "seconds", "why", "counts as")
+OF_RUNS = ("samples/s", "ran on", "detail", "seconds", "workload", "why", "counts as")
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
@@ -147,6 +148,14 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
     return lines + _left_out(plan.skipped)
 
 
+def data_line(workload: Workload, data: Path | None) -> str:
+    """Return the bars of a plan by name; `data` is the user's file."""
+    if workload.program:
+        return "  data: your program's own"
+    made = f"synthetic bars of {workload.synthetic.sessions} sessions, made here"
+    return f"  data: {data.name if data else made}"
+
+
 def _cells(cells: Collection[Cell], *, wide: bool) -> list[str]:
     """Return the cells of a plan: a few by name, of more their number, or `wide` the presets of each stack."""
     if len(cells) <= NAMED:
@@ -211,7 +220,7 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
         lasts = (hours_in_words(totals.hours), mtbf) if totals.hours else ("", "")
         not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())
         why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())
-        workload = f"{one.workload} ({one.family[:8]})"
+        workload = f"{work_in_words(one)} ({one.family[:8]})"
         scope = f"{one.scope}, {one.executor}"
         values = map(
             escape, (f"{one.passes} of {one.runs}", starts, *lasts, scope, note, workload, one.ran_on, not_counted, why)
@@ -228,16 +237,24 @@ def columns_to_leave_out(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     return (*(name for name in OF_VERDICTS if name != telling), telling)
 
 
+def run_columns_to_leave_out(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return the columns that a narrow terminal does without, last the workload where the runs differ in it."""
+    if len({work_in_words(row) for row in rows}) == 1:
+        return OF_RUNS
+    return (*(name for name in OF_RUNS if name != "workload"), "workload")
+
+
 def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
     """Return a table of runs, oldest first, with how each counts."""
-    table = _table("run", "outcome", "counts as", "why", "ran on", "seconds", "samples/s", "detail")
+    table = _table("run", "outcome", "counts as", "why", "workload", "ran on", "seconds", "samples/s", "detail")
     for row in rows:
         count = counts[row.run_id]
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
         ran_on = f"{row.node}: {row.ran_on}" if row.node else row.ran_on
         why = count.kind or row.diagnosis or count.diagnosis or ""
         detail = "; ".join(filter(None, [count.why, row.detail]))
-        texts = (COUNT_WORDS[count.counts_as], why, ran_on, f"{row.seconds:.1f}", speed, detail)
+        place = (work_in_words(row), ran_on, f"{row.seconds:.1f}", speed)
+        texts = (COUNT_WORDS[count.counts_as], why, *place, detail)
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
         table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
     return table

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from harness.base.errors import UserError
 from harness.base.storage import read_regular
 from harness.evidence.app_files import Progress
-from harness.evidence.index import Index, Row, family_of_intent
+from harness.evidence.index import Index, Row, data_name, family_of_intent
 from harness.evidence.program_progress import ProgramProgress, progress_of
 from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
@@ -71,6 +71,8 @@ class Watched:
     _programs: dict[str, ProgramProgress] = field(default_factory=dict)
     _rows: list[Row] = field(default_factory=list)
     _indexed: frozenset[str] | None = None
+    _wanted: set[tuple[str, str, str, str]] = field(default_factory=set)
+    _began: float | None = None
 
     def look(self) -> Snapshot:
         """Return the present state of the folder."""
@@ -106,13 +108,16 @@ class Watched:
         total = sum(counts) if counts and len(counts) == len(look.campaigns) else None
         seconds = [row.finished - row.started for row in made]
         latest = max((intent.started for intent in look.running), default=now)
+        # Between two attempts of a training nothing says when it began.
+        began = min([c.started for c in look.campaigns] or [i.started for i in look.running], default=self._began)
+        self._began = began
         return Scene(
-            began=min([c.started for c in look.campaigns] or [i.started for i in look.running], default=now),
+            began=now if began is None else began,
             squares=squares_of([self.matrix.cells[i] for i in ids if i in self.matrix.cells], self._verdicts(look)),
             currents=tuple(self._currents.values()),
             done=len(made),
             total=total,
-            ends=None if total is None else expected_end(seconds, total - len(made), latest),
+            ends=None if total in (None, len(made)) else expected_end(seconds, total - len(made), latest),
         )
 
     def _lines(self, intent: Intent) -> Iterable[Progress]:
@@ -139,10 +144,17 @@ class Watched:
                 self._indexed, self._rows = self._finished, Index(self.results).rows()
 
     def _verdicts(self, look: Snapshot) -> list[Verdict]:
-        """Return the verdicts on the workloads that are running; on all workloads if none is."""
-        wanted = {(family_of_intent(i), i.host.kind, i.executor) for i in look.running}
-        rows = [r for r in self._rows if not wanted or (r.family, r.host_kind, r.executor) in wanted]
+        """Return the verdicts on the workloads and data that are running; between runs on those before."""
+        ours = {campaign.id for campaign in look.campaigns}
+        if look.running:
+            self._wanted = {(family_of_intent(i), data_name(i), i.host.kind, i.executor) for i in look.running}
+        wanted = self._wanted or {_question_of(row) for row in self._rows if row.campaign in ours}
+        rows = [row for row in self._rows if _question_of(row) in wanted]
         return judge(rows, {}, self.matrix.verdicts, counts_of(self.results, self._rows))
+
+
+def _question_of(row: Row) -> tuple[str, str, str, str]:
+    return row.family, row.data, row.host_kind, row.executor
 
 
 def _goes_on(intent: Intent) -> bool:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from harness.evidence.host_state import HostSettings, changed_settings, state_from_json
-from harness.evidence.index import Row
+from harness.evidence.index import Row, data_in_words
 from harness.evidence.verdicts.counting import Counts, count_runs
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
 from harness.evidence.verdicts.totals import Totals, totals_of
@@ -29,7 +29,7 @@ class Verdict:
 
     Those are of the same environment, workload family, kind of host, executor and scope. `totals` are their starts and
     hours; the share of starts lies above `start_low`, the mean time between failures above `mtbf_low` hours. `workload`
-    and its hash are of the newest of them.
+    and its hash are of the newest of them, `data` names the files of all.
 
     `runs` are those that count, as `count_runs` finds, and `passes` of them passed; the pass rate lies above `low` and,
     each for itself, below `high` with the confidence of the matrix file, also when looked at after every run.
@@ -50,6 +50,7 @@ class Verdict:
     ran_on: str
     workload: str
     workload_hash: str
+    data: str
     family: str
     environment_hash: str
     host_kind: str
@@ -191,6 +192,7 @@ def _verdict(
         ran_on=known[-1] if known else "unknown",
         workload=last.workload,
         workload_hash=last.workload_hash,
+        data=data_in_words(group),
         family=last.family,
         environment_hash=last.environment_hash,
         host_kind=last.host_kind,

@@ -42,6 +42,11 @@ def runs_in_words(rows: Collection[Row]) -> str:
     return " and ".join([*said, *([f"{trainings:,} training{'s' * (trainings != 1)}{several}"] if trainings else [])])
 
 
+def work_in_words(one: Row | Verdict) -> str:
+    """Return a workload with the name of its data: `quick on merged.csv`."""
+    return f"{one.workload} on {one.data}" if one.data else one.workload
+
+
 def hours_in_words(hours: float) -> str:
     """Return hours, rounded down: `3.4 h`, `12 min`, `9 s`, or `under 1 s`."""
     if hours >= 1:

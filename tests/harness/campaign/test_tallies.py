@@ -8,7 +8,9 @@ import pytest
 
 from harness.campaign import tallies as reading
 from harness.campaign.plan import Plan, placements
+from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.tallies import Tallies
+from harness.environments.capabilities import capabilities_of
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN
 from harness.host.facts import HostFacts
@@ -141,3 +143,15 @@ def test_runs_in_an_image_of_uncommitted_changes_count_only_where_there_are_no_o
     assert counted(tallies) == {CANDIDATE: (2, 2, {})}
     leave("clean", revision="c" * 40)
     assert counted(tallies) == {CANDIDATE: (1, 1, {})}
+
+
+def test_the_grid_of_a_campaign_shows_its_own_workload_on_its_own_data(
+    bench: Pretending, tallies: Tallies, leave: Callable[..., None], matrix: Matrix
+) -> None:
+    prepared = PreparedCampaign(tallies.plan, capabilities_of(bench.host, None, [], None), bench, matrix)
+    leave("another-lookback", family="f")
+    leave("other-data", data={"path": "/x/other.csv", "sha256": "a" * 64})
+    leave("synthetic", data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "b" * 64})
+    assert prepared.verdicts_here() == []
+    leave("mine", workload="under-an-older-name")
+    assert [one.run_ids for one in prepared.verdicts_here()] == [("mine",)]

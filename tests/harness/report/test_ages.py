@@ -38,7 +38,7 @@ def lasting(rows: list[Row], *hours: float) -> list[Row]:
 def test_without_a_failure_it_is_a_sentence(make_rows: MakeRows, reported: Reported) -> None:
     (ages,) = reported(lasting(make_rows("cpu-plain", 14), *[0.51] * 13, 0.5)).failure_ages
     assert ages.said.startswith(
-        "`cpu-plain` (cpu, workload quick, process): no failure in 7.1 h, 14 runs, the longest "
+        "`cpu-plain` (cpu, workload quick on merged.csv, process): no failure in 7.1 h, 14 runs, the longest "
     )
     assert ages.said.endswith("; 100% (75% to 100%, with 95 %) reach 30 min.")
     assert ages.hours == ()
@@ -59,7 +59,7 @@ def test_failures_are_reported_by_their_ages_with_a_curve(make_rows: MakeRows, r
     assert "## Failures by age of the run" in to_markdown(report)
 
 
-def test_seconds_of_training_are_told_in_seconds_everywhere(make_rows: MakeRows, reported: Reported) -> None:
+def test_seconds_of_training_are_shown_in_seconds_everywhere(make_rows: MakeRows, reported: Reported) -> None:
     seconds = (9 / 3600, 9 / 3600, 8 / 3600, 0.5 / 3600, 7 / 3600)
     report = reported(lasting(make_rows("cpu-plain", 3, 2), *seconds))
     (ages,), (line,) = report.failure_ages, report.verdicts

@@ -75,6 +75,14 @@ def test_the_grid_tells_every_tier_its_counts_and_which_cell_runs() -> None:
     assert lines[-1] == "2 of 12 runs, 10 min so far, about 25 min left"
 
 
+def test_what_ends_a_little_later_than_expected_is_not_said_to_take_long() -> None:
+    def foot(ends: float) -> str:
+        return shown(Scene(NOW - 600, done=9, total=10, ends=ends))[-1]
+
+    assert foot(NOW - 1) == foot(NOW - 90) == "9 of 10 runs, 10 min so far"
+    assert foot(NOW - 300) == "9 of 10 runs, 10 min so far, longer than expected"
+
+
 def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     text = " ".join(shown(Scene(NOW, currents=(a_run(),))))
     assert "[3/12] cpu-plain" in text
@@ -139,7 +147,7 @@ def a_verdict(**changes: Any) -> Verdict:
     values: dict[str, Any] = {
         "cell": "cpu-plain", "stack": "cpu", "preset": "plain", "scope": "cpu", "device": "cpu", "ran_on": "cpu",
         "workload": "quick", "workload_hash": "w", "environment_hash": "e", "host_kind": "k", "executor": "process",
-        "family": "f", "qualifies_for_promotion": False, "verified": True, "stale": False, "tier": "seen",
+        "family": "f", "data": "", "qualifies_for_promotion": False, "verified": True, "stale": False, "tier": "seen",
         "totals": Totals(), "start_low": 0.3, "mtbf_low": 0.0, "hours_ids": (),
         "passes": 3, "runs": 3, "low": 0.3, "high": 1.0,
         "outcomes": {}, "diagnoses": {}, "not_counted": {}, "imported": 0, "run_ids": (),

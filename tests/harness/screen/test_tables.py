@@ -2,6 +2,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import floor
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,7 @@ from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
-from harness.matrix.cells import Verdicts
+from harness.matrix.cells import Matrix, Verdicts
 from harness.screen import tables
 from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
 from harness.screen.fitted import print_table
@@ -47,7 +48,7 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
         "MTBF above": f"{floor(verdict.mtbf_low * 60)} min",
         "scope": "cpu, process",
         "note": "",
-        "workload": f"{verdict.workload} ({verdict.family[:8]})",
+        "workload": f"quick on merged.csv ({verdict.family[:8]})",
         "ran on": "cpu (a CPU) x1",
         "not counted": "1 interrupted",
         "why": "crash x2",
@@ -74,6 +75,7 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
         "outcome": f"[{OUTCOME_COLOURS['completed']}]completed[/]",
         "counts as": "passed",
         "why": "",
+        "workload": "quick on merged.csv",
         "ran on": "cpu (a CPU) x1",
         "seconds": "5.0",
         "samples/s": "1234",
@@ -121,8 +123,26 @@ def test_what_a_terminal_of_80_columns_shows(rows: list[Row]) -> None:
     table = tables.runs_table([row], count_runs([row]))
     assert in_80_columns(table, tables.OF_RUNS, "detail") == (
         "run outcome counts as why",
-        "ran on, seconds, samples/s, detail",
+        "workload, ran on, seconds, samples/s, detail",
     )
+
+
+def test_runs_on_different_data_are_told_apart_on_every_terminal(rows: list[Row]) -> None:
+    different = [replace(row, data=name) for row, name in zip(rows, ("synthetic", "merged.csv"), strict=False)]
+    table = tables.runs_table(different, count_runs(different))
+    assert [shown(table, at)["workload"] for at in (0, 1)] == ["quick on synthetic", "quick on merged.csv"]
+    assert tables.run_columns_to_leave_out(rows) == tables.OF_RUNS
+    assert tables.run_columns_to_leave_out(different)[-1] == "workload"
+    verdicts = judge([replace(row, family=row.run_id) for row in different], {}, Verdicts())
+    (together,) = judge(different, {}, Verdicts())
+    assert ([one.data for one in verdicts], together.data) == (["synthetic", "merged.csv"], "synthetic, merged.csv")
+
+
+def test_a_plan_names_its_data(matrix: Matrix) -> None:
+    quick = matrix.workloads["quick"]
+    assert tables.data_line(quick, Path("/home/me/merged.csv")) == "  data: merged.csv"
+    made = f"synthetic bars of {quick.synthetic.sessions} sessions, made here"
+    assert tables.data_line(quick, None) == f"  data: {made}"
 
 
 def test_a_row_has_a_cell_for_every_column() -> None:

@@ -201,6 +201,29 @@ def test_a_training_under_supervision_goes_on_between_its_attempts(
     assert not seen.look().goes_on
 
 
+def test_the_grid_shows_runs_of_the_same_work_on_the_same_data(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord, mine: dict[str, object]
+) -> None:
+    def ran(run_id: str, **changes: object) -> None:
+        results.begin((record := make_record(run_id, **{**mine, **changes})).intent)
+        results.finish(record)
+        Index(results).add(record)
+
+    other = {"data": {"path": "/x/other.csv", "sha256": "a" * 64}}
+    ran("before", family="f", **other)
+    ran("other-work", family="g")
+    seen, file = Watched(results, matrix), campaign(results)
+    with file.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        # While it is being prepared nothing runs.
+        assert [one.tier for one in seen.scene(seen.look(), time.time()).squares] == ["untested", "untested"]
+        results.begin(make_intent("now", family="f", campaign="c1", **mine))
+        assert [one.tier for one in seen.scene(seen.look(), time.time()).squares] == ["untested", "untested"]
+        results.finish(record := make_record("now", family="f", campaign="c1", **mine))
+        Index(results).add(record)
+        assert [one.runs for one in seen.scene(seen.look(), time.time()).squares] == [1, 0]
+
+
 def test_how_many_runs_a_goal_takes_is_not_known(results: Results, matrix: Matrix) -> None:
     file = campaign(results, goal={"kind": "until"})
     seen = Watched(results, matrix)
@@ -252,6 +275,37 @@ def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
     assert "cpu-plain: completed" in done.output
     assert done.output.endswith("It has ended; `matrix status` sums up.\n")
     assert next(looks, None) is None
+
+
+def test_what_has_ended_is_shown_as_it_was_last(
+    results: Results, matrix: Matrix, make_record: MakeRecord, mine: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results.begin((record := make_record("r1", campaign="c1", **mine)).intent)
+    results.finish(record)
+    Index(results).add(record)
+    running = Snapshot((watched.HeldCampaign("c1", ("cpu-plain",), time.time() - 60, 1),))
+    looks, scenes = iter([running, Snapshot(), *[Snapshot()] * 5]), []
+
+    def look(self: Watched) -> Snapshot:
+        self._finished = frozenset(["r1"])
+        return next(looks)
+
+    monkeypatch.setattr(Watched, "look", look)
+    scene_of = Watched.scene
+
+    def scene(self: Watched, look: Snapshot, now: float) -> Scene:
+        scenes.append(scene_of(self, look, now))
+        return scenes[-1]
+
+    monkeypatch.setattr(Watched, "scene", scene)
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
+    done = CliRunner().invoke(watch.watch, [], obj=Settings(CHECKOUT / "matrix.yaml", results.folder, None))
+    assert done.exit_code == 0, done.output
+    assert len(scenes) > 1
+    assert {(one.done, one.total, one.began, one.ends) for one in scenes} == {
+        (1, 1, running.campaigns[0].started, None)
+    }
 
 
 def test_a_quiet_moment_between_looks_that_take_long_does_not_end_it(
