@@ -131,6 +131,10 @@ def prepare_training(
         )
     if evidence and bench.engine is None:
         summary += "; as a process, where its tag is about its image"
+    elif bench.engine is None and request.executor is None and "docker" in cell.stack.executors:
+        # An engine that answers is not asked for what processes were seen to train.
+        shown = "as the runs that show it; --executor docker takes a container"
+        summary += f"; as a process, {shown if state.executor else 'since no Docker engine answers'}"
     able = replace(capabilities_of(host, bench.engine, [cell], None), gpus=bench.gpus)
     plan = make_plan([cell], workload, 1, able, {}, named=True)
     if evidence and bench.engine:

@@ -15,8 +15,10 @@ from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
 from harness.host.simulated import SimulatedHost, dual_7900xt, without_gpu
 from harness.matrix.cells import Matrix
+from harness.matrix.stacks import ExecutorName
 from harness.matrix.workload_options import options_of
 from harness.registry.tags.promotions import KnownGood, TagMove, append_move
+from harness.training import prepare
 from harness.training.choose_cell import CellChoice, CellRequest
 from harness.training.options import own_workload
 from harness.training.prepare import PreparedTraining, TrainingRequest, prepare_training
@@ -183,6 +185,31 @@ def test_an_image_of_a_registry_does_not_run_as_a_process(
         prepare_training(of_others, matrix, results, host, file)
     assert "\n" not in str(caught.value)
     assert "as a process" in prepare_training(asked, matrix, results, host, file).summary
+
+
+@pytest.mark.parametrize(
+    ("executor", "why"),
+    [
+        ("process", "as a process, as the runs that show it; --executor docker takes a container"),
+        (None, "as a process, since no Docker engine answers"),
+    ],
+)
+def test_why_it_runs_as_a_process_is_said_where_nobody_asked_for_that(
+    executor: ExecutorName | None,
+    why: str,
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    file: StateFile,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.environments.capabilities.find_engine", lambda: None)
+    choice = CellChoice(matrix.cells["cpu-plain"], None, "cpu-plain: chosen", executor)
+    monkeypatch.setattr(prepare, "choose_training_cell", lambda *_: choice)
+    unsaid = replace(asked, executor=None)
+    assert prepare_training(unsaid, matrix, results, host, file).summary.endswith(why)
+    assert why not in prepare_training(asked, matrix, results, host, file).summary
 
 
 def test_a_host_without_an_amd_card_trains_on_the_cpu_and_says_so(
