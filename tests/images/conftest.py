@@ -28,6 +28,7 @@ from harness.host.run_processes import run_mark
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.run.launch import base_variables
+from tests.images.made_images import SERVED, removed_at_the_end
 
 BASE = "vpoc-base:bookworm"
 TRIXIE = "vpoc-base:trixie-python3-torch"
@@ -76,6 +77,13 @@ def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield
     # Other tests may run beside these, and have containers for a moment.
     wait_until(lambda: engine.client.containers.list(all=True, filters={"label": LABEL}) == [])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _images(engine: Engine) -> Iterator[None]:
+    """The engine has the images afterwards that it had before, and the base images, which are dear to make."""
+    with removed_at_the_end(engine):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -263,6 +271,7 @@ def serve_registry(
         with socket.socket() as connection:
             return connection.connect_ex((address, port)) == 0
 
+    SERVED.add(f"{address}:{port}")
     try:
         wait_until(up, 60)
         yield f"{address}:{port}", process
