@@ -9,8 +9,8 @@ from pathlib import Path
 # What a run sets comes first.
 ENVIRONMENT_BYTES = 1 << 17
 COMMAND_BYTES = 1 << 14
-# While a process takes up another program, which is short but for a program on a slow disk.
-BEGINNING_SECONDS = 1.0
+# While a process takes up another program, which is short but for one on a slow or busy disk.
+BEGINNING_SECONDS = 5.0
 
 
 def boot_id() -> str:

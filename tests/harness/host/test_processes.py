@@ -3,6 +3,7 @@ import sys
 import time
 import tracemalloc
 from subprocess import PIPE
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -94,3 +95,20 @@ def test_no_more_is_read_of_a_command_than_is_shown() -> None:
     assert looked.command.startswith("sh -c echo; read line xxx")
     # A mebibyte is for its variables.
     assert peak < 2 << 20
+
+
+def test_a_process_that_takes_long_to_begin_its_program_is_waited_for_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, begins = [0.0], 4.0
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds * 100
+
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    monkeypatch.setattr(processes, "_begins_program", lambda _: True)
+    monkeypatch.setattr(processes, "_environ", lambda _: b"A=1\0" if clock[0] >= begins else b"")
+    assert variable_of(1, "A") == "1"
+    clock[0], begins = 0.0, 1e9
+    assert variable_of(1, "A") is None
+    assert clock[0] < 10
