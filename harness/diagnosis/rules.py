@@ -201,7 +201,7 @@ class Signatures(_Strict):
                 raise ValueError(f"{signature.id}: its class {signature.class_} needs `gpu:`, one of {choices}")
             conditions = ", ".join(f"`{name}:`" for name in sorted(signature.model_fields_set - OF_A_RESET))
             if told == "reset" and signature.where != "kernel":
-                raise ValueError(f"{signature.id}: only the kernel names a reset; give `where: kernel`")
+                raise ValueError(f"{signature.id}: resets are reported by the kernel alone; give `where: kernel`")
             if told == "reset" and conditions:
                 raise ValueError(f"{signature.id}: a reset is one by its line alone; leave {conditions} out")
         heard = {signature.class_ for signature in self.of("kernel")}

@@ -116,7 +116,7 @@ def test_a_state_of_the_gpu_is_one_by_the_kernels_log(refused: Callable[[str], s
 
 def test_a_reset_is_one_whatever_else_a_rule_says(refused: Callable[[str], str]) -> None:
     reset = KERNEL.replace("fault: run", "fault: host, of_an_unhealthy_gpu: true, gpu: reset")
-    assert "one: only the kernel names a reset" in refused(reset.replace("where: kernel", "where: log"))
+    assert "one: resets are reported by the kernel alone" in refused(reset.replace("where: kernel", "where: log"))
     for condition in ("severity: ending", "recovered_by: the end", "rocm: '>=7'"):
         said = refused(reset.replace("    text:", f"    {condition}\n    text:"))
         assert f"one: a reset is one by its line alone; leave `{condition.partition(':')[0]}:` out" in said
