@@ -30,7 +30,7 @@ BUILD_TOOLS = Path(__file__).with_name("build_tools.txt")
 # What uv says where an index does not answer.
 UNREACHABLE = "Failed to fetch"
 # Where its host takes no connection, or says nothing on it: what breaks off may come at the next try.
-SILENT = re.compile(r"client error \(Connect\)|error sending request.* timed out")
+SILENT = re.compile(r"client error \(Connect\)(?!.* certificate)|error sending request.* timed out")
 # And where none of those asked has all that is wanted.
 LACKS = "No solution found"
 
@@ -317,6 +317,13 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
             continue
         try:
             uv(*arguments, *options)
+        except NoAnswerError as error:
+            silent = f"{UNREACHABLE}: {stack.shown_index} cause: {error}"
+            said.append(silent)
+            # It may be any of them, and takes half an hour.
+            for host in filter(None, map(_host, urls)):
+                note_silent(host, silent)
+            break
         except UserError as error:
             said.append(str(error))
         else:

@@ -300,6 +300,24 @@ def test_an_index_that_sends_in_drops_is_not_waited_for(tmp_path: Path, monkeypa
         pins.uv("pip", "compile", "pins.in")
 
 
+def test_one_index_that_sends_in_drops_decides_for_all_stacks_of_its_host(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def uv(*_: object) -> None:
+        asked.append(_)
+        raise NoAnswerError("versions are not resolved within 1800 s; an index is too slow")
+
+    monkeypatch.setattr(pins, "uv", uv)
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    for stack in ("rocm6.3-torch2.9.1", "rocm6.2-torch2.5.1"):
+        there = matrix.stacks[stack].model_copy(update={"mirror": f"https://there/{stack}"})
+        with pytest.raises(pins.UnreachableError, match="does not answer: versions are not resolved within 1800 s"):
+            pins.try_sources(there, "pip", "compile")
+    assert len(asked) == 1
+
+
 def test_only_its_user_reads_the_addresses_of_indexes_in_a_configuration(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
