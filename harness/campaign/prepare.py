@@ -13,7 +13,7 @@ from harness.campaign.tallies import Tallies
 from harness.doctor.read import read_machine
 from harness.doctor.side_by_side import why_not_side_by_side
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, has_kfd, with_kfd
-from harness.evidence.index import SYNTHETIC, Index
+from harness.evidence.index import SYNTHETIC, Index, name_of_data
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.facts import HostFacts
@@ -46,8 +46,8 @@ class PreparedCampaign:
         """Return what is known of the workload family of the plan, on its data and this kind of host."""
         tallies = Tallies(self.plan, self.bench, self.matrix)
         families = {tallies.family_of(one) for one in self.plan.runs}
-        data = "" if self.plan.workload.program else self.bench.data.name if self.bench.data else SYNTHETIC
-        mine = (data, self.bench.host.kind, self.capabilities.executor)
+        data = name_of_data(str(self.bench.data.resolve())) if self.bench.data else SYNTHETIC
+        mine = ("" if self.plan.workload.program else data, self.bench.host.kind, self.capabilities.executor)
         everything = Index(self.bench.results).rows()
         rows = [r for r in everything if r.family in families and (r.data, r.host_kind, r.executor) == mine]
         return of_results.verdicts_on(rows, self.bench.results, self.matrix, everything, self.bench.host)

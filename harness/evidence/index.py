@@ -148,9 +148,12 @@ def family_of_intent(intent: Intent) -> str:
 
 def data_name(intent: Intent) -> str:
     """Return the name of the file of bars of a run, `synthetic` where the harness made it; of a program's run none."""
-    if intent.program is not None:
-        return ""
-    name = PurePath(intent.data.path).name
+    return "" if intent.program is not None else name_of_data(intent.data.path)
+
+
+def name_of_data(path: str) -> str:
+    """Return the name of the data of runs, by the path in their records."""
+    name = PurePath(path).name
     return SYNTHETIC if name.startswith(f"{SYNTHETIC}-") else name
 
 

@@ -1,5 +1,6 @@
 """What counts for the choice of the next run, and what does not."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,4 +155,11 @@ def test_the_grid_of_a_campaign_shows_its_own_workload_on_its_own_data(
     leave("synthetic", data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "b" * 64})
     assert prepared.verdicts_here() == []
     leave("mine", workload="under-an-older-name")
+    assert [one.run_ids for one in prepared.verdicts_here()] == [("mine",)]
+    # Records name a file by where it lies.
+    assert bench.data is not None
+    bench.data = Path(shutil.copy(bench.data, bench.data.with_name("synthetic-90.csv")))
+    assert [one.run_ids for one in prepared.verdicts_here()] == [("synthetic",)]
+    bench.data = bench.data.with_name("link.csv")
+    bench.data.symlink_to("merged.csv")
     assert [one.run_ids for one in prepared.verdicts_here()] == [("mine",)]

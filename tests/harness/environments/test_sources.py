@@ -9,7 +9,6 @@ import pytest
 
 from harness.base import certificates
 from harness.base.errors import UserError
-from harness.base.silent_hosts import forget_silent
 from harness.environments import packages, pins, source_packages, wheelhouse
 from harness.environments.wheelhouse import fetch, installable, read_lock, requirement
 from harness.matrix.programs import Program, Taken
@@ -185,7 +184,6 @@ def test_a_private_authority_is_trusted_whatever_other_variables_say(
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(UserError, match="stack rocm"):
         pins.ensure_lock(stack)
-    forget_silent()
     monkeypatch.setenv(named, str(tmp_path / "authority.pem"))
     # By uv, by pip and by what reads the pages itself.
     assert fetch(stack, pins.ensure_lock(stack))["rocm"].parent.parent.name == "built"
