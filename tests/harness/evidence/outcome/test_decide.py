@@ -13,11 +13,13 @@ from harness.environments.executors.job import Exit
 from harness.evidence.app_files import Result, Training, Verification
 from harness.evidence.kept_states import drawn_steps
 from harness.evidence.memory import MemorySample, MemoryUse
+from harness.evidence.outcome import diagnoses
 from harness.evidence.outcome.decide import decide, never_meets, stands_so_far
-from harness.evidence.outcome.diagnoses import OfEnding, OfResult
+from harness.evidence.outcome.diagnoses import OfEnding, OfResult, StoppedBy
 from harness.evidence.outcome.evidence import Evidence, PickedState
 from harness.evidence.outcome.request import Request
 from harness.evidence.outcome.tolerances import TOLERANCE, tolerance_of
+from harness.run import products
 
 Values = dict[str, Any]
 
@@ -906,3 +908,32 @@ def test_every_diagnosis_has_a_case_in_this_file() -> None:
     nodes = ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
     cases = {node.value for node in nodes if isinstance(node, ast.Constant)}
     assert sorted({*get_args(OfEnding), *get_args(OfResult)} - cases) == []
+
+
+def strings_given(module: Path) -> set[str]:
+    """The strings in code that it may return: not those of docstrings, types, keys and comparisons."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    asked: set[int] = set()
+    for node in ast.walk(tree):
+        parts: list[ast.expr | None] = []
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            parts = [node.value]
+        elif isinstance(node, ast.Compare | ast.Subscript):
+            parts = [node]
+        elif isinstance(node, ast.Dict):
+            parts = [*node.keys]
+        asked |= {id(inner) for part in parts if part for inner in ast.walk(part)}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {str(node.value) for node in strings if id(node) not in asked}
+
+
+def test_every_diagnosis_is_given_by_code() -> None:
+    """One that is listed, documented and has a case here may still be decided nowhere."""
+    outcome_modules = [*Path(diagnoses.__file__).parent.glob("*.py"), Path(products.__file__)]
+    given = set[str]().union(*map(strings_given, outcome_modules))
+    assert sorted({*get_args(OfEnding), *get_args(OfResult)} - given) == [], "return it in decide.py, or yield it"
+
+
+def test_every_end_from_outside_is_brought_about_by_code() -> None:
+    run_modules = Path(products.__file__).parent.rglob("*.py")
+    assert sorted(set(get_args(StoppedBy)) - set[str]().union(*map(strings_given, run_modules))) == []
