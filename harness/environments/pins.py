@@ -128,10 +128,10 @@ def _configuration(stack: Stack) -> Path:
     text = f"[[index]]\nurl = {json.dumps(stack.index)}\nignore-error-codes = {list(stack.origin.refuses)}\n"
     if stack.pypi:
         text += f"[[index]]\nurl = {json.dumps(stack.pypi)}\ndefault = true\n"
-    file = CACHE / "uv" / f"{json_hash(text)[:12]}.toml"
+    # An address may hold a password, and another user of this checkout may have the same.
+    file = CACHE / f"uv-{os.geteuid()}" / f"{json_hash(text)[:12]}.toml"
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
-        # An address may hold a password.
         file.parent.chmod(0o700)
         write_durably(file, text.encode())
     return file

@@ -160,7 +160,7 @@ class DockerExecutor:
             told = api.import_image_from_data(archive.getvalue())
             empty = str(load_json(told)["status"])
             self._begin(replace(job, arguments=(NO_PROGRAM,)), replace(container, image=empty)).remove(force=True)
-        except APIError:
+        except (APIError, ValueError, KeyError, TypeError):
             return False
         finally:
             with contextlib.suppress(*ENGINE_ERRORS):

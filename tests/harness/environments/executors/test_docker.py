@@ -374,6 +374,21 @@ def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
     assert removed == ["image", "empty", "image empty", *([] if of_empty or not ended else ["image"])]
 
 
+def test_an_engine_that_imports_in_other_words_decides_nothing_about_the_image(tmp_path: Path) -> None:
+    def create(**_: object) -> Any:
+        def start() -> None:
+            raise APIError("not a directory")
+
+        return SimpleNamespace(id="a", start=start, remove=lambda **_: None)
+
+    api = SimpleNamespace(inspect_image=Api(RUNNING).inspect_image, import_image_from_data=lambda _: "{}")
+    client = SimpleNamespace(api=api, containers=SimpleNamespace(create=create))
+    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=Api(RUNNING))), tmp_path)
+    job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 0, 0, str(tmp_path)))
+    with pytest.raises(JobLost, match="not a directory"):
+        executor.start(job)
+
+
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
