@@ -381,7 +381,9 @@ def test_an_engine_that_imports_in_other_words_decides_nothing_about_the_image(t
 
         return SimpleNamespace(id="a", start=start, remove=lambda **_: None)
 
-    api = SimpleNamespace(inspect_image=Api(RUNNING).inspect_image, import_image_from_data=lambda _: "{}")
+    real = Api(RUNNING)
+    names = {name: getattr(real, name) for name in ("inspect_image", "logs", "seen_in")}
+    api = SimpleNamespace(**names, import_image_from_data=lambda _: "{}")
     client = SimpleNamespace(api=api, containers=SimpleNamespace(create=create))
     executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=Api(RUNNING))), tmp_path)
     job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 0, 0, str(tmp_path)))
