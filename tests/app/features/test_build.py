@@ -177,6 +177,38 @@ def test_each_formula(name):
     assert one(name) == pytest.approx(FORMULAS[name], rel=1e-14)
 
 
+MEASURED_IN = {
+    "contracts": "volume vpoc_volume area_volume signed signed_at volume_at lower upper usual_volume on_volume "
+    "day_volume",
+    "count": "above below hvn lvn",
+    "minutes": "vpoc_age",
+    "points": "vix vix_1 vix_mean vix_std",
+    "sessions": "age",
+    "none": "skew kurt entropy poor_hi poor_lo",
+}
+"""The units of the numbers above; all others are in ticks."""
+# Both ends of a range of rows count; VIX is percent of a year's move.
+OF_OTHER_DEGREE = {("ticks", "va_overlap"), ("ticks", "single_share"), ("points", "range_to_expected_move")}
+
+
+@pytest.mark.parametrize("unit", ["ticks", "contracts", "count", "minutes", "points", "sessions"])
+def test_a_feature_is_twice_as_much_where_what_is_measured_in_its_unit_is(unit):
+    known = {**LEVELS, **TIME, **FLOW, **NAKED, **PROFILE, **OTHERS}
+    ticks = known.keys() - set(" ".join(MEASURED_IN.values()).split())
+    doubled = {name: 2 * known[name] for name in (ticks if unit == "ticks" else MEASURED_IN[unit].split())}
+    for feature in FEATURES:
+        if (unit, feature.name) not in OF_OTHER_DEGREE:
+            times = 2 if feature.unit == unit else 1
+            hint = f"{feature.name} is not in {feature.unit}, or MEASURED_IN lacks the unit of a number it is made of"
+            assert one(feature.name, **doubled) == pytest.approx(times * FORMULAS[feature.name]), hint
+
+
+def test_codes_are_whole_numbers_and_ratios_are_not():
+    whole = {feature.name: isinstance(one(feature.name), int) for feature in FEATURES}
+    assert {whole[feature.name] for feature in FEATURES if feature.unit == "ratio"} == {False}
+    assert {whole[feature.name] for feature in FEATURES if feature.unit == "code"} == {True}
+
+
 def test_codes_and_zero_denominators():
     assert one("close_vs_va", close=103) == -1
     assert [one("close_vs_va", close=c) for c in (104, 109, 114)] == [0, 0, 0]

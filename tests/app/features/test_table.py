@@ -23,6 +23,7 @@ def test_every_feature_says_what_it_is():
     for feature in FEATURES:
         assert feature.formula
         assert feature.source
+    assert len({feature.formula for feature in FEATURES}) == len(FEATURES), "a formula is copied from another feature"
     # Only what is in ticks is divided by the range.
     units = {"ticks", "ratio", "code", "count", "minutes", "sessions", "points"}
     assert {feature.unit for feature in FEATURES} == units

@@ -212,10 +212,10 @@ class TestTheProjectsOwnFile:
         contents = [stack.model_copy(update={"name": ""}) for stack in matrix.stacks.values()]
         assert [stack for i, stack in enumerate(contents) if stack in contents[:i]] == []
 
-    def test_a_stack_has_the_python_of_its_base(self, matrix: Matrix) -> None:
+    def test_a_stack_has_the_python_of_its_base_which_is_the_same_debian_for_all(self, matrix: Matrix) -> None:
         of_python = [stack for stack in matrix.stacks.values() if stack.base.startswith("python:")]
         assert of_python
-        assert [stack.name for stack in of_python if not stack.base.startswith(f"python:{stack.python}-")] == []
+        assert [stack.name for stack in of_python if stack.base != f"python:{stack.python}-slim-bookworm"] == []
 
     def test_tensorflow_is_excluded_with_a_reason(self, matrix: Matrix) -> None:
         others = [cell for cell in matrix.cells.values() if cell.stack.framework == "tensorflow"]
@@ -264,8 +264,16 @@ class TestTheProjectsOwnFile:
         asked_for = {"6.2-torch2.5.1", "6.3-torch2.7.1", "6.3-torch2.8.0", "6.3-torch2.9.1", "7.0-torch2.10.0"}
         today = {"7.2-torch2.14.0", "7.14-torch2.14.0", "7.14.0-torch2.12.0", "10.0.0-torch2.13.0"}
         assert set(default.stacks) == {f"rocm{version}" for version in asked_for | today} | {"cpu"}
-        assert (default.stacks[0], default.stacks[-1]) == ("rocm10.0.0-torch2.13.0", "cpu")
+        assert default.stacks[:2] == ("rocm10.0.0-torch2.13.0", "rocm7.14.0-torch2.12.0"), "the small ones"
+        assert default.stacks[-2:] == ("rocm6.2-torch2.5.1", "cpu"), (
+            "by their reasons the last of the GPU's, and of all"
+        )
         assert default.reasons.keys() == set(default.stacks)
+        assert len(set(default.reasons.values())) == len(default.stacks), "a reason is copied from another stack"
+        stacks = [matrix.stacks[name] for name in default.stacks]
+        assert [s.name for s in stacks if s.excluded or set(s.executors) != {"process", "docker"}] == [], (
+            "not run by all"
+        )
         assert default.presets == ("plain", "no-hipblaslt", "no-sdma", "notes-stable", "notes-aggressive")
         assert default.workload == "quick"
 
