@@ -15,7 +15,7 @@ from harness.base.failpoints import reached
 from harness.base.json_bounds import load_json
 from harness.base.storage import unused, write_json
 from harness.base.text import one_line
-from harness.environments.executors.container import WORK, Container
+from harness.environments.executors.container import DATA, WORK, Container, inside
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import EngineSilent, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
@@ -51,7 +51,7 @@ class DockerExecutor:
         self._engine = engine
         self._runs = runs
         self._locks_memory = True
-        self._sound = set[str]()
+        self._sound = set[tuple[str, tuple[str, ...]]]()
 
     def start(self, job: Job) -> ContainerHandle:
         """Start a job.
@@ -113,20 +113,32 @@ class DockerExecutor:
                 "no image that is built here does: build it again, or take another one"
             )
 
-    def _refuse_endless_reads(self, container: str, image: str) -> None:
-        """Raise OSError where an engine would read something else than a file to start a container of an image."""
-        if image in self._sound:
+    def _refuse_odd_places(self, container: Container, mark: str) -> None:
+        """Raise OSError where a start would read something else than a file of the image, or follow a link of it.
+
+        A mount point behind a link is made by the engine, as root: in the work folder, if the link leads there. So they
+        are looked at in a container that has no mounts.
+        """
+        if (container.image, container.data) in self._sound:
             return
-        api = self._engine.client.api
-        expected = {"/etc": FOLDER_MODE, **dict.fromkeys(READ_AT_START, 0)}
-        for path, kind in expected.items():
-            seen = api.seen_in(container, path)
-            if seen and (seen[0] != kind or (kind == 0 and seen[1] > LARGEST_READ_AT_START)):
-                raise OSError(
-                    f"{path} of its image is {'larger than any' if seen[0] == kind else 'something else'}, "
-                    "and a start would wait for it without end; no image that is built here has such a one"
-                )
-        self._sound.add(image)
+        kinds = {"/etc": (FOLDER_MODE,), **dict.fromkeys(READ_AT_START, (0,))}
+        kinds |= dict.fromkeys((str(WORK), str(DATA)), (FOLDER_MODE,))
+        kinds |= {str(inside(Path(file))): (0, FOLDER_MODE) for file in container.data}
+        bare = self._engine.client.containers.create(
+            image=container.image, entrypoint=[NO_PROGRAM], labels={LABEL: mark}, use_config_proxy=False
+        )
+        try:
+            for path, expected in kinds.items():
+                seen = self._engine.client.api.seen_in(bare.id, path)
+                larger = path in READ_AT_START and seen and seen[1] > LARGEST_READ_AT_START
+                if seen and (seen[0] not in expected or larger):
+                    raise OSError(
+                        f"{path} of its image is {'larger than any' if seen[0] in expected else 'something else'}, and "
+                        "a start would wait for it without end, or follow it; no image that is built here has such a one"
+                    )
+        finally:
+            bare.remove(force=True, v=True)
+        self._sound.add((container.image, container.data))
 
     def _start_twice(self, job: Job, container: Container) -> ContainerHandle:
         """Start a job; if that is refused, again, after the same container of an image without a file.
@@ -184,6 +196,7 @@ class DockerExecutor:
         if not self._locks_memory:
             arguments["ulimits"] = []
         mark = run_mark(job.folder)
+        self._refuse_odd_places(container, mark)
         program, *rest = job.arguments
         created = self._engine.client.containers.create(
             **arguments,
@@ -199,7 +212,6 @@ class DockerExecutor:
             with self._removed_on_error(created):
                 reached("container-created")
                 track_container(mark, created.id)
-                self._refuse_endless_reads(created.id, container.image)
                 created.start()
                 return created
         except APIError as error:

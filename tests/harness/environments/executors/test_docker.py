@@ -370,8 +370,11 @@ def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
     else:
         executor.start(job)
     again = [] if of_empty else [("image", "vpoc")]
-    assert begun == [("image", "vpoc"), ("empty", NO_PROGRAM), *again]
-    assert removed == ["image", "empty", "image empty", *([] if of_empty or not ended else ["image"])]
+    # Each image is first looked at in a container that is not started.
+    looked_at = [("image", NO_PROGRAM), ("empty", NO_PROGRAM)]
+    assert begun == [looked_at[0], ("image", "vpoc"), looked_at[1], ("empty", NO_PROGRAM), *again]
+    ended_by_removal = [] if of_empty or not ended else ["image"]
+    assert removed == ["image", "image", "empty", "empty", "image empty", *ended_by_removal]
 
 
 def test_an_engine_that_imports_in_other_words_decides_nothing_about_the_image(tmp_path: Path) -> None:
@@ -400,25 +403,35 @@ def test_an_engine_that_imports_in_other_words_decides_nothing_about_the_image(t
             "/etc/group .* larger than any",
         ),
         ({"/etc": (LINK, 4)}, "/etc of its image is something else"),
+        ({"/work": (LINK, 4)}, "/work of its image is something else"),
+        ({"/data": (LINK, 4)}, "/data of its image is something else"),
+        ({"/data": (FOLDER_MODE, 4), "/data/merged.csv": (LINK, 4)}, "/data/merged.csv of its image is something else"),
         ({"/etc": (FOLDER_MODE, 10), "/etc/passwd": (0, 100)}, None),
     ],
 )
-def test_what_an_engine_would_read_without_end_is_not_started(
+def test_what_an_engine_would_read_without_end_or_follow_is_not_started(
     seen: dict[str, tuple[int, int]], why: str | None, tmp_path: Path
 ) -> None:
-    """It would hold the container for good, and seem to be silent itself."""
-    api, done = Api(RUNNING), list[str]()
+    """It would hold the container for good, and seem to be silent itself, or have root make files in the work folder.
+
+    The engine makes mount points when it is asked what is in a container, too: it is asked of one that has none.
+    """
+    api, done, mounts = Api(RUNNING), list[str](), list[Any]()
     api.seen = seen
     made = SimpleNamespace(id="c", start=lambda: done.append("start"), remove=lambda **_: done.append("remove"))
-    client = SimpleNamespace(api=api, containers=SimpleNamespace(create=lambda **_: made))
+    client = SimpleNamespace(
+        api=api, containers=SimpleNamespace(create=lambda **options: mounts.append(options.get("mounts")) or made)
+    )
     executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=api)), tmp_path)
-    job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 0, 0, str(tmp_path)))
+    container = Container("image", 0, 0, str(tmp_path), ("/home/me/merged.csv",))
+    job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", container)
     if why:
         with pytest.raises(OSError, match=why):
             executor.start(job)
     else:
         executor.start(job)
-    assert done == (["remove"] if why else ["start"])
+    assert done == (["remove"] if why else ["remove", "start"])
+    assert mounts[0] is None
 
 
 @pytest.mark.parametrize("ask", [ContainerHandle.poll, lambda handle: handle.stop(1)])
