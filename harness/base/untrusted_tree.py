@@ -20,6 +20,8 @@ from harness.base.text import one_line
 from harness.base.tree_removal import remove_below
 
 PIECE = 1 << 20
+# Of `st_blocks`.
+BLOCK = 512
 # For what is read by pieces.
 ANY_SIZE = 1 << 63
 # Names in one folder that are looked at; the app makes a few dozen.
@@ -47,12 +49,14 @@ class NotAFileError(Exception):
 class Entry:
     """A name in a folder: what it stands for in words, its size, and the device and inode.
 
+    `allocated`: the bytes that it takes of the disk, fewer than its size where it has holes or is compressed there.
     `changed`: when anything of it was last changed, by this host's clock, in seconds since 1970; no program sets that.
     """
 
     name: str
     kind: str
     size: int
+    allocated: int
     inode: tuple[int, int]
     changed: float
 
@@ -284,7 +288,8 @@ def _names(parent: int) -> Iterator[str]:
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:
-    return Entry(name, _kind(status), status.st_size, (status.st_dev, status.st_ino), status.st_ctime)
+    inode = (status.st_dev, status.st_ino)
+    return Entry(name, _kind(status), status.st_size, status.st_blocks * BLOCK, inode, status.st_ctime)
 
 
 def _kind(status: os.stat_result) -> str:

@@ -1,7 +1,9 @@
 """Carries out the processes of a run, one after the other, and reads what they left."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from harness.environments.executors.job import Exit
 from harness.evidence.accounting import Accounting
@@ -23,7 +25,9 @@ def carry_out(spec: RunSpec, watch: Watch, accounting: Accounting, results: Resu
         UserError: when the run folder cannot be written to.
         KeyboardInterrupt: when somebody interrupts it; what ran is ended then.
     """
-    exits = _run_phases(spec, watch, _limits(spec, results, notes))
+    limits = _limits(spec, results, notes)
+    with held_open(spec.container.data if spec.container else ()):
+        exits = _run_phases(spec, watch, limits)
     unreadable = Unreadable()
     result, problem = _keep_result(spec, unreadable)
     found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))
@@ -47,6 +51,20 @@ def carry_out(spec: RunSpec, watch: Watch, accounting: Accounting, results: Resu
         steps_accounted=accounting.steps if not unaccountable else (),
     )
     return evidence.also_left(*unreadable, *unaccountable)
+
+
+@contextmanager
+def held_open(places: tuple[str, ...]) -> Iterator[None]:
+    """Hold files open meanwhile.
+
+    Else what can only read one can still take a write lease on it, and whoever opens it then waits for 45 seconds.
+    """
+    with ExitStack() as held:
+        for place in map(Path, places):
+            with suppress(OSError):
+                if place.is_file():
+                    held.enter_context(place.open("rb"))
+        yield
 
 
 def _limits(spec: RunSpec, results: Results, notes: Notes) -> Limits:

@@ -290,6 +290,16 @@ def test_no_more_models_are_copied_than_were_asked_for(place: Place) -> None:
     assert [file.name for file in kept.iterdir()] == ["result.json"]
 
 
+def test_models_of_nothing_but_holes_are_not_copied(place: Place) -> None:
+    """Their copies take minutes and gigabytes, and the run itself took neither."""
+    after = "model = work / 'output' / 'model.pt'; os.truncate(model, 300 << 20)"
+    record = place.make(after=after)
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder"), record
+    assert record.detail.endswith("are holes"), record
+    kept = place.results.run_folder("r1") / "kept"
+    assert [file.name for file in kept.iterdir()] == ["result.json"]
+
+
 @pytest.mark.parametrize(("name", "value"), [("MOST_KEPT_BYTES", 10), ("RESERVE_BYTES", 1 << 62)])
 def test_models_are_not_copied_where_they_are_too_large(
     name: str, value: int, place: Place, monkeypatch: pytest.MonkeyPatch
