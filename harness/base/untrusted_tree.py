@@ -22,6 +22,9 @@ from harness.base.tree_removal import remove_below
 PIECE = 1 << 20
 # Of `st_blocks`.
 BLOCK = 512
+# What a copy may take of the disk that the file itself does not: limits on what a program takes do not see holes. A
+# file system that compresses makes weights little smaller.
+MOST_HOLE_BYTES = 256 << 20
 # For what is read by pieces.
 ANY_SIZE = 1 << 63
 # Names in one folder that are looked at; the app makes a few dozen.
@@ -49,14 +52,12 @@ class NotAFileError(Exception):
 class Entry:
     """A name in a folder: what it stands for in words, its size, and the device and inode.
 
-    `allocated`: the bytes that it takes of the disk, fewer than its size where it has holes or is compressed there.
     `changed`: when anything of it was last changed, by this host's clock, in seconds since 1970; no program sets that.
     """
 
     name: str
     kind: str
     size: int
-    allocated: int
     inode: tuple[int, int]
     changed: float
 
@@ -80,11 +81,12 @@ class Copied:
 
 
 class OpenFile:
-    """A regular file that is open for reading, with its size and inode when it was opened."""
+    """A regular file that is open for reading, with its size, holes and inode when it was opened."""
 
     def __init__(self, descriptor: int, status: os.stat_result) -> None:
         self._descriptor = descriptor
         self.size = status.st_size
+        self.holes = status.st_size - status.st_blocks * BLOCK
         self.inode = (status.st_dev, status.st_ino)
 
     def read(self, offset: int, most: int) -> bytes:
@@ -157,23 +159,28 @@ class UntrustedTree:
     def copy_out(self, name: str | PurePath, to: Path, most: int) -> Copied:
         """Copy a file of at most `most` bytes to a new file outside, and read the copy again to verify it.
 
+        One that consists of holes is refused, too.
+
         Raises:
             OSError: when `to` exists or cannot be written, or does not hold what was written; nothing is left there.
         """
         digest, size = hashlib.sha256(), 0
-        with self.open(name, most) as file, create(to) as copy:
-            try:
-                for part in file.pieces(most):
-                    digest.update(part)
-                    size += len(part)
-                    copy.write(part)
-                copy.flush()
-                os.fsync(copy.fileno())
-                if to.stat().st_size != size or file_hash(to) != digest.hexdigest():
-                    raise OSError(errno.EIO, "does not hold what was written")
-            except BaseException:
-                to.unlink(missing_ok=True)
-                raise
+        with self.open(name, most) as file:
+            if file.holes > MOST_HOLE_BYTES:
+                raise NotAFileError(f"has {file.size} bytes, of which {file.holes} are holes")
+            with create(to) as copy:
+                try:
+                    for part in file.pieces(most):
+                        digest.update(part)
+                        size += len(part)
+                        copy.write(part)
+                    copy.flush()
+                    os.fsync(copy.fileno())
+                    if to.stat().st_size != size or file_hash(to) != digest.hexdigest():
+                        raise OSError(errno.EIO, "does not hold what was written")
+                except BaseException:
+                    to.unlink(missing_ok=True)
+                    raise
         return Copied(size, digest.hexdigest())
 
     def entries(self, folder: str | PurePath = "") -> list[Entry]:
@@ -288,8 +295,7 @@ def _names(parent: int) -> Iterator[str]:
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:
-    inode = (status.st_dev, status.st_ino)
-    return Entry(name, _kind(status), status.st_size, status.st_blocks * BLOCK, inode, status.st_ctime)
+    return Entry(name, _kind(status), status.st_size, (status.st_dev, status.st_ino), status.st_ctime)
 
 
 def _kind(status: os.stat_result) -> str:

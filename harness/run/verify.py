@@ -42,9 +42,6 @@ LIMIT_SECONDS = 3600
 LOAD_SECONDS = 600
 # Copies of its models and of a state of each.
 MOST_KEPT_BYTES = 8 << 30
-# What a copy may take that the files themselves do not: the disk limit of a run does not see holes, and a file system
-# that compresses makes weights little smaller.
-MOST_HOLE_BYTES = 256 << 20
 # What ends the run as a whole: nothing could be started to verify it, which is not its fault; a process that cannot be
 # ended.
 PASSED_ON: Mapping[StoppedBy, StoppedBy] = {"start": "engine", "host": "host"}
@@ -94,14 +91,11 @@ def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptSt
     work = folder.work
     names = [f"{work.OUTPUT}/{PurePath(training.model.file).name}" for training in result.trainings]
     names += [f"{work.STATES}/{PurePath(state.file).name}" for state in states if state]
-    size = holes = 0
+    size = 0
     for name in names:
         # What is not there is found by what copies it.
         with suppress(FileNotFoundError, NotAFileError):
-            found = work.tree.look(name)
-            size, holes = size + found.size, holes + max(0, found.size - found.allocated)
-    if holes > MOST_HOLE_BYTES:
-        return f"its models and states have {size / 1e9:.1f} GB, of which {holes / 1e9:.1f} are holes"
+            size += work.tree.look(name).size
     if size > MOST_KEPT_BYTES:
         return f"its models and states have {size / 1e9:.1f} GB, more than {MOST_KEPT_BYTES / 1e9:.1f}"
     free = shutil.disk_usage(folder.path).free
