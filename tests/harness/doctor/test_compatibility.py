@@ -65,6 +65,15 @@ def test_both_reports_of_6_12_are_reported_with_their_sources() -> None:
     assert "https://github.com/ROCm/ROCm/issues/4437" in report.seen
 
 
+def test_a_newer_driver_is_listed_once_and_its_window_begins_and_ends_no_earlier() -> None:
+    drivers = read_yaml(Path(compatibility.__file__).with_name("compatibility.yaml")).data["drivers"]
+    modules = [Version(row["module"]) for row in drivers]
+    assert modules == sorted(set(modules))
+    firsts, lasts = zip(*(map(Version, row["rocm"]) for row in drivers), strict=True)
+    assert (list(firsts), list(lasts)) == (sorted(firsts), sorted(lasts))
+    assert all(first <= last for first, last in zip(firsts, lasts, strict=True))
+
+
 def test_the_table_names_what_exists(matrix: Matrix) -> None:
     file = Path(compatibility.__file__).with_name("compatibility.yaml")
     table = read_yaml(file).data
