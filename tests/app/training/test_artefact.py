@@ -17,7 +17,7 @@ from vpoc.training.artefact import load_model, require_finite, serialise, weight
 from vpoc.training.scaling import fit_scaling
 
 OPTIONS = FeatureOptions(rows="session", as_of="open", lookback=20, rolls="none")
-SCALING = fit_scaling(np.random.default_rng(1).normal(size=(40, 54)).astype(np.float32), np.arange(40))
+SCALING = fit_scaling(np.random.default_rng(1).normal(size=(40, len(NAMES))).astype(np.float32), np.arange(40))
 FACTS = {
     "model": "mlp",
     "hidden_layers": [4],

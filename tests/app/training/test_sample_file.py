@@ -21,6 +21,7 @@ from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.row_source import block_rows, stored_rows
 from vpoc.features.store import write_features
+from vpoc.features.table import NAMES
 from vpoc.progress import Progress
 from vpoc.training import feeds, sample_file, samples
 from vpoc.training.batches import Cut, Order
@@ -132,7 +133,7 @@ def test_nothing_is_left_after_an_interrupt(rows, tmp_path):
 
 
 def test_a_full_disk_is_found_before_anything_is_written(rows, tmp_path, monkeypatch):
-    each = 54 * 4 + 2 * 20
+    each = len(NAMES) * 4 + 2 * 20
     needed = rows.count * each
     file = SampleFile(rows, TARGET, [1, 32])
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=needed - 1))

@@ -24,7 +24,7 @@ def features(rows, labels, per_session=2):
 def test_columns_in_ticks_are_divided_by_the_rows_range_and_others_are_as_they_are():
     frame = pl.DataFrame({**{name: [10.0, 10.0, 10.0] for name in NAMES}, "adr20": [50.0, 20.0, 0.0]})
     inputs = inputs_of(frame)
-    assert (inputs.dtype, inputs.shape) == (np.float32, (3, 54))
+    assert (inputs.dtype, inputs.shape) == (np.float32, (3, len(NAMES)))
     for column, feature in enumerate(FEATURES):
         expected = [0.2, 0.5, 10] if feature.unit == "ticks" else [10] * 3
         expected = [50, 20, 0] if feature.name == "adr20" else expected
