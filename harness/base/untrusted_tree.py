@@ -156,17 +156,17 @@ class UntrustedTree:
                 digest.update(part)
         return digest.hexdigest()
 
-    def copy_out(self, name: str | PurePath, to: Path, most: int) -> Copied:
+    def copy_out(self, name: str | PurePath, to: Path, most: int, holes: int = MOST_HOLE_BYTES) -> Copied:
         """Copy a file of at most `most` bytes to a new file outside, and read the copy again to verify it.
 
-        One that consists of holes is refused, too.
+        One is refused, too, that has more bytes of holes than `holes`.
 
         Raises:
             OSError: when `to` exists or cannot be written, or does not hold what was written; nothing is left there.
         """
         digest, size = hashlib.sha256(), 0
         with self.open(name, most) as file:
-            if file.holes > MOST_HOLE_BYTES:
+            if file.holes > holes:
                 raise NotAFileError(f"has {file.size} bytes, of which {file.holes} are holes")
             with create(to) as copy:
                 try:

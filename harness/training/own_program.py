@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.storage import copy_durably, file_hash, unfinished
-from harness.base.untrusted_tree import NotAFileError, shown
+from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, shown
 from harness.evidence.last_line import last_line
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.program_files import TakenOver, checkpoints, written_files
@@ -96,7 +96,8 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
             if kept and kept.is_file():
                 copy_durably(kept, half)
             else:
-                work.tree.copy_out(f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"])
+                # The user's own program may have made room in a file that it did not fill.
+                work.tree.copy_out(f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"], ANY_SIZE)
             if place.is_file() and file_hash(place) != file_hash(half):
                 previous = place.with_name(f"{place.stem}.{PREVIOUS}{place.suffix}")
                 place.replace(previous)

@@ -121,7 +121,7 @@ class DockerExecutor:
         """
         if (container.image, container.data) in self._sound:
             return
-        kinds = {"/etc": (FOLDER_MODE,), **dict.fromkeys(READ_AT_START, (0,))}
+        kinds: dict[str, tuple[int, ...]] = {"/etc": (FOLDER_MODE,), **dict.fromkeys(READ_AT_START, (0,))}
         kinds |= dict.fromkeys((str(WORK), str(DATA)), (FOLDER_MODE,))
         kinds |= {str(inside(Path(file))): (0, FOLDER_MODE) for file in container.data}
         bare = self._engine.client.containers.create(
@@ -134,10 +134,11 @@ class DockerExecutor:
                 if seen and (seen[0] not in expected or larger):
                     raise OSError(
                         f"{path} of its image is {'larger than any' if seen[0] in expected else 'something else'}, and "
-                        "a start would wait for it without end, or follow it; no image that is built here has such a one"
+                        "a start would read it without end or follow it; no image that is built here has such a one"
                     )
         finally:
-            bare.remove(force=True, v=True)
+            with contextlib.suppress(*ENGINE_ERRORS):
+                bare.remove(force=True, v=True)
         self._sound.add((container.image, container.data))
 
     def _start_twice(self, job: Job, container: Container) -> ContainerHandle:

@@ -419,9 +419,12 @@ def test_what_an_engine_would_read_without_end_or_follow_is_not_started(
     api, done, mounts = Api(RUNNING), list[str](), list[Any]()
     api.seen = seen
     made = SimpleNamespace(id="c", start=lambda: done.append("start"), remove=lambda **_: done.append("remove"))
-    client = SimpleNamespace(
-        api=api, containers=SimpleNamespace(create=lambda **options: mounts.append(options.get("mounts")) or made)
-    )
+
+    def create(**options: Any) -> Any:
+        mounts.append(options.get("mounts"))
+        return made
+
+    client = SimpleNamespace(api=api, containers=SimpleNamespace(create=create))
     executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=api)), tmp_path)
     container = Container("image", 0, 0, str(tmp_path), ("/home/me/merged.csv",))
     job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", container)
