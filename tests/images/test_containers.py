@@ -279,26 +279,38 @@ def test_stopping_asks_first(start: Start, folder: Path) -> None:
     assert handle.poll() == Exit(7)
 
 
-@pytest.mark.parametrize("tree", ["data", "work", "work-leads-to-proc"])
-def test_an_image_whose_own_tree_lets_no_container_start_is_at_fault(tree: str, engine: Engine, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("tree", "leads_to", "why"),
+    [
+        ("data", "", "/data of its image is something else"),
+        ("work", "/proc", "/work of its image is something else"),
+        # Behind it the engine made folders of root's.
+        ("data", "/work/a/b", "/data of its image is something else"),
+        ("sbin", "", "starts the same container of an empty image, and refuses this one"),
+    ],
+)
+def test_an_image_whose_own_tree_lets_no_container_start_is_at_fault(
+    tree: str, leads_to: str, why: str, engine: Engine, folder: Path
+) -> None:
     """Such a start counts: it would be hidden by taking it for the engine's trouble."""
     (folder.parent / "data.csv").touch()
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as made:
-        entry = tarfile.TarInfo(tree.partition("-")[0])
-        if entry.name != tree:
-            entry.type, entry.linkname = tarfile.SYMTYPE, "/proc"
+        entry = tarfile.TarInfo(tree)
+        if leads_to:
+            entry.type, entry.linkname = tarfile.SYMTYPE, leads_to
         made.addfile(entry)
     before = {found["Id"] for found in engine.client.api.images(all=True)}
     image = json.loads(engine.client.api.import_image_from_data(archive.getvalue()))["status"]
     limits = container_of(image, Path(RunFolder(folder).new_work.path), (folder.parent / "data.csv",), 1 << 30)
     job = Job(("true",), {}, folder, folder / "log.txt", limits)
     try:
-        with pytest.raises(OSError, match="starts the same container of an empty image, and refuses this one"):
+        with pytest.raises(OSError, match=why):
             DockerExecutor(engine, folder.parent).start(job)
     finally:
         engine.client.api.remove_image(image)
     assert engine.client.containers.list(all=True, filters={"label": f"vpoc.matrix.run={folder}"}) == []
+    assert not (Path(limits.work) / "a").exists()
     assert not {found["Id"] for found in engine.client.api.images(all=True) if not found["Size"]} - before
 
 
