@@ -104,6 +104,8 @@ def place(tmp_path: Path, data: InputFile) -> Path:
     for name in (".venv", ".cache", "app", "images", "tests", "matrix.yaml", "Makefile", "pyproject.toml", *locks):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     (tmp_path / "wheels").mkdir()
+    # Where another example imports: quick, that is not carried out.
+    (tmp_path / "elsewhere").mkdir()
     header, *rows = Path(data.path).read_text(encoding="utf-8").splitlines()
     assert header == "ts,open,high,low,close,volume,vix"
     table = [row.split(",") for row in rows]
