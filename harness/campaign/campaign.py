@@ -38,10 +38,11 @@ SEEDS = 2**32
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign of a results folder."""
+    """A campaign of a results folder. `beside`: another of the same runs that a process had open when it was begun."""
 
     id: str
     results: Results
+    beside: str | None = None
 
     def attempts(self, planned: PlannedRun) -> Iterator[str]:
         """Yield the ids of the attempts at a planned run: one, unless attempts were interrupted."""
@@ -155,14 +156,19 @@ def _campaigns(results: Results) -> Path:
 
 
 def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Campaign, bool]:
+    beside = None
     for file in sorted(_campaigns(results).glob("*.json"), reverse=True):
         campaign = Campaign(file.stem, results)
         with ExitStack() as looking:
             stream = looking.enter_context(open_regular(file))
-            if _is_of(stream.read(LARGEST_READ), key) and _lock(stream.fileno()) and not campaign.is_over(plan):
+            if not _is_of(stream.read(LARGEST_READ), key):
+                continue
+            if not _lock(stream.fileno()):
+                beside = campaign.id
+            elif not campaign.is_over(plan):
                 stack.push(looking.pop_all())
                 return campaign, True
-    campaign = Campaign(new_run_id("c"), results)
+    campaign = Campaign(new_run_id("c"), results, beside)
     runs = [{"cell": planned.cell.id, "repeat": planned.repeat} for planned in plan.runs]
     begun = {"schema": 2, "key": key, "started": time.time(), "seed": randbelow(SEEDS), "runs": runs}
     write_json(campaign._file, begun | ({"goal": asdict(plan.goal)} if plan.goal else {}))

@@ -73,6 +73,11 @@ def run_campaign(
             of_all = "" if plan.goal else f" of {len(plan.runs)}"
             done = len(campaign.finished_runs())
             display.problem(f"continuing campaign {campaign.id}: {done}{of_all} runs are done")
+        if campaign.beside:
+            display.problem(
+                f"another process makes the same runs just now (campaign {campaign.beside}; `matrix watch` shows it): "
+                "they are made a second time beside it"
+            )
         try:
             if prepared.stages:
                 conclusion = run_stages(prepared.stages, prepared, campaign, runner, may_reboot)

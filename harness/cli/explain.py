@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from contextlib import ExitStack
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -238,9 +239,9 @@ def run_folder(results: Results, run: str) -> RunFolder:
         raise UserError(f"{run} is a file: did you mean `matrix explain --log {run}`?")
     if (log := results.folder_of(run).log).is_file():
         raise UserError(f"{run} has no record yet; `matrix explain --log {log}` reads its log")
-    raise UnknownNameError(
-        f"{results.runs}: no run {run!r} with a record; `matrix status CELL` lists the runs of a cell"
-    )
+    near = get_close_matches(run, [LATEST, *finished], n=1)
+    hint = f"did you mean {near[0]}?" if near else "`matrix status CELL` lists the runs of a cell"
+    raise UnknownNameError(f"{results.runs}: no run {run!r} with a record; {hint}")
 
 
 def _latest(folders: list[RunFolder]) -> RunFolder:

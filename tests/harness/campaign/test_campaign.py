@@ -193,11 +193,13 @@ def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monke
     runs = tuple(placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, ()))
     plan = Plan(matrix.workloads["quick"], runs, (), 0, 0, None, "", 0, None)
     told: list[tuple[str, bool]] = []
+    beside: list[str | None] = []
     together = threading.Barrier(2)
 
     def begin() -> None:
         with begin_or_continue(plan, pretending) as (begun, continued):
             told.append((begun.id, continued))
+            beside.append(begun.beside)
             second.set()
             together.wait(10)
 
@@ -208,6 +210,7 @@ def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monke
     first.join(10)
     assert len({name for name, _ in told}) == 2
     assert not any(continued for _, continued in told)
+    assert [name for name in beside if name] == [told[beside.index(None)][0]]
     with begin_or_continue(plan, pretending) as (begun, continued):
         assert (begun.id, continued) == (max(name for name, _ in told), True)
 

@@ -222,8 +222,10 @@ def test_mistakes_are_reported_in_one_line(command: Command, recorded: Callable[
     with pytest.raises(UserError, match="no run has a record yet"):
         command("latest")
     folder = recorded("r-1", ILLEGAL)
-    with pytest.raises(UserError, match="no run 'x' with a record"):
+    with pytest.raises(UserError, match="no run 'x' with a record; `matrix status CELL`"):
         command("x")
+    with pytest.raises(UserError, match="did you mean latest"):
+        command("lastest")
     with pytest.raises(UserError, match="say what to explain"):
         command()
     with pytest.raises(UserError, match="either RUN or --log"):
