@@ -183,7 +183,8 @@ def _tell(
     else:
         # What is known is what was known before: what was in the way is not to scroll out of sight.
         print_next(out, written.answer.next)
-    echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
+    made = f"Records in {settings.results.runs}" if ended.done or ended.conclusion else "No run was made"
+    echo(f"{made}, report in {written.files[0]} and {written.files[1].name}")
 
 
 def _answer(ended: CampaignResult, bench: Bench, settings: Settings, machine: str) -> LastAnswer:

@@ -226,6 +226,7 @@ def test_a_campaign_that_made_no_run_repeats_no_older_answer(
     monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
     shown = typed(root, "run", FIRST, "--repeats", "3", "--yes").stdout
     assert ("No run on this kind of host counts yet." in shown) == bool(done)
+    assert ("No run was made, report in " in shown) == (not done)
     assert "\nNext: " in f"\n{shown}"
 
 
