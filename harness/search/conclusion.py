@@ -136,7 +136,7 @@ def _nearest(
         left = straight_passes(tallies[best], goal)
         takes = f", about {span(left * seconds[best.cell])}" if best.cell in seconds else ""
         hours = max(0.0, hours_missing(tallies[best].shown, goal))
-        long = f" with {hours:.1f} more hours of training" if hours else ""
+        long = f" of that length, {hours:.1f} more hours of training," if hours else ""
         said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more{long} would do{takes}")
     booted = [f"{names[one]} ({in_words(tallies[one].shown)})" for one in statuses if statuses[one] == "another-boot"]
     if booted:
