@@ -26,7 +26,7 @@ from harness.registry.tags.promotions import KnownGood, read_moves, standing_tag
 from harness.screen import tables
 from harness.screen.fitted import print_table, wide_option
 
-LEGEND = "above: at least, of the share of starts and the mean time between failures, MTBF"
+LEGEND = "above: lower bounds of the share of starts and the mean time between failures"
 
 
 @click.command()
@@ -131,7 +131,7 @@ def status(
         else:
             out.print("No records yet.")
         print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))
-        _print_following(settings, rows, verdicts, tags, host)
+        _print_following(settings, everything, rows, verdicts, tags, host)
 
 
 def _show_nodes(nodes: Sequence[NodeRuns], *, as_json: bool) -> None:
@@ -152,7 +152,12 @@ def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) 
 
 
 def _print_following(
-    settings: Settings, rows: Sequence[Row], verdicts: Sequence[Verdict], tags: Sequence[KnownGood], host: HostFacts
+    settings: Settings,
+    everything: Sequence[Row],
+    rows: Sequence[Row],
+    verdicts: Sequence[Verdict],
+    tags: Sequence[KnownGood],
+    host: HostFacts,
 ) -> None:
     """Print the command to type next: the one that the report names."""
     # What explains a choice takes its time to import.
@@ -165,12 +170,14 @@ def _print_following(
     answer = last_answer(results, host.machine)
     unfinished = Command.model_validate(asdict(answer.next_command)) if answer.next_command else None
     made_here = [row for row in rows if not row.imported]
-    own = of_results.verdicts_on(made_here, results, matrix, None, host) if len(made_here) < len(rows) else verdicts
+    own = verdicts
+    if len(made_here) < len(rows):
+        own = of_results.verdicts_on(made_here, results, matrix, everything, host)
     known = of_host(
         sorted(rows, key=lambda row: (row.started, row.run_id)),
         verdicts,
         own,
-        counts_of(results),
+        counts_of(results, everything),
         matrix,
         record_reader(results),
         time.time(),
