@@ -315,7 +315,7 @@ def test_every_value_of_a_row_has_its_type_and_keeps_it(tmp_path: Path, make_rec
     types = get_type_hints(Row)
     for row in (Row.of(make_record()), *Index(results).rows()):
         for name, value in row.as_dict().items():
-            TypeAdapter(types[name]).validate_python(value, strict=True)
+            assert TypeAdapter(types[name]).validate_python(value, strict=True) == value
 
 
 @pytest.mark.parametrize("rebuild", [True, False])
