@@ -126,7 +126,8 @@ class Watchdog:
 
     def at_work(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
         """Return every rank that is not through, with its time without an advance; when all are through, all."""
-        return tuple(one for one in self._all_stalls(now, position_of) if one.idle >= 0)
+        # One that advanced in a time that was forgiven has less than none.
+        return tuple(one for one in self._all_stalls(now, position_of) if one.idle > -math.inf)
 
     def _all_stalls(self, now: float, position_of: PositionOf) -> list[RankStall]:
         idle = {rank: now - since for rank, since in self._since().items()}

@@ -315,6 +315,13 @@ def test_what_was_not_looked_at_is_no_stall() -> None:
     assert dog.longest_stall(115)["step"] == 10
 
 
+def test_a_rank_that_advanced_while_nobody_could_look_is_at_work_still() -> None:
+    dog = watchdog()
+    dog.saw(line("step", 5), now=10)
+    dog.forgive(1)
+    assert [(one.rank, one.idle) for one in dog.at_work(10)] == [(0, -1)]
+
+
 def test_a_second_model_has_its_own_first_steps_and_its_own_first_validation() -> None:
     dog = watchdog(limits_of([], "cuda"))
     first_model(dog)
