@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from harness.base.paths import CHECKOUT
+from harness.environments.build import ensure_stack_image
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 from harness.environments.executors.docker import LABEL
-from harness.environments.images import Image, cell_tag, find_stack_image, inputs_of
+from harness.environments.images import Image, cell_tag
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 
@@ -220,11 +221,11 @@ def test_the_printed_command_does_the_same_by_hand(words: list[str], results: Pa
 
 
 @pytest.fixture
-def loaded(private_engine: Any, engine: Engine, matrix: Matrix) -> Engine:
+def loaded(private_engine: Any, engine: Engine, matrix: Matrix, images: dict[str, Image]) -> Engine:
     """An engine of the test's own that has the images of cpu-plain."""
     private: Engine = private_engine.start()
-    stack = find_stack_image(engine, inputs_of(engine, matrix.stacks["cpu"]))
-    assert stack is not None
+    # It may have been removed since the image of the cell was made.
+    stack = ensure_stack_image(engine, matrix.stacks["cpu"], print)
     tags = [*stack.tags, cell_tag(matrix.cells["cpu-plain"]), matrix.base]
     docker = engine.builder.program
     with subprocess.Popen([docker, "save", *tags], stdout=subprocess.PIPE, env=engine.builder.variables) as saving:
