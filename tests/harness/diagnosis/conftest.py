@@ -140,6 +140,7 @@ class Excerpt:
     lines: tuple[str, ...]
     rule: str | None
     class_: str
+    gpu: str | None
     row: int | None
     rocm: str | None
     torch: str | None
@@ -168,6 +169,7 @@ def _read() -> list[Excerpt]:
             lines=tuple(row["text"].rstrip("\n").split("\n")),
             rule=row["rule"],
             class_=row["class"],
+            gpu=row.get("gpu"),
             row=row.get("row"),
             rocm=row.get("rocm"),
             torch=row.get("torch"),

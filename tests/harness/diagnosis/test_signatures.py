@@ -108,6 +108,14 @@ def test_what_the_kernel_prints_is_explained_by_a_rule_for_its_log(excerpts: lis
             assert not excerpt.quotes_kernel, f"{excerpt}: the rule needs `where: kernel`"
 
 
+def test_what_a_line_of_the_kernel_says_of_a_gpu_is_what_its_class_says(excerpts: list[Any]) -> None:
+    """A rule of another class than its line would make a reset a failure of the run, or the other way round."""
+    signatures = load_signatures()
+    for excerpt in excerpts:
+        if excerpt.rule and signatures.by_id(excerpt.rule).where == "kernel":
+            assert excerpt.gpu == signatures.classes[excerpt.class_].gpu, f"{excerpt}: say `gpu:` of the line"
+
+
 def test_what_the_kernel_prints_is_found_in_a_log_of_everything(excerpts: list[Any]) -> None:
     for excerpt in excerpts:
         if excerpt.rule and excerpt.kernel:
