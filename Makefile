@@ -10,7 +10,7 @@ doctor matrix-test build train: export MATRIX_BY_MAKE = 1
 FAULTS = $(addprefix tests/system/, test_faults.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 # Further options of pytest, such as PYTEST='-n 2 -x'. More workers than cores: many tests wait.
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST ?= -n $(WORKERS)
 # LONG=1: with the tests marked `long`, which are left to `make test-all`.
 MARKED = $(if $(LONG),,-m "not long")
@@ -111,6 +111,9 @@ test-oracles: setup-dev ## run AMD's own programs on simulated hosts (Debian's p
 test-slurm: setup-dev ## a campaign on a real Slurm, through what happens to jobs (Debian's slurmctld, slurmd, slurm-client; skipped without)
 	.venv/bin/python -m pytest $(MARKED) tests/slurm
 
+# Its models are so small that threads only wait for each other.
+test-app: export OMP_NUM_THREADS = 1
+test-app: export POLARS_MAX_THREADS = 1
 test-app: $(TEST_READY)
 	$(TEST_PYTHON) -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks
 

@@ -15,7 +15,7 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"strategy": "ddp", "epochs": 1}, id="ranks"),
+        pytest.param({"strategy": "ddp", "epochs": 1}, id="ranks", marks=LONG),
         pytest.param({"loop": "resident", "epochs": 40, "batch_size": 256}, id="as fast as it gets"),
         *(
             pytest.param({"strategy": strategy}, id=strategy, marks=LONG)

@@ -10,14 +10,7 @@ from benchmarks.attacks.hostile.__main__ import CONTROLS
 from benchmarks.attacks.hostile.app import ATTACKS
 from benchmarks.attacks.run import Row
 
-FEW = (
-    "link-record-json",
-    "link-result",
-    "directory-result-json",
-    "result-deep",
-    "html-in-result",
-    "forged-record",
-)
+FEW = ("link-result", "html-in-result", "forged-record")
 REST = [
     one.name for one in ATTACKS.values() if "process" in one.executors and one.group != CONTROLS and one.name not in FEW
 ]

@@ -77,7 +77,7 @@ def endless_run(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         process.wait(240)
 
 
-@pytest.mark.parametrize("columns", [100, 40])
+@pytest.mark.parametrize("columns", [100, pytest.param(40, marks=pytest.mark.long)])
 def test_a_terminal_shows_the_grid_filling_up(columns: int, tmp_path: Path, quick_command: Command) -> None:
     command = quick_command.slow(tmp_path)
     with Terminal(command(tmp_path / "results", "run", "cpu-plain", "cpu-one"), 24, columns) as terminal:

@@ -4,14 +4,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from harness.base.paths import CHECKOUT
+from harness.cli.main import cli
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.matrix.cells import Matrix
 
 MakeRecord = Callable[..., Record]
 MATRIX = str(CHECKOUT / ".venv/bin/matrix")
+
+
+def offered(line: str) -> list[str]:
+    """What is offered at the end of a line, whatever the shell."""
+    _, *words, incomplete = line.split(" ")
+    return [
+        item.value for item in ShellComplete(cli, {}, "matrix", "_MATRIX_COMPLETE").get_completions(words, incomplete)
+    ]
 
 
 def completed(line: str) -> list[str]:
@@ -24,15 +34,15 @@ def completed(line: str) -> list[str]:
 
 
 def test_commands_cells_selections_workloads_and_presets_are_completed(matrix: Matrix) -> None:
-    assert completed("matrix st") == ["status", "strike"]
+    assert completed("matrix st") == offered("matrix st") == ["status", "strike"]
     cells = [cell for cell in matrix.cells.values() if cell.stack.name == "rocm6.3-torch2.9.1"]
     assert any(cell.excluded for cell in cells)
-    assert completed("matrix run rocm6.3-torch2.9.1-") == [cell.id for cell in cells if not cell.excluded]
-    assert completed("matrix plan --selection ") == list(matrix.selections)
-    assert completed("matrix run cpu-plain --workload s") == ["standard", "soak"]
-    assert completed("matrix lint one") == ["one-queue"]
-    assert completed("matrix run --stage ") == list(matrix.stages)
-    assert completed("matrix build --rocm 6.2") == ["6.2", "6.2.4"]
+    assert offered("matrix run rocm6.3-torch2.9.1-") == [cell.id for cell in cells if not cell.excluded]
+    assert offered("matrix plan --selection ") == list(matrix.selections)
+    assert offered("matrix run cpu-plain --workload s") == ["standard", "soak"]
+    assert offered("matrix lint one") == ["one-queue"]
+    assert offered("matrix run --stage ") == list(matrix.stages)
+    assert offered("matrix build --rocm 6.2") == ["6.2", "6.2.4"]
 
 
 @pytest.mark.parametrize("command", ["explain", "strike", "report-bug"])
@@ -41,7 +51,7 @@ def test_runs_are_completed_the_newest_first(command: str, tmp_path: Path, make_
     for name in ("20261124T113845Z-a", "20261124T120139Z-b"):
         results.begin(make_record(name).intent)
         results.finish(make_record(name))
-    told = completed(f"matrix --results {results.folder} {command} 2026")
+    told = offered(f"matrix --results {results.folder} {command} 2026")
     assert told == ["20261124T120139Z-b", "20261124T113845Z-a"]
 
 

@@ -182,10 +182,13 @@ EXCERPTS = _read()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for each excerpt, or each warning that means nothing, where a test asks for one."""
-    if "excerpt" in metafunc.fixturenames:
-        ids = [f"{number}-{excerpt.rule or 'nothing'}" for number, excerpt in enumerate(EXCERPTS)]
-        metafunc.parametrize("excerpt", EXCERPTS, ids=ids)
+    """One test for the excerpts of each class, or for each warning that means nothing, where a test asks for it."""
+    if "of_class" in metafunc.fixturenames:
+        # A test for each of hundreds would take longer to begin and end than to run.
+        classes = sorted({excerpt.class_ for excerpt in EXCERPTS})
+        metafunc.parametrize(
+            "of_class", [[one for one in EXCERPTS if one.class_ == name] for name in classes], ids=classes
+        )
     if "warning" in metafunc.fixturenames:
         metafunc.parametrize("warning", BENIGN, ids=range(len(BENIGN)))
 

@@ -41,10 +41,11 @@ def test_what_is_written_before_a_line_hides_nothing(before: str) -> None:
         assert worth_reading()(f"epoch 1\n{before}{line}\nepoch 2")
 
 
-def test_every_excerpt_is_read(excerpt: Any) -> None:
-    where = ("kernel",) if excerpt.kernel else IN_A_LOG
-    if excerpt.rule:
-        assert worth_reading(where)("\n".join(excerpt.lines))
+def test_every_excerpt_is_read(excerpts: list[Any]) -> None:
+    for excerpt in excerpts:
+        where = ("kernel",) if excerpt.kernel else IN_A_LOG
+        if excerpt.rule:
+            assert worth_reading(where)("\n".join(excerpt.lines)), excerpt
 
 
 @given(st.data(), st.sampled_from(PATTERNS))

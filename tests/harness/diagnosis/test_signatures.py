@@ -58,23 +58,24 @@ fbcon: amdgpudrmfb (fb0) is primary device
 """.splitlines()
 
 
-def test_an_excerpt_is_explained(excerpt: Any) -> None:
-    found = excerpt.explain([], [])
-    assert (found.rule, found.class_) == (excerpt.rule, excerpt.class_)
+def test_an_excerpt_is_explained(of_class: list[Any]) -> None:
+    for excerpt in of_class:
+        found = excerpt.explain([], [])
+        assert (found.rule, found.class_) == (excerpt.rule, excerpt.class_), excerpt
 
 
 def test_an_excerpt_is_explained_within_noise_and_beside_warnings(
-    excerpt: Any, noise: Noise, warnings: list[str]
+    of_class: list[Any], noise: Noise, warnings: list[str]
 ) -> None:
     half = 250
-    before, after = noise(half, 7), noise(half, 8)
-    found = excerpt.explain([*before, *warnings], [*warnings, *after])
-    assert (found.rule, found.class_) == (excerpt.rule, excerpt.class_)
-    if found.rule:
-        number, text = found.lines[0].line, found.lines[0].text
-        lines = [*before, *warnings, *excerpt.lines]
-        assert number > half
-        assert text[:40] in one_line(lines[number - 1])
+    before, after = [*noise(half, 7), *warnings], [*warnings, *noise(half, 8)]
+    for excerpt in of_class:
+        found = excerpt.explain(before, after)
+        assert (found.rule, found.class_) == (excerpt.rule, excerpt.class_), excerpt
+        if found.rule:
+            number, text = found.lines[0].line, found.lines[0].text
+            assert number > half
+            assert text[:40] in one_line([*before, *excerpt.lines][number - 1])
 
 
 def test_every_row_of_the_table_has_an_excerpt(excerpts: list[Any]) -> None:
