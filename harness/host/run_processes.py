@@ -21,6 +21,8 @@ WAIT_SECONDS = 0.02
 KILLED_SECONDS = 10.0
 # What starts more and more than can be killed makes the host useless, and is not waited for any longer.
 ENDED_SECONDS = 60.0
+# What is a new process all the time is never found as a whole.
+MOST_SEARCHES = 10
 STATES = {"T": "stopped (state T)", "t": "stopped by a tracer (state t)", "D": "in an uninterruptible wait (state D)"}
 COMMAND_WIDTH = 200
 NAMED, NAMED_WIDTH = 5, 60
@@ -62,20 +64,28 @@ class RunProcess:
         return f"it is {STATES[self.state]}" if self.state in STATES else "it did not answer in time"
 
 
-def processes_of_run(folder: Path) -> list[psutil.Process]:
+def processes_of_run(folder: Path, *, stop: bool = False) -> list[psutil.Process]:
     """Return every live process that was started by a run, loader workers and strays included.
 
-    Of a run that this process started they are found without their mark, too.
+    Of a run that this process started they are found without their mark, too. With `stop` each is stopped as it is
+    found: so many can run that a search takes half a minute, and starts in that time what it does not find.
     """
     mark = run_mark(folder)
-    found = []
+    found = list[psutil.Process]()
+
+    def take(process: psutil.Process) -> None:
+        found.append(process)
+        if stop:
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid != os.getpid() and is_of_run(process.pid, folder):
-                found.append(process)
+                take(process)
     for pid in unmarked(mark, [process.pid for process in found]):
         with contextlib.suppress(psutil.Error):
-            found.append(psutil.Process(pid))
+            take(psutil.Process(pid))
     return [process for process in found if _runs(process)]
 
 
@@ -91,10 +101,12 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
         with contextlib.suppress(psutil.Error):
             process.terminate()
     _left_after(grace, found)
-    began, since = time.monotonic(), dict[psutil.Process, float]()
+    began, since = None, dict[psutil.Process, float]()
     # Looked for again each time: what is being ended may start something more, and be gone when it is looked for.
-    while (found := processes_of_run(folder)) or reap_orphans(kill=True):
+    while (found := _stopped(folder)) or reap_orphans(kill=True):
         now = time.monotonic()
+        # Among hundreds that take all processors the first search alone can take as long.
+        began = began or now
         # Each by itself: what was just started by another that was killed can be killed, too.
         since = {process: since.get(process, now) for process in found}
         outlasted = now - min(since.values(), default=now) > 2 * max(grace, KILLED_SECONDS)
@@ -104,6 +116,19 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
         kill_orphans(run_mark(folder), WAIT_SECONDS)
         _left_after(WAIT_SECONDS, found)
     return True
+
+
+def _stopped(folder: Path) -> list[psutil.Process]:
+    """Stop what a run left, until a search finds no new process, and return it.
+
+    What is killed one by one makes room for more to be started by those that are not killed yet.
+    """
+    found = processes_of_run(folder, stop=True)
+    for _ in range(MOST_SEARCHES):
+        before, found = set(found), processes_of_run(folder, stop=True) if found else []
+        if before.issuperset(found):
+            break
+    return found
 
 
 def cannot_be_killed(folder: Path) -> str:

@@ -445,6 +445,9 @@ class Dying:
     def terminate(self) -> None:
         pass
 
+    def suspend(self) -> None:
+        pass
+
     def kill(self) -> None:
         self._gone = min(self._gone, time.monotonic() + self._seconds)
 
@@ -455,16 +458,69 @@ class Dying:
         return psutil.STATUS_RUNNING
 
 
+class Forking(Dying):
+    """One of eight, for which each starts another one where there is room."""
+
+    def __init__(self, alive: list["Forking"]) -> None:
+        super().__init__(0)
+        self._alive, self.works = alive, True
+
+    def suspend(self) -> None:
+        self.works = False
+
+    def kill(self) -> None:
+        super().kill()
+        self._alive.remove(self)
+        while any(one.works for one in self._alive) and len(self._alive) < 8:
+            self._alive.append(Forking(self._alive))
+
+
+def test_what_makes_use_of_each_end_to_start_another_one_is_stopped_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[Forking] = []
+    alive += [Forking(alive) for _ in range(8)]
+
+    def searched(_: Path, *, stop: bool = False) -> list[Forking]:
+        found, working = list(alive), [one for one in alive if one.works]
+        if len(working) > 1:
+            # The last has ended by itself when it is its turn, and left another one, which this search does not find.
+            found.remove(working[-1])
+            alive.remove(working[-1])
+            alive.append(Forking(alive))
+        for one in found:
+            if stop:
+                one.suspend()
+        return found
+
+    monkeypatch.setattr(run_processes, "ENDED_SECONDS", 0.5)
+    monkeypatch.setattr(run_processes, "processes_of_run", searched)
+    assert run_processes.end_processes_of_run(tmp_path, 0.05)
+    assert not alive
+
+
 def test_only_a_process_that_outlasts_its_own_end_is_unkillable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is a new one each time can be killed, and its app is to blame, not the host."""
     monkeypatch.setattr(run_processes, "KILLED_SECONDS", 0.05)
     ends = time.monotonic() + 1
-    monkeypatch.setattr(run_processes, "processes_of_run", lambda _: [Dying(0)] if time.monotonic() < ends else [])
+    monkeypatch.setattr(
+        run_processes, "processes_of_run", lambda _, **__: [Dying(0)] if time.monotonic() < ends else []
+    )
+    assert run_processes.end_processes_of_run(tmp_path, 0.05)
+    slow = Dying(0)
+
+    def searched(_: Path, **__: Any) -> list[Dying]:
+        time.sleep(0.2)
+        return [slow] if slow.is_running() else []
+
+    # Among hundreds that take all processors a search takes half a minute, and nothing is killed before it ends.
+    monkeypatch.setattr(run_processes, "ENDED_SECONDS", 0.1)
+    monkeypatch.setattr(run_processes, "processes_of_run", searched)
     assert run_processes.end_processes_of_run(tmp_path, 0.05)
     deathless = Dying(math.inf)
-    monkeypatch.setattr(run_processes, "processes_of_run", lambda _: [deathless])
+    monkeypatch.setattr(run_processes, "processes_of_run", lambda _, **__: [deathless])
     assert not run_processes.end_processes_of_run(tmp_path, 0.05)
 
 
@@ -473,7 +529,7 @@ def test_what_takes_its_time_to_die_is_not_unkillable(
 ) -> None:
     monkeypatch.setattr(recovery, "ORPHAN_GRACE_SECONDS", 0.1)
     dying = Dying(1.5)
-    monkeypatch.setattr(run_processes, "processes_of_run", lambda _: [dying] if dying.is_running() else [])
+    monkeypatch.setattr(run_processes, "processes_of_run", lambda _, **__: [dying] if dying.is_running() else [])
     results.begin(make_intent("r1", host=here))
     (record,) = closed(results, here)
     assert (record.outcome, record.diagnosis) == ("interrupted", None)
