@@ -52,9 +52,9 @@ def beyond_bounds(content: bytes) -> Excess | None:
     return excess_of(value)
 
 
-def _holds_too_many(content: bytes) -> bool:
+def _holds_too_many(content: bytes, most: int = MOST_VALUES) -> bool:
     """Return whether a JSON text has more values than are made of one; what is in strings is none."""
-    return _most_values(content) > MOST_VALUES and _most_values(_STRING.sub(b"", content)) > MOST_VALUES
+    return _most_values(content) > most and _most_values(_STRING.sub(b"", content)) > most
 
 
 def _most_values(text: bytes) -> int:
@@ -77,14 +77,14 @@ def may_hold_number_as_text(content: bytes) -> bool:
     return _TEXT_OF_DIGITS in content.translate(_DIGITS) or any(escaped in content for escaped in _ESCAPED)
 
 
-def load_json(content: bytes | str) -> Any:
+def load_json(content: bytes | str, most_values: int = MOST_VALUES) -> Any:
     """Return the value of a JSON text.
 
     Raises:
         ValueError: when it is no JSON, or beyond the bounds.
     """
-    if _holds_too_many(content if isinstance(content, bytes) else content.encode(errors="replace")):
-        raise ValueError(TOO_MANY)
+    if _holds_too_many(content if isinstance(content, bytes) else content.encode(errors="replace"), most_values):
+        raise ValueError(f"it holds more than {most_values:,} values")
     value = from_json(content)
     if excess := excess_of(value):
         raise ValueError(excess.problem)

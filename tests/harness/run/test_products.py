@@ -124,3 +124,13 @@ def test_safetensors_are_what_their_header_says(tmp_path: Path, content: bytes, 
     file = tmp_path / "model.safetensors"
     file.write_bytes(content)
     assert safetensors_problem(file) == problem
+
+
+@pytest.mark.parametrize(("count", "problem"), [(20_000, ""), (150_000, UNREADABLE)])
+def test_a_file_of_many_tensors_is_read_up_to_a_bound_of_its_own(count: int, problem: str, tmp_path: Path) -> None:
+    """A mixture of experts has ten thousand and more, and more values than all else that is read as JSON."""
+    tensor = b'{"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}'
+    header = b"{" + b",".join(b'"%d": %b' % (number, tensor) for number in range(count)) + b"}"
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(header)) + header)
+    assert safetensors_problem(file) == problem
