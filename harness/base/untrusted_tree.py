@@ -42,6 +42,7 @@ KINDS = {
     stat.S_IFREG: "a file",
 }
 LONGEST_SHOWN = 80
+GREW = "grew beyond {most} bytes while it was read"
 
 
 class NotAFileError(Exception):
@@ -107,8 +108,34 @@ class OpenFile:
         while part := self._piece(offset, PIECE):
             offset += len(part)
             if offset > most:
-                raise NotAFileError(f"grew beyond {most} bytes while it was read")
+                raise NotAFileError(GREW.format(most=most))
             yield part
+
+    def data(self, most: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the content from its beginning without what is in holes, each piece with its offset.
+
+        Raises:
+            NotAFileError: as `pieces`.
+        """
+        end = 0
+        while stretch := self._stretch(end):
+            offset, end = stretch
+            while offset < end and (part := self._piece(offset, end - offset)):
+                if offset + len(part) > most:
+                    raise NotAFileError(GREW.format(most=most))
+                yield offset, part
+                offset += len(part)
+
+    def _stretch(self, offset: int) -> tuple[int, int] | None:
+        """Return where the next data begins and ends; None where only a hole is left."""
+        with _errors():
+            try:
+                begin = os.lseek(self._descriptor, offset, os.SEEK_DATA)
+                return begin, os.lseek(self._descriptor, begin, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+        return None
 
     def _piece(self, offset: int, most: int) -> bytes:
         with _errors():
@@ -157,7 +184,7 @@ class UntrustedTree:
         return digest.hexdigest()
 
     def copy_out(self, name: str | PurePath, to: Path, most: int, holes: int = MOST_HOLE_BYTES) -> Copied:
-        """Copy a file of at most `most` bytes to a new file outside, and read the copy again to verify it.
+        """Copy a file of at most `most` bytes to a new file outside, with its holes; read the copy again to verify it.
 
         One is refused, too, that has more bytes of holes than `holes`.
 
@@ -170,10 +197,16 @@ class UntrustedTree:
                 raise NotAFileError(f"has {file.size} bytes, of which {file.holes} are holes")
             with create(to) as copy:
                 try:
-                    for part in file.pieces(most):
+                    for offset, part in file.data(most):
+                        _add_zeros(digest, offset - size)
                         digest.update(part)
-                        size += len(part)
+                        copy.seek(offset)
                         copy.write(part)
+                        size = offset + len(part)
+                    # It may end with a hole.
+                    _add_zeros(digest, file.size - size)
+                    size = max(size, file.size)
+                    copy.truncate(size)
                     copy.flush()
                     os.fsync(copy.fileno())
                     if to.stat().st_size != size or file_hash(to) != digest.hexdigest():
@@ -243,6 +276,11 @@ class UntrustedTree:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def _add_zeros(digest: "hashlib._Hash", count: int) -> None:
+    for begin in range(0, count, PIECE):
+        digest.update(bytes(min(PIECE, count - begin)))
 
 
 def make_writable(descriptor: int) -> None:

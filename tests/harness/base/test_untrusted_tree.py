@@ -123,6 +123,21 @@ def test_a_file_is_read_up_to_its_limit_and_copied_as_it_is(work: Path, tmp_path
         tree.read("output/model.pt", len(content) - 1)
 
 
+def test_holes_are_copied_as_holes(work: Path, tmp_path: Path) -> None:
+    """What a program left may have more bytes than the disk."""
+    tree, file, copy = UntrustedTree(work), work / "output" / "model.pt", tmp_path / "copy"
+    with file.open("wb") as sparse:
+        for place in (8 << 20, (16 << 20) + 4096):
+            sparse.seek(place)
+            sparse.write(os.urandom(8192))
+        sparse.truncate(32 << 20)
+    assert file.stat().st_blocks * 512 < 1 << 20, "this file system has no holes"
+    copied = tree.copy_out("output/model.pt", copy, 32 << 20)
+    assert copy.stat().st_blocks * 512 < 1 << 20
+    assert copy.read_bytes() == file.read_bytes()
+    assert (copied.size, copied.sha256) == (32 << 20, tree.hash("output/model.pt", 32 << 20))
+
+
 def test_the_end_is_read_with_the_number_of_lines_before_it(work: Path) -> None:
     (work / "stacks").write_bytes(b"one\ntwo\nthree\n")
     assert UntrustedTree(work).tail("stacks", MOST, 6) == (2, b"three\n")
@@ -156,8 +171,9 @@ def test_a_file_that_grows_while_it_is_read_is_left(work: Path, tmp_path: Path) 
     with UntrustedTree(work).open("result.json", 100) as opened:
         with file.open("ab") as more:
             more.write(b"x" * 1000)
-        with pytest.raises(NotAFileError, match="grew beyond 100 bytes"):
-            list(opened.pieces(100))
+        for pieces in (opened.pieces, opened.data):
+            with pytest.raises(NotAFileError, match="grew beyond 100 bytes"):
+                list(pieces(100))
 
 
 @contextmanager
