@@ -1,9 +1,13 @@
 """Carries out the processes of a run, one after the other, and reads what they left."""
 
+import os
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 
 from harness.environments.executors.job import Exit
 from harness.evidence.accounting import Accounting
@@ -16,6 +20,9 @@ from harness.run.notes import Notes, Unreadable
 from harness.run.spec import RunSpec
 from harness.run.watch.limits import Limits, known_stalls, limits_of
 from harness.run.watch.watch import Watch
+
+# Of open files, whatever the limit is: some are of a thousand million.
+MOST_HELD = 1 << 14
 
 
 def carry_out(spec: RunSpec, watch: Watch, accounting: Accounting, results: Results, notes: Notes) -> Evidence:
@@ -55,16 +62,31 @@ def carry_out(spec: RunSpec, watch: Watch, accounting: Accounting, results: Resu
 
 @contextmanager
 def held_open(places: tuple[str, ...]) -> Iterator[None]:
-    """Hold files open meanwhile.
+    """Hold files, and those in folders, open meanwhile: of many, those that are not deep in a folder.
 
     Else what can only read one can still take a write lease on it, and whoever opens it then waits for 45 seconds.
     """
+    most = min(getrlimit(RLIMIT_NOFILE)[0] // 2, MOST_HELD)
     with ExitStack() as held:
-        for place in map(Path, places):
+        for file in islice(chain.from_iterable(_regular_files(place) for place in places), most):
+            # Not waiting where another run took a lease.
             with suppress(OSError):
-                if place.is_file():
-                    held.enter_context(place.open("rb"))
+                held.callback(os.close, os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         yield
+
+
+def _regular_files(place: str) -> Iterator[str]:
+    """Yield a file, or those in a folder, the ones that are nearest to it first."""
+    if Path(place).is_file():
+        yield place
+    folders = deque([place])
+    while folders:
+        with suppress(OSError), os.scandir(folders.popleft()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.path
 
 
 def _limits(spec: RunSpec, results: Results, notes: Notes) -> Limits:
