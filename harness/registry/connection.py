@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import docker.auth
 from requests import Request, Response, Session
 from requests.exceptions import RequestException
 from requests.utils import parse_dict_header
 from urllib3.exceptions import HTTPError
+from urllib3.util import parse_url
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.json_bounds import load_json
@@ -181,10 +182,15 @@ class Connection:
         """Return an answer from where the registry sends to; the `credentials` go where a URL begins with their first.
 
         Raises:
-            UserError: when it is too large, or somewhere else each time.
+            UserError: when it is too large, somewhere else each time, or where nothing may be asked.
         """
         place, secrets = credentials
         for _ in range(MOST_REDIRECTS + 1):
+            if not _may_be_asked(url, place):
+                raise UserError(
+                    f"registry {self._host} redirects to {url[:200]}, which is neither it nor https; nothing was asked "
+                    "there, and do not trust it"
+                )
             mine = {**headers, **secrets} if url.startswith(place) else dict(headers)
             answer = read(self._session.request(method, url, headers=mine, data=data, timeout=SECONDS, stream=True))
             location = answer.headers.get("Location", "")
@@ -192,12 +198,8 @@ class Connection:
                 return answer
             try:
                 url = urljoin(url, location)
-                allowed = ("https",) if self._scheme == "https" else ("https", "http")
-                known = urlsplit(url).scheme in allowed
             except ValueError:
-                known = False
-            if not known:
-                raise UserError(f"registry {self._host} redirects to {location[:200]}, where nothing is asked for")
+                url = location
         raise UserError(f"registry {self._host} redirects more than {MOST_REDIRECTS} times")
 
     def _read(self, answer: Response) -> Response:
@@ -228,7 +230,7 @@ class Connection:
         if kind.lower() != "bearer":
             raise self._refused(path)
         realm = str(asked.pop("realm", ""))
-        if not realm.startswith((f"{self._scheme}://", "https://")):
+        if not _may_be_asked(realm, f"{self._scheme}://{self._host}/"):
             raise UserError(
                 f"registry {self._host} asks for credentials to be sent to {realm} without encryption; nothing was sent"
             )
@@ -244,6 +246,21 @@ class Connection:
 
     def _refused(self, path: str) -> UserError:
         return UserError(f"registry {self._host} refuses {path}; log in with `docker login {self._login}`")
+
+
+def _may_be_asked(url: str, place: str) -> bool:
+    """Return whether a URL that a registry names leads to its own place, or anywhere by HTTPS.
+
+    What speaks plain HTTP may be meant for this host alone, and who can send a registry's answers cannot reach it.
+    """
+    try:
+        # As the library parses it that asks.
+        there, here = parse_url(url), parse_url(place)
+    except ValueError:
+        return False
+    if there.scheme == "http":
+        return here.scheme == "http" and (there.host, there.port or 80) == (here.host, here.port or 80)
+    return there.scheme == "https"
 
 
 def _credentials(host: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ BASIC = "Basic " + b64encode(b"somebody:secret").decode()
 class FakeRegistry:
     """`knows_referrers`: lists what refers to an image. `asks`: `basic`, or `bearer` (anybody may read then).
 
-    `instead`: what it gives in place of the content it was asked for. `moved_to`: the host that it sends everybody to.
+    `instead`: what it gives in place of the content it was asked for. `moved_to`: where it sends everybody to.
     `begins_at`: the byte at which it begins when it is asked to go on with a blob; None: it sends all of it.
     """
 
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = re.search(r"/(manifests|blobs|referrers|uploads)/([^/]*)$", path)
         what, name = found.groups() if found else ("", "")
         if registry.moved_to:
-            self._answer(307, Location=f"http://{registry.moved_to}{path}")
+            self._answer(307, Location=f"{registry.moved_to}{path}")
         elif path == "/v2/":
             self._answer(200)
         elif what == "referrers" and registry.knows_referrers:

@@ -4,11 +4,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+from requests import Response
+from urllib3 import HTTPResponse
 
 from harness.base.certificates import SYSTEM
 from harness.base.errors import UserError
@@ -93,16 +96,44 @@ def test_nothing_but_dockers_own_is_ever_sent(closed: FakeRegistry) -> None:
     assert {given for _, _, given in closed.asked} <= {"", "Bearer pull"}
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
-def test_who_is_redirected_to_gets_no_credentials_at_all(name: str, keep: Keep) -> None:
-    storage = FakeRegistry()
-    with storage.serving() as elsewhere:
-        registry = FakeRegistry(asks="basic", moved_to=elsewhere.replace("127.0.0.1", name))
-        with registry.serving() as host:
-            keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
-            assert Connection(host).ask("GET", "").status_code == 200
+def test_who_is_redirected_to_gets_no_credentials_at_all(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, elsewhere = FakeRegistry(asks="basic", moved_to="https://storage.example"), list[tuple[str, Any]]()
+    with registry.serving() as host:
+        keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
+        asking = Connection(host)
+        request = asking._session.request
+
+        def answered(method: str, url: str, **options: Any) -> Response:
+            if url.startswith(f"http://{host}/"):
+                return request(method, url, **options)
+            elsewhere.append((url, options["headers"]))
+            answer = Response()
+            answer.status_code, answer.raw = 200, HTTPResponse(body=BytesIO(), preload_content=False)
+            return answer
+
+        monkeypatch.setattr(asking._session, "request", answered)
+        assert asking.ask("GET", "").status_code == 200
     assert [given for _, _, given in registry.asked] == ["", BASIC]
-    assert storage.asked == [("GET", "/v2/", "")]
+    assert elsewhere == [("https://storage.example/v2/", {})]
+
+
+def test_no_other_service_without_encryption_is_asked_as_a_registry_wants_it(keep: Keep) -> None:
+    """It may be meant for this host alone, as what listens on loopback is."""
+    keep({})
+    service = FakeRegistry()
+    with service.serving() as elsewhere, FakeRegistry().serving() as host:
+        port = elsewhere.rpartition(":")[2]
+        # The last two are another host for who asks than for who takes a URL apart by its first or last sign.
+        for name in (elsewhere, f"localhost:{port}", f"{elsewhere}\\@{host}", f"{host}@{elsewhere}"):
+            head = f"HTTP/1.1 307 Moved\r\nLocation: http://{name}/x\r\nContent-Length: 0\r\n\r\n".encode()
+            with answering(b"", head=head) as moved, pytest.raises(UserError, match=rf"registry {moved} redirects to "):
+                Connection(moved).ask("GET", "")
+            # The place of an upload.
+            with pytest.raises(UserError, match=rf"registry {host} redirects to "):
+                Connection(host).ask("PUT", f"http://{name}/x", data=b"x")
+        with pytest.raises(UserError, match="without encryption; nothing was sent"):
+            Connection(host)._authorize(f'Bearer realm="http://{elsewhere}/x"', "x")
+    assert service.asked == []
 
 
 def test_a_redirect_within_the_registry_keeps_them(keep: Keep) -> None:
@@ -111,7 +142,7 @@ def test_a_redirect_within_the_registry_keeps_them(keep: Keep) -> None:
         keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
         connection = Connection(host)
         connection.ask("GET", "")
-        registry.moved_to = host
+        registry.moved_to = f"http://{host}"
         with pytest.raises(UserError, match="redirects"):
             connection.ask("GET", "")
     assert {given for _, _, given in registry.asked[1:]} == {BASIC}
