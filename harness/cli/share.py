@@ -9,7 +9,9 @@ from typing import TypeVar
 import click
 from rich.progress import track
 
-from harness.cli.shared import Settings, as_json, err, pass_settings, print_json
+from harness.cli.completion import complete_cells
+from harness.cli.shared import Settings, as_json, err, known, pass_settings, print_json
+from harness.evidence.index import Index
 from harness.host.fingerprint import read_host
 from harness.registry.share.exports import export_records
 from harness.registry.share.imports import import_records
@@ -20,16 +22,22 @@ Item = TypeVar("Item")
 
 @click.command("export")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.argument("cells", nargs=-1, shell_complete=complete_cells)
 @click.option("--hide", multiple=True, metavar="NAME", help="Take this name out, too, such as that of another host.")
 @as_json
 @pass_settings
-def export_(settings: Settings, file: Path, hide: tuple[str, ...], as_json: bool) -> None:
+def export_(settings: Settings, file: Path, cells: tuple[str, ...], hide: tuple[str, ...], as_json: bool) -> None:
     """Write the records into FILE (.tar.gz), for `matrix import` on another host.
 
-    Names of hosts and users, addresses, and paths are taken out. Models stay here, and runs of programs of your own;
-    what explains a run goes along.
+    All of them, or only the runs of CELLS. Names of hosts and users, addresses, and paths are taken out. Models stay
+    here, and runs of programs of your own; what explains a run goes along.
     """
-    exported = export_records(settings.results_to_read, file, read_host(settings.root), hide, _shown("exporting"))
+    results = settings.results_to_read
+    run = {row.cell for row in Index(results).rows()} if cells else set()
+    for cell in cells:
+        if cell not in run:
+            known(cell, settings.matrix.cells, "cell")
+    exported = export_records(results, file, read_host(settings.root), hide, _shown("exporting"), cells=cells)
     for told in exported.left_out:
         echo(f"matrix: left out: {told}", err=True)
     if as_json:

@@ -61,7 +61,10 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
             ):
                 for count, (name, content) in enumerate(chain(((MARK, MARK_CONTENT),), members)):
                     if count >= MOST_MEMBERS:
-                        raise UserError(f"{file}: would hold more than {MOST_MEMBERS:,} files, which no import takes")
+                        raise UserError(
+                            f"{file}: would hold more than {MOST_MEMBERS:,} files, which no import takes; "
+                            "name some of the cells: `matrix export FILE CELL...`"
+                        )
                     member = tarfile.TarInfo(name)
                     member.size, member.mode = len(content), 0o644
                     archive.addfile(member, io.BytesIO(content))

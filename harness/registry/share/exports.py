@@ -1,6 +1,6 @@
 """`matrix export`: the finished runs of a results folder in one file, without names and places."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -36,9 +36,10 @@ def export_records(
     hide: tuple[str, ...] = (),
     show: Callable[[Sequence[Row]], Iterable[Row]] = iter,
     *,
+    cells: Collection[str] = (),
     force: bool = False,
 ) -> Exported:
-    """Write the finished runs into `file`.
+    """Write the finished runs into `file`; if any `cells` are given, theirs alone.
 
     Rehearsals are left out, runs of programs of the user's own, whose source, data and variables nobody can tell from
     secrets, and runs that other hosts made in this folder: only those hosts know the names to remove.
@@ -48,7 +49,7 @@ def export_records(
     Raises:
         UserError: when there is nothing to write, or the file exists or cannot be written.
     """
-    rows = Index(results).rows()
+    rows = [row for row in Index(results).rows() if not cells or row.cell in cells]
     left_out = []
     if rehearsed := sum(row.rehearsal for row in rows):
         left_out.append(f"{rehearsed} rehearsals: they are no evidence")
@@ -60,7 +61,9 @@ def export_records(
     if others := len(rows) - len(known):
         left_out.append(f"{others} runs of other hosts: export them there, or name those hosts with --hide")
     if not known:
-        raise UserError(f"{results.runs}: no finished run to export{''.join(f'; {reason}' for reason in left_out)}")
+        of_cells = f" of {', '.join(cells)}" if cells else ""
+        reasons = "".join(f"; {reason}" for reason in left_out)
+        raise UserError(f"{results.runs}: no finished run{of_cells} to export{reasons}")
     scrubber = read_scrubber(results.folder, hide)
     taken: list[Row] = []
 

@@ -48,6 +48,27 @@ def test_what_was_exported_and_imported_is_reported(matrix: Matrix, kept: Path, 
     assert matrix(tmp_path / "there", "import", file) == (0, f"{file}: 0 runs added, 1 were here already\n", "")
 
 
+def test_cells_are_exported_alone(
+    matrix: Matrix, kept: Path, tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    results = Results(kept)
+    of_another = make_record("r3", cell="cpu-tuned")
+    results.begin(of_another.intent)
+    results.finish(of_another)
+    files = [str(tmp_path / f"{name}.tar.gz") for name in "abc"]
+    assert matrix(kept, "export", files[0])[1].startswith("2 runs in ")
+    assert matrix(kept, "export", files[1], "cpu-tuned")[1].startswith("1 runs in ")
+    assert matrix(tmp_path / "there", "import", files[1])[0] == 0
+    (verdict,) = json.loads(matrix(tmp_path / "there", "status", "--json")[1])["verdicts"]
+    assert verdict["cell"] == "cpu-tuned"
+    code, _, err = matrix(kept, "export", files[2], "cpu-plian")
+    assert (code, err) == (2, "matrix: unknown cell 'cpu-plian'; did you mean cpu-plain?\n")
+    assert (
+        "no finished run of rocm6.3-torch2.9.1-plain to export"
+        in matrix(kept, "export", files[2], "rocm6.3-torch2.9.1-plain")[2]
+    )
+
+
 def test_both_tell_it_as_json(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
     file = str(tmp_path / "a.tar.gz")
     exported = json.loads(matrix(kept, "export", file, "--json", "--hide", "other")[1])
