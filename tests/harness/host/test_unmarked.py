@@ -210,7 +210,7 @@ if os.fork() == 0:
     wait_for_sleepers(folder)
     ended(handle)
 
-    def find_none(_: Path) -> list[psutil.Process]:
+    def find_none(_: Path, **__: bool) -> list[psutil.Process]:
         time.sleep(0.2)
         return []
 
