@@ -31,8 +31,8 @@ ID = re.compile(rb'"Id":"((?:sha256:)?[0-9a-f]{64})"')
 NOT_FOUND = 404
 STAT_HEADER = "X-Docker-Container-Path-Stat"
 # Folder, link, device, pipe, socket, character device and what else is no regular file, in Go's `os.FileMode`.
-FOLDER_MODE = 1 << 31
-KINDS = FOLDER_MODE | 1 << 27 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19
+FOLDER_MODE, LINK_MODE = 1 << 31, 1 << 27
+KINDS = FOLDER_MODE | LINK_MODE | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19
 
 
 class TooLargeAnswerError(DockerException):  # type: ignore[misc]

@@ -282,10 +282,10 @@ def test_stopping_asks_first(start: Start, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("tree", "leads_to", "why"),
     [
-        ("data", "", "/data of its image is something else"),
-        ("work", "/proc", "/work of its image is something else"),
+        ("data", "", "/data of its image is a file, which .*; put a folder there"),
+        ("work", "/proc", "/work of its image is a link, which .*; put a folder there"),
         # Behind it the engine made folders of root's.
-        ("data", "/work/a/b", "/data of its image is something else"),
+        ("data", "/work/a/b", "/data of its image is a link, which .*; put a folder there"),
         ("sbin", "", "starts the same container of an empty image, and refuses this one"),
     ],
 )

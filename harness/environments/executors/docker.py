@@ -19,7 +19,7 @@ from harness.environments.executors.container import DATA, WORK, Container, insi
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import EngineSilent, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
-from harness.host.engine_client import FOLDER_MODE, TooLargeAnswerError
+from harness.host.engine_client import FOLDER_MODE, LINK_MODE, TooLargeAnswerError
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.host.unmarked import track_container
 
@@ -30,6 +30,7 @@ LONGEST_NAMES = 200
 # Engines read them at each start; where that never ends, neither does the start, and the container cannot be removed.
 READ_AT_START = ("/etc/passwd", "/etc/group")
 LARGEST_READ_AT_START = 1 << 20
+IN_WORDS = {0: "a file", FOLDER_MODE: "a folder", LINK_MODE: "a link"}
 # A program that no image has.
 NO_PROGRAM = "/no-program"
 
@@ -42,6 +43,16 @@ def _is_gone(folder: Path) -> bool:
     except FileNotFoundError:
         return True
     return False
+
+
+def _refused(path: str, found: str, wanted: str) -> str:
+    """Return what is wrong with a place of an image, and what to do about it."""
+    said = f"{path} of its image is {found}, which the engine would follow or read without end at each start; "
+    said += f"put {wanted} there in the image that it is made FROM"
+    # As in images made with Nix.
+    if path in READ_AT_START and found == IN_WORDS[LINK_MODE]:
+        said += f", as by `RUN cp --remove-destination $(readlink -f {path}) {path}`"
+    return said
 
 
 class DockerExecutor:
@@ -130,12 +141,14 @@ class DockerExecutor:
         try:
             for path, expected in kinds.items():
                 seen = self._engine.client.api.seen_in(bare.id, path)
-                larger = path in READ_AT_START and seen and seen[1] > LARGEST_READ_AT_START
-                if seen and (seen[0] not in expected or larger):
-                    raise OSError(
-                        f"{path} of its image is {'larger than any' if seen[0] in expected else 'something else'}, and "
-                        "a start would read it without end or follow it; no image that is built here has such a one"
-                    )
+                if not seen:
+                    continue
+                kind, size = seen
+                wanted = IN_WORDS[expected[-1]]
+                if kind not in expected:
+                    raise OSError(_refused(path, IN_WORDS.get(kind, "something else"), wanted))
+                if path in READ_AT_START and size > LARGEST_READ_AT_START:
+                    raise OSError(_refused(path, "larger than any", wanted))
         finally:
             with contextlib.suppress(*ENGINE_ERRORS):
                 bare.remove(force=True, v=True)

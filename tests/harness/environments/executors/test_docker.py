@@ -397,15 +397,26 @@ def test_an_engine_that_imports_in_other_words_decides_nothing_about_the_image(t
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        ({"/etc/passwd": (PIPE, 0)}, "/etc/passwd of its image is something else"),
+        (
+            {"/etc/passwd": (PIPE, 0)},
+            "/etc/passwd of its image is something else, which .*; put a file there in the image",
+        ),
+        # As of images made with Nix.
+        (
+            {"/etc": (FOLDER_MODE, 10), "/etc/passwd": (LINK, 60)},
+            "/etc/passwd of its image is a link, which .*; put a file there .*`RUN cp .* /etc/passwd`",
+        ),
         (
             {"/etc": (FOLDER_MODE, 10), "/etc/passwd": (0, 100), "/etc/group": (0, 2 << 20)},
             "/etc/group .* larger than any",
         ),
-        ({"/etc": (LINK, 4)}, "/etc of its image is something else"),
-        ({"/work": (LINK, 4)}, "/work of its image is something else"),
-        ({"/data": (LINK, 4)}, "/data of its image is something else"),
-        ({"/data": (FOLDER_MODE, 4), "/data/merged.csv": (LINK, 4)}, "/data/merged.csv of its image is something else"),
+        ({"/etc": (LINK, 4)}, "/etc of its image is a link, which .*; put a folder there"),
+        ({"/work": (LINK, 4)}, "/work of its image is a link, which .*; put a folder there"),
+        ({"/data": (LINK, 4)}, "/data of its image is a link, which .*; put a folder there"),
+        (
+            {"/data": (FOLDER_MODE, 4), "/data/merged.csv": (LINK, 4)},
+            "/data/merged.csv of its image is a link, which .*; put a folder there",
+        ),
         ({"/etc": (FOLDER_MODE, 10), "/etc/passwd": (0, 100)}, None),
     ],
 )
