@@ -33,8 +33,7 @@ def carry_out(spec: RunSpec, watch: Watch, accounting: Accounting, results: Resu
         KeyboardInterrupt: when somebody interrupts it; what ran is ended then.
     """
     limits = _limits(spec, results, notes)
-    with held_open(spec.container.data if spec.container else ()):
-        exits = _run_phases(spec, watch, limits)
+    exits = _run_phases(spec, watch, limits)
     unreadable = Unreadable()
     result, problem = _keep_result(spec, unreadable)
     found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))
@@ -62,13 +61,13 @@ def carry_out(spec: RunSpec, watch: Watch, accounting: Accounting, results: Resu
 
 @contextmanager
 def held_open(places: tuple[str, ...]) -> Iterator[None]:
-    """Hold files, and those in folders, open meanwhile: of many, those that are not deep in a folder.
+    """Hold files, and those in folders, open meanwhile: of many in a folder, those that are not deep in it.
 
     Else what can only read one can still take a write lease on it, and whoever opens it then waits for 45 seconds.
     """
-    most = min(getrlimit(RLIMIT_NOFILE)[0] // 2, MOST_HELD)
+    most = min(getrlimit(RLIMIT_NOFILE)[0] // 2, MOST_HELD) // max(1, len(places))
     with ExitStack() as held:
-        for file in islice(chain.from_iterable(_regular_files(place) for place in places), most):
+        for file in chain.from_iterable(islice(_regular_files(place), most) for place in places):
             # Not waiting where another run took a lease.
             with suppress(OSError):
                 held.callback(os.close, os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))

@@ -21,7 +21,7 @@ from harness.host.gpu_memory import GpuWatch
 from harness.host.jobs import ENDINGS
 from harness.host.slurm import why_ended
 from harness.run.asked import Run
-from harness.run.carry_out import carry_out
+from harness.run.carry_out import carry_out, held_open
 from harness.run.conclude import conclude_run, wall_time
 from harness.run.gpu_health import Checkup, after_interruption
 from harness.run.gpu_readiness import Readiness, before_run
@@ -88,7 +88,7 @@ def run_cell(
             spec.folder.make_places()
             hand_over(spec.resume_from or (), spec.work.output)
             own.prepare()
-            with watch, open_to_interruption():
+            with watch, open_to_interruption(), held_open(spec.container.data if spec.container else ()):
                 with notes.tolerated("checking the GPUs before the run"):
                     ready = before_run(checkup)
                     if ready.unfit:

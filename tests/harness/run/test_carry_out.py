@@ -23,20 +23,26 @@ def test_so_are_files_of_folders_and_of_many_those_that_are_not_deep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program of the user's own has its source there, and may have a folder of data."""
-    deep = tmp_path / "a" / "b" / "c"
-    deep.mkdir(parents=True)
-    (deep / "elsewhere").symlink_to("/etc")
-    os.mkfifo(tmp_path / "pipe")
-    files = [tmp_path / "train.py", deep.parent / "bars.parquet", *(deep / f"{number}" for number in range(40))]
+    source, data = tmp_path / "source", tmp_path / "data"
+    data.mkdir()
+    files = [source / "train.py", data / "bars.parquet"]
+    for part in (source / "one", source / "two"):
+        (part / "deep").mkdir(parents=True)
+        (part / "deep" / "elsewhere").symlink_to("/etc")
+        files.append(part / "model.py")
+    os.mkfifo(source / "pipe")
+    shallow = list(files)
+    files += [source / part / "deep" / f"{number}" for part in ("one", "two") for number in range(40)]
     for file in files:
         file.touch()
-    monkeypatch.setattr("harness.run.carry_out.getrlimit", lambda _: (20, 20))
-    with held_open((str(tmp_path),)):
+    monkeypatch.setattr("harness.run.carry_out.getrlimit", lambda _: (40, 40))
+    with held_open((str(source), str(data))):
         held = [one.resolve() for one in Path("/proc/self/fd").iterdir()]
-        for file in files[:2]:
+        for file in shallow:
             with file.open("rb") as seen_by_app, pytest.raises(BlockingIOError):
                 fcntl.fcntl(seen_by_app, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    assert len([one for one in held if one in files]) == 10
+    # Half of what may be open, and as many of each folder.
+    assert len([one for one in held if one in files]) == 10 + 1
     assert not [one for one in held if one.is_relative_to("/etc")]
-    with files[0].open("rb") as seen_by_app:
+    with shallow[0].open("rb") as seen_by_app:
         fcntl.fcntl(seen_by_app, fcntl.F_SETLEASE, fcntl.F_WRLCK)

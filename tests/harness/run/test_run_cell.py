@@ -1,5 +1,6 @@
 """Runs of a stand-in app on synthetic GPUs: what follows a run that does not complete."""
 
+import fcntl
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 
 from harness.base.interrupts import interruptible
 from harness.environments.environment import Environment
+from harness.environments.executors.container import Container
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
 from harness.evidence.health_log import read_steps, unhealthy_gpus
@@ -33,6 +35,7 @@ from harness.run import gpu_health
 from harness.run.asked import Run
 from harness.run.gpu_probe import PROBE_CHECKS, Probed
 from harness.run.run_cell import run_cell
+from harness.run.spec import resolve_run
 from harness.run.watch.watch import Observer
 from tests.harness.gpu_tree import ADDRESSES, Tree, silent
 
@@ -105,6 +108,25 @@ def bench(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Bench:
     cell, data = matrix.cells["rocm6.3-torch2.9.1-plain"], InputFile(path="/bars.csv", sha256="a" * 64)
     run = Run("r1", cell, matrix.workloads["quick"], data, environment, dual_host, gpus=(1,))
     return Bench(Results(tmp_path / "results"), tree, run)
+
+
+def test_what_a_container_reads_is_held_open_while_it_runs(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, refused = tmp_path / "bars.csv", list[bool]()
+    data.touch()
+    container = Container("image", 0, 0, str(tmp_path), (str(data),))
+
+    def observe(_: object) -> None:
+        with data.open("rb") as seen_by_app, pytest.raises(BlockingIOError):
+            fcntl.fcntl(seen_by_app, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        refused.append(True)
+
+    monkeypatch.setattr(
+        "harness.run.run_cell.resolve_run", lambda *words: replace(resolve_run(*words), container=container)
+    )
+    assert bench.make(observe).diagnosis == "app-error"
+    assert refused
 
 
 def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -> None:
