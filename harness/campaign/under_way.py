@@ -25,7 +25,7 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
     other one is named in a sentence. A campaign that begins takes away the notes of those that were left.
     """
     me = ProcessId.mine()
-    file = results.folder / FOLDER / f"{machine}.{training or f'{me.pid}-{me.started}'}.under-way"
+    file = note_file(results, machine, training or f"{me.pid}-{me.started}")
     what = "training" if training else "campaign"
     write_json(file, {"schema": 2, "command": command, "process": asdict(me), "what": what})
     if not training:
@@ -40,6 +40,11 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
         ]
     finally:
         file.unlink(missing_ok=True)
+
+
+def note_file(results: Results, machine: str, name: str) -> Path:
+    """Return where the note of what is called so on a machine is, from its start to an end in order."""
+    return results.folder / FOLDER / f"{machine}.{name}.under-way"
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,10 @@ from harness.evidence.run_files import Explanation, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.shared_time import shared_time_in_words
+from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Matrix, Preset
 from harness.screen.fitted import print_folded
+from harness.training.state import unfinished_trainings
 
 LATEST = "latest"
 # Columns before what an explanation says.
@@ -99,10 +101,12 @@ def explain(
         beside = _beside(settings.results, record)
         counted = _counted(settings.results, record)
         told = {**told, "controls": controls, "beside": beside, "counts_as_failed": counted}
+        told["continues_training"] = continues = _continues(settings, record)
         lines += [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
         if counted:
             strike = shlex.join(["matrix", "strike", record.intent.run_id, "--reason", "I closed the terminal"])
             lines += [f"counts    as a failure: {counted}", f"try       {strike}  # where that was you, and no hang"]
+        lines += [f"try       {continues}  # continues its training"] if continues else []
     else:
         raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
     if as_json:
@@ -154,6 +158,12 @@ def _controls(results: Results, record: Record) -> list[str]:
         return []
     of = record.intent.cell, record.intent.workload, record.intent.host.machine
     return sentences([one for one in read_isolations(results) if (one.cell, one.workload, one.machine) == of])
+
+
+def _continues(settings: Settings, record: Record) -> str | None:
+    """Return the command that continues the training that the run was an attempt of; None where it has its model."""
+    here = unfinished_trainings(settings.results, machine_of(settings.root))
+    return next((one.command for one in here if record.intent.run_id in one.run_ids), None)
 
 
 def _beside(results: Results, record: Record) -> str | None:

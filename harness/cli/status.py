@@ -25,6 +25,7 @@ from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
 from harness.screen import tables
 from harness.screen.fitted import print_table, wide_option
+from harness.training.state import unfinished_trainings
 
 LEGEND = "above: lower bounds of the share of starts and the mean time between failures"
 
@@ -98,6 +99,7 @@ def status(
         return
     host = host_of(results, settings.root)
     verdicts = of_results.verdicts_on(rows, results, settings.matrix, everything, host)
+    unfinished = unfinished_trainings(results, host.machine)
     if as_json:
         confidence = settings.matrix.verdicts.confidence
         told = [(one, expectation_of_totals(one.totals, expect_hours, confidence)) for one in verdicts]
@@ -105,7 +107,7 @@ def status(
             {**of_results.describe_verdict(one), "tag": _tag_of(one, tags), "expectation": expected.plain}
             for one, expected in told
         ]
-        print_json({"verdicts": described})
+        print_json({"verdicts": described, "unfinished_trainings": [one.brief for one in unfinished]})
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
     machine = host.machine
@@ -114,13 +116,13 @@ def status(
     beside += [one.in_words for one in of_nodes if one.unlike_others]
     beside += of_results.changes_in_words(shown)
     beside += sentences(answers)
-    beside += filter(None, [_hint(everything, results, machine, answers)])
+    beside += filter(None, [*(one.in_words for one in unfinished), _hint(everything, results, machine, answers)])
     if len(shown) < len(verdicts):
         beside.append(
             f"{len(verdicts) - len(shown)} verdicts on variants of cells are not shown; --variants shows them"
         )
-    struck = {run: why for verdict in shown for run, why in verdict.struck.items()}
-    warn([*beside, *(f"{run} was struck out by hand: {why}" for run, why in struck.items())])
+    beside += dict.fromkeys(f"{run} was struck out by hand: {why}" for one in shown for run, why in one.struck.items())
+    warn(beside)
     if shown or not beside:
         if shown:
             # As in the report's grid; cells that the matrix file has no longer come last.

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 
 from harness.base.errors import UserError
 from harness.campaign.plan import BEST
-from harness.campaign.runner import CONTINUES
 from harness.campaign.under_way import noted_under_way
 from harness.cli.by_make import with_make
 from harness.cli.completion import complete_cells, complete_workloads
@@ -149,7 +149,10 @@ def train_command(
     given = {"data": data, "name": name, "resume": resume, "inject_fault": injected_fault, **options}
     name, workload, data = _what(settings, given)
     of_cell = CellRequest(cell, registry, force, workload.strategy, allow_cpu, _ask)
-    request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
+    again = settings.invocation.command(*typed_words())
+    request = TrainingRequest(
+        data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root, again
+    )
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         warn(list(filter(None, [prepared.kept])))
@@ -166,7 +169,6 @@ def train_command(
             print_folded(err, f"Expect: {expected}")
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
-        again = settings.invocation.command(*typed_words())
         if not in_background:
             try:
                 with (
@@ -177,7 +179,7 @@ def train_command(
                     warn(others)
                     ended = prepared.run(display)
             except KeyboardInterrupt:
-                err.print(f"Interrupted; {CONTINUES}.")
+                err.print(escape(f"Interrupted; this continues where it stopped: `{again}`"), soft_wrap=True)
                 sys.exit(INTERRUPTED)
     if in_background:
         # Another process holds the training from here on.

@@ -33,7 +33,7 @@ from harness.run.workload_data import read_data
 from harness.training.attempt import TrainingJob
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
-from harness.training.state import StateFile, TrainingState, new_state
+from harness.training.state import StateFile, TrainingState, new_state, when
 from harness.training.train import TrainingResult, train
 
 
@@ -43,7 +43,8 @@ class TrainingRequest:
 
     `data` is None of a program of the user's own, which reads it as it likes.
 
-    `resume` and `injected_fault` are as in a `TrainingJob`; `root` holds the host's /sys and /dev.
+    `resume` and `injected_fault` are as in a `TrainingJob`; `root` holds the host's /sys and /dev; `command` is what a
+    shell takes to ask for the same again.
     """
 
     data: Path | None
@@ -55,6 +56,7 @@ class TrainingRequest:
     resume: bool = False
     injected_fault: str | None = None
     root: Path = Path("/")
+    command: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,12 @@ def prepare_training(
         state, summary = new_state(key, choice.cell.id, choice.evidence, choice.executor), choice.summary
         if other := file.unfinished_other(key):
             kept = (
-                f"this is another training: an unfinished one with other options or data, begun {_when(other.began)}, "
-                "is kept, and its own command continues it"
+                f"this is another training: an unfinished one with other options or data, begun {when(other.began)}, "
+                f"is kept, and its own command continues it{f': `{other.command}`' if other.command else ''}"
             )
     state, on_cpu = _placed(state, request, matrix, host)
+    found_by = {"machine": host.machine, "output": str(request.output.resolve()), "command": request.command}
+    state = state.model_copy(update=found_by)
     summary += on_cpu
     cell, evidence = matrix.cells[state.cell], state.evidence
     executor = request.executor or state.executor
@@ -179,7 +183,7 @@ def _resumed(
 
     Where its evidence does not hold any more the cell is chosen as at a first start, and what was trained is kept.
     """
-    summary = f"resuming the training begun {_when(begun.began)}"
+    summary = f"resuming the training begun {when(begun.began)}"
     evidence = begun.evidence
     # Perhaps it was a new kernel or driver that ended it, or the cell, which reset the GPU.
     stranded = training_gpus(host) and request.cell.cell != begun.cell and not request.cell.allow_cpu
@@ -277,7 +281,3 @@ def _gpus(evidence: KnownGood | None, host: HostFacts) -> Iterable[GpuFacts]:
     targets = evidence.gfx if evidence else ()
     # None of them is here where the tag was forced, or is one of a CPU.
     return [gpu for gpu in gpus if gpu.gfx in targets] or gpus
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

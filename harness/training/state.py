@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from harness.base.errors import InUseError
 from harness.base.json_files import Versioned
 from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
+from harness.campaign.under_way import note_file
 from harness.evidence.records import TRAINING, Results, new_run_id
 from harness.host.facts import HostFacts
 from harness.matrix.stacks import ExecutorName
@@ -31,6 +33,9 @@ class TrainingState(Versioned):
     executor: ExecutorName | None = Field(None, description="that of the answer's runs; null: as on any host")
     begins: tuple[Begin, ...] = Field((), description="why each attempt was begun, written before it is")
     began: float = Field(description="seconds since 1970")
+    machine: str | None = Field(None, description="where `command` continues it; null: begun by an earlier harness")
+    output: str | None = Field(None, description="folder for the model; once it is gone nobody wants the model")
+    command: str | None = Field(None, description="command that continues it, as a shell takes it")
 
     def run_id(self, number: int) -> str:
         """Return the id of an attempt, from 1."""
@@ -40,6 +45,18 @@ class TrainingState(Versioned):
     def run_ids(self) -> list[str]:
         """Return the ids of all attempts that were begun."""
         return [self.run_id(number) for number in range(1, len(self.begins) + 1)]
+
+    @property
+    def in_words(self) -> str:
+        """Return where it is, how far it came, and how it goes on."""
+        count = len(self.begins)
+        begun = f"begun {when(self.began)}, {count} attempt{'' if count == 1 else 's'}"
+        return f"{self.output}: a training has no model yet ({begun}); this continues it: `{self.command}`"
+
+    @property
+    def brief(self) -> dict[str, Any]:
+        """Return the same for programs."""
+        return self.model_dump(include={"output", "command", "begins", "began"})
 
 
 def new_state(key: str, cell: str, evidence: KnownGood | None, executor: ExecutorName | None = None) -> TrainingState:
@@ -57,17 +74,19 @@ class StateFile:
 
     def read(self, key: str) -> TrainingState | None:
         """Return the training that was begun here with the same key; None where there is none."""
-        of_key = (self._parsed(file) for file in (self.file, self._aside(key)))
+        of_key = (_parsed(file) for file in (self.file, self._aside(key)))
         return next((training for training in of_key if training and training.key == key), None)
 
     def unfinished_other(self, key: str) -> TrainingState | None:
         """Return the last training that was begun here with another key and has no model yet."""
-        last = self._parsed(self.file)
-        return last if last and last.key != key and last.begins else None
+        begun = [_parsed(file) for file in (self.file, *self.file.parent.glob(f"{self.file.stem}-*.json"))]
+        others = [one for one in begun if one and one.key != key and one.begins]
+        return max(others, key=lambda one: one.began, default=None)
 
     def write(self, training: TrainingState) -> None:
         """Write how it stands, durably; one with another key is set aside, to be continued when it is asked for."""
-        if other := self.unfinished_other(training.key):
+        other = _parsed(self.file)
+        if other and other.key != training.key and other.begins:
             self.file.replace(self._aside(other.key))
             sync_folder(self.file.parent)
         write_durably(self.file, training.model_dump_json(indent=2, by_alias=True).encode())
@@ -75,13 +94,6 @@ class StateFile:
 
     def _aside(self, key: str) -> Path:
         return self.file.with_name(f"{self.file.stem}-{key[:16]}.json")
-
-    @staticmethod
-    def _parsed(file: Path) -> TrainingState | None:
-        try:
-            return TrainingState.parse(read_regular(file))
-        except (FileNotFoundError, ValidationError):
-            return None
 
     def remove(self) -> None:
         """Remove the file: the model is where it is to be."""
@@ -107,3 +119,25 @@ def open_state_file(results: Results, host: HostFacts, output: Path, name: str) 
         except OSError:
             raise InUseError(f"{output / name} is being trained by another process; wait for it") from None
         yield StateFile(file)
+
+
+def unfinished_trainings(results: Results, machine: str) -> list[TrainingState]:
+    """Return the trainings of a machine that have no model and are not under way, nor named as left by a kill."""
+    found = []
+    for file in sorted((results.folder / TRAININGS_FOLDER).glob("*.json")):
+        state = None if note_file(results, machine, file.stem).exists() else _parsed(file)
+        if state and state.begins and state.command and state.machine == machine and Path(state.output or "").is_dir():
+            found.append(state)
+    return found
+
+
+def _parsed(file: Path) -> TrainingState | None:
+    try:
+        return TrainingState.parse(read_regular(file))
+    except (OSError, ValidationError):
+        return None
+
+
+def when(seconds: float) -> str:
+    """Return a time of this host, to the minute."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

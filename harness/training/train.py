@@ -83,6 +83,9 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 begin = "by-hand"
             if isinstance(begin, Exhausted):
                 if begin.mistake:
+                    if job.program is None and not _trained(records):
+                        # The same would be refused again: nothing is left that its command could continue.
+                        file.remove()
                     raise UserError(_said(job, records[-1], bench))
                 return TrainingResult(as_dicts, exhausted=begin.why)
             state = _noted(state, begin, file)
@@ -121,6 +124,11 @@ def _next(
         more = {"allow_cpu": job.allow_cpu, "own_program": job.program is not None}
         return next_fallback(attempts, settings, healthy, others=len(job.others), **more)
     return "cpu" if settings.device == "cuda" and not healthy and job.allow_cpu else "first"
+
+
+def _trained(records: Sequence[Record]) -> bool:
+    """Return whether an attempt made a step; also where that is not known."""
+    return any(record.steps_accounted is None or any(record.steps_accounted) for record in records)
 
 
 def _left_the_gpus(settings: AttemptSettings, job: TrainingJob) -> bool:

@@ -16,7 +16,10 @@ from harness.cli.shared import Settings
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.evidence.run_files import EvidenceLine, Explanation, Record
+from harness.host.facts import HostFacts
+from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Matrix
+from harness.training.state import new_state, open_state_file
 
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
 Command = Callable[..., Result]
@@ -304,3 +307,17 @@ def test_the_stack_of_another_host_is_no_command_for_this_one(
     results.begin(record.intent)
     results.finish(record.model_copy(update={"explanation": found}))
     assert "try       matrix run-cell 'x-plain; touch here'" in command("r1").stdout.splitlines()
+
+
+def test_the_command_that_continues_a_training_is_said_with_its_attempts(
+    command: Command, recorded: Callable[..., Path], results: Results, host: HostFacts, tmp_path: Path
+) -> None:
+    about = {"begins": ("first",), "machine": machine_of(Path("/")), "output": str(tmp_path), "command": "matrix train"}
+    state = new_state("key", "cpu-plain", None).model_copy(update=about)
+    with open_state_file(results, host, tmp_path, "bars") as file:
+        file.write(state)
+    recorded(state.run_id(1), ILLEGAL)
+    recorded("another", ILLEGAL)
+    assert "try       matrix train  # continues its training" in command(state.run_id(1)).stdout.splitlines()
+    assert json.loads(command(state.run_id(1), "--json").stdout)["continues_training"] == "matrix train"
+    assert "continues" not in command("another").stdout

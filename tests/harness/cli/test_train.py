@@ -4,7 +4,7 @@ import fcntl
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,15 +14,13 @@ from harness.base.paths import CHECKOUT
 from harness.campaign.detach import Detached
 from harness.cli import in_background
 from harness.cli.main import cli
-from harness.cli.shared import Settings
+from harness.cli.shared import INTERRUPTED, Settings
 from harness.cli.train import _print_following, cell_to_predict_in, words_to_predict
 from harness.matrix.cells import Cell, Matrix
 from harness.training.losses import WORSE
 from harness.training.options import own_workload
+from harness.training.prepare import PreparedTraining
 from harness.training.train import TrainingResult
-
-if TYPE_CHECKING:
-    from harness.training.prepare import PreparedTraining
 
 
 def typed(place: Path, *words: str) -> Result:
@@ -65,6 +63,31 @@ def test_what_cannot_be_is_refused_before_anything_is_begun(words: list[str], to
     assert told in str(said.exception)
     assert len(str(said.exception).splitlines()) == 1
     assert not (tmp_path / "results" / "runs").exists()
+
+
+def test_an_interrupted_training_names_the_command_that_continues_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(prepared: PreparedTraining, _display: object) -> None:
+        prepared.file.write(prepared.state.model_copy(update={"begins": ("first",)}))
+        prepared.job.output.mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PreparedTraining, "run", interrupted)
+    said = typed(tmp_path, "--cell", "cpu-plain", "--yes")
+    assert said.exit_code == INTERRUPTED
+    out = tmp_path / "out"
+    command = f"train --data {tmp_path / 'merged.csv'} --output {out} --executor process --cell cpu-plain --yes`"
+    (line,) = (line for line in said.stderr.splitlines() if line.startswith("Interrupted"))
+    assert line.startswith("Interrupted; this continues where it stopped: `")
+    assert line.endswith(command)
+    # So does a status, whose place nobody has to remember.
+    status = CliRunner().invoke(cli, ["--results", str(tmp_path / "results"), "status"])
+    (line,) = (line for line in status.stderr.splitlines() if "has no model yet" in line)
+    assert line.startswith(f"matrix: {out}: ")
+    assert line.endswith(command)
+    told = CliRunner().invoke(cli, ["--results", str(tmp_path / "results"), "status", "--json"])
+    assert [one["output"] for one in json.loads(told.stdout)["unfinished_trainings"]] == [str(out)]
 
 
 def test_a_training_is_left_to_a_process_that_outlives_the_terminal(

@@ -27,6 +27,7 @@ from tests.harness.gpu_tree import a_gpu
 
 Evidence = Callable[..., KnownGood]
 NEWER = "6.2.0"
+COMMAND = "matrix train --data bars.csv"
 GPU_CELL, GFX, OTHER = "rocm6.3-torch2.9.1-plain", "gfx1100", "gfx1030"
 
 
@@ -40,7 +41,7 @@ def asked(tmp_path: Path) -> TrainingRequest:
     data = tmp_path / "bars.csv"
     data.write_text(STAND_IN_BARS)
     cell = CellRequest(None, None, force=False)
-    return TrainingRequest(data, tmp_path / "TRAINING", "bars", own_workload({}), cell, "process")
+    return TrainingRequest(data, tmp_path / "TRAINING", "bars", own_workload({}), cell, "process", command=COMMAND)
 
 
 @pytest.fixture
@@ -72,6 +73,8 @@ def test_a_training_is_resumed_where_its_evidence_still_holds(
     assert again.state.id == begun.state.id
     assert again.state.begins == ("first",)
     assert again.summary.startswith("cpu-plain: resuming the training begun")
+    assert (again.state.command, again.state.machine) == (COMMAND, host.machine)
+    assert again.state.output == str(asked.output)
 
 
 def test_an_unfinished_training_with_other_options_is_named_and_kept(
@@ -81,6 +84,7 @@ def test_an_unfinished_training_with_other_options_is_named_and_kept(
     other = prepare_training(longer, matrix, results, host, file)
     assert other.state.id != begun.state.id
     assert "this is another training: an unfinished one with other options or data, begun " in other.kept
+    assert other.kept.endswith(f"is kept, and its own command continues it: `{COMMAND}`")
     file.write(other.state.model_copy(update={"begins": ("first",)}))
     assert prepare_training(asked, matrix, results, host, file).state.id == begun.state.id
 

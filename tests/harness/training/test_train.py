@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from harness.base.errors import UserError
 from harness.base.untrusted_tree import Copied, UntrustedTree
 from harness.campaign.bench import Bench
 from harness.campaign.plan import plain_cpu_cell
+from harness.campaign.under_way import noted_under_way
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile, Progress, Result
@@ -31,7 +33,7 @@ from harness.run.spec import resolve_run
 from harness.training.attempt import TrainingJob
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
-from harness.training.state import StateFile, TrainingState, new_state, open_state_file
+from harness.training.state import StateFile, TrainingState, new_state, open_state_file, unfinished_trainings
 from harness.training.train import TrainingResult, train
 from tests.harness.pretending import Listening
 
@@ -297,6 +299,16 @@ def test_a_kill_before_the_model_is_in_place_costs_nothing(place: Place, monkeyp
 def test_wrong_input_is_reported_in_the_words_of_the_app(place: Place) -> None:
     with pytest.raises(UserError, match=r"^something is wrong with the data$"):
         place.train(Script(class_="user-code", exit="exit 2"))
+
+
+@pytest.mark.parametrize(("steps", "left"), [((), False), ((20,), True), (None, True)])
+def test_of_a_training_that_the_app_refused_nothing_is_left_to_continue(
+    place: Place, steps: tuple[int, ...] | None, left: bool
+) -> None:
+    with pytest.raises(UserError, match="something is wrong with the data"):
+        place.train(Script(class_="user-code", exit="exit 2", accounted=steps))
+    assert (place.file.unfinished_other("another") is not None) == left
+    assert (place.file.read("key") is not None) == left
 
 
 def test_of_a_training_that_was_refused_before_it_began_nothing_is_left_to_continue(
@@ -644,6 +656,29 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         assert (file.read("a"), file.read("b")) == (mine, other)
         file.remove()
         assert (file.read("a"), file.read("b")) == (mine, None)
+        # Also while it is set aside.
+        assert file.unfinished_other("b") == mine
         file.write(mine)
         file.remove()
         assert file.read("a") is None
+        assert file.unfinished_other("b") is None
+
+
+def test_a_training_without_a_model_is_named_with_what_continues_it(tmp_path: Path, host: HostFacts) -> None:
+    results, output = Results(tmp_path / "results"), tmp_path / "TRAINING"
+    output.mkdir()
+    about = {"begins": ("first", "same-again"), "machine": "mine", "output": str(output), "command": "matrix train x"}
+    mine, other = (new_state(key, "cpu-plain", None).model_copy(update=about) for key in "ab")
+    with open_state_file(results, host, output, "bars") as file:
+        file.write(mine)
+        file.write(other.model_copy(update={"begins": ("first",)}))
+    told = sorted(one.in_words for one in unfinished_trainings(results, "mine"))
+    assert [re.sub(r"begun [-0-9]{10} [0-9:]{5}", "begun", one) for one in told] == [
+        f"{output}: a training has no model yet (begun, {count}); this continues it: `matrix train x`"
+        for count in ("1 attempt", "2 attempts")
+    ]
+    assert unfinished_trainings(results, "another") == []
+    with noted_under_way(results, "mine", "matrix train x", file.file.stem):
+        assert [one.id for one in unfinished_trainings(results, "mine")] == [mine.id]
+    output.rmdir()
+    assert unfinished_trainings(results, "mine") == []
