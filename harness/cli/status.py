@@ -114,8 +114,7 @@ def status(
     beside = of_results.beside_the_verdicts(everything, results, machine)
     answers = [one for one in read_isolations(results) if one.machine == machine]
     beside += [one.in_words for one in of_nodes if one.unlike_others]
-    beside += of_results.changes_in_words(shown)
-    beside += sentences(answers)
+    beside += [*of_results.changes_in_words(shown), *sentences(answers)]
     beside += filter(None, [*(one.in_words for one in unfinished), _hint(everything, results, machine, answers)])
     if len(shown) < len(verdicts):
         beside.append(
