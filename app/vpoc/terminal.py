@@ -1,6 +1,8 @@
-"""Progress bars for a person who watches; none when stderr is not a terminal."""
+"""For a person who watches: progress bars, and lines that are folded at words. Nothing of it without a terminal."""
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -16,3 +18,12 @@ def watched(items: Iterable[_T], label: str, length: int) -> Iterator[_T]:
 
     with click.progressbar(items, length=length, label=label, file=sys.stderr) as bar:
         yield from bar
+
+
+def folded(text: str) -> str:
+    """Return `text` with its long lines folded at words where stdout is a terminal; those of tables stay."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    fold = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False).fill
+    return "\n".join(line if "  " in line else fold(line) for line in text.split("\n"))

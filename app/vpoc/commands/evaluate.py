@@ -20,6 +20,7 @@ from vpoc.errors import UserError
 from vpoc.files import json_bytes, require_output, require_writable, write_atomic
 from vpoc.importing import importing
 from vpoc.progress import Progress
+from vpoc.terminal import folded
 
 DEFAULT_EPOCHS = {"bar": 3, "session": 8}
 """By kind of row: session rows are a hundred times fewer, and fewer passes leave the network where it began."""
@@ -116,7 +117,7 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     if as_json:
         click.echo(content.decode(), nl=False)
     else:
-        click.echo(summary(document))
-        click.echo(f"\nwrote {', '.join(str(output / name) for name in FILES)}")
+        click.echo(folded(summary(document)))
+        click.echo(folded(f"\nwrote {', '.join(str(output / name) for name in FILES)}"))
     if document["placebo"]["better_than_chance"]:
         raise UserError(document["verdict"]["sentence"], exit_code=PLACEBO_FAILED)

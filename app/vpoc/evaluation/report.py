@@ -7,16 +7,15 @@ from vpoc.evaluation.verdict import NETWORK
 
 
 def summary(document: Document) -> str:
-    """A table of the models, pooled over the test blocks and held out, and the verdict below it."""
-    heads = ["", "log-loss", "Brier", "accuracy", "network less this", "held out", "network less this"]
-    rows = [heads, *_comparison(document)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """Tables of the models, pooled over the test blocks and held out, and the verdict below them."""
+    rows = _comparison(document)
     return "\n".join(
         [
             _sample(document),
             "",
-            *lines,
+            *_aligned(["", "log-loss", "Brier", "accuracy", "held out"], [[*row[:4], row[5]] for row in rows]),
+            "",
+            *_aligned(["", "network less this", "held out"], [[row[0], row[4], row[6]] for row in rows[:-1]]),
             "",
             _majority(document),
             "",
@@ -52,6 +51,14 @@ def markdown(document: Document) -> str:
         _placebo(document),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table; two narrow ones fit a terminal of 80 columns, and one of all columns does not."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *rows)
+    ]
 
 
 def _notes(document: Document) -> list[str]:

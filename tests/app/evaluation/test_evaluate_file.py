@@ -17,6 +17,7 @@ from vpoc.evaluation.models import fit_logistic_model
 from vpoc.evaluation.placebo import Placebo
 from vpoc.evaluation.report import markdown, summary
 from vpoc.evaluation.walk_forward import Lengths
+from vpoc.terminal import folded
 
 FILES = {"evaluation.json", "evaluation.md", "evaluation.png"}
 MODELS = {"constant", "conditional", "logistic", "linear", "network"}
@@ -199,17 +200,29 @@ def test_the_table_and_the_report_show_the_numbers(evaluated):
     table, report = summary(found), markdown(found)
     assert all("Of the data: a note." in text for text in (table, report))
     for name in MODELS:
-        (line,) = [line for line in table.splitlines() if line.startswith(f"{name} ")]
+        line, *less = [line for line in table.splitlines() if line.startswith(f"{name} ")]
         assert f"{found['pooled']['models'][name]['log_loss']['value']:.4f} (" in line
         assert f"{found['held_out']['models'][name]['log_loss']['value']:.4f}" in line
-        if name != "network":
-            assert f"{found['pooled']['network_less_baseline'][name]['log_loss']['value']:+.4f} (" in line
+        assert len(less) == (name != "network")
+        for part in ("pooled", "held_out") if less else ():
+            assert f"{found[part]['network_less_baseline'][name]['log_loss']['value']:+.4f} (" in less[0]
     for fold in found["folds"]:
         assert f"| {fold['tested']['first_date']} to {fold['tested']['last_date']} |" in report
     for gain in found["placebo"]["gains"]["network"]:
         assert f"{gain['value']:+.4f} (" in report
     assert "No model was better than chance, as it should be." in report
     assert table.splitlines()[-2:] == list(found["verdict"]["answers"])
+
+
+def test_nothing_is_torn_on_a_terminal_of_80_columns(evaluated, monkeypatch):
+    table = summary(evaluated(edge=2.0))
+    assert folded(table) == table
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = folded(table).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) > len(table.splitlines())
+    assert " ".join(lines).split() == table.split()
 
 
 def test_the_options_of_the_network_reach_it(walk, tmp_path, capsys, monkeypatch):
