@@ -66,9 +66,24 @@ def unknown_hours(date: Ints, minute: Ints) -> Flags:
     half_day_halt = np.where(minutes < FULL_CLOSE, minutes + AFTER_HALF_DAY, GLOBEX_OPEN)
     last = np.minimum(globex_close(date), np.where(holiday, HOLIDAY_HALT, half_day_halt))
     pause = (minute >= last) & (minute < GLOBEX_OPEN)
-    halt = (minute >= HALT[0]) & (minute < HALT[1]) & (date < _day(HALT_ENDED))
-    unknown: Flags = pause | halt | _globex_closed()[place]
+    unknown: Flags = pause | _daily_halt(date, minute) | _globex_closed()[place]
     return unknown
+
+
+def in_halts(date: Ints, minute: Ints) -> Flags:
+    """Which bars [bars], as above, begin in the halt at 16:15 or in the one after a half day.
+
+    Synthetic sessions, which are all of one length, have both. Stamps of a wrong time zone are elsewhere, too.
+    """
+    minutes = _closes()[_place(date)]
+    half_day = (minutes > 0) & (minutes < FULL_CLOSE)
+    after_it: Flags = half_day & (minute >= minutes + AFTER_HALF_DAY) & (minute < globex_close(date))
+    return after_it | _daily_halt(date, minute)
+
+
+def _daily_halt(date: Ints, minute: Ints) -> Flags:
+    halt: Flags = (minute >= HALT[0]) & (minute < HALT[1]) & (date < _day(HALT_ENDED))
+    return halt
 
 
 def roll_dates(first: int, last: int) -> Ints:

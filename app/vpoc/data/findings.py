@@ -6,7 +6,7 @@ import numpy as np
 
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.bars import Bars, exact_duplicates
-from vpoc.data.calendar import unknown_hours
+from vpoc.data.calendar import in_halts, unknown_hours
 from vpoc.data.plausibility import Plausibility
 from vpoc.data.rules import DROPPED, RULES, broken_rules
 from vpoc.data.session_blocks import Block
@@ -63,11 +63,11 @@ class _LastVix:
 class Findings:
     """Everything that the blocks so far show.
 
-    `tallies`: by name; those of `broken_rules`, "unreadable", "unknown_hours", "null_vix", "vix_gaps" (no VIX,
-    but one above) and "stale_vix". `rows`: all; `bars`: those that can be read. `first`, `last`: stamps, seconds since
-    1970 UTC. `nameless`: rows with an empty symbol, where the file has such a column. `halt`: why the bars cannot be
-    parted into sessions. `sessions`: parts that follow each other; beside them for each session `opens` and `closes`,
-    the first and last price in ticks, and `vix_closes`, the VIX at 17:00.
+    `tallies`: by name; those of `broken_rules`, "unreadable", "unknown_hours", "shut_hours" (these without halts),
+    "null_vix", "vix_gaps" (no VIX, but one above) and "stale_vix". `rows`: all; `bars`: those that can be read.
+    `first`, `last`: stamps, seconds since 1970 UTC. `nameless`: rows with an empty symbol, where the file has such a
+    column. `halt`: why the bars cannot be parted into sessions. `sessions`: parts that follow each other; beside them
+    for each session `opens` and `closes`, the first and last price in ticks, and `vix_closes`, the VIX at 17:00.
     `plausibility`: the gate.
     """
 
@@ -107,7 +107,9 @@ class Findings:
         broken = broken_rules(bars)
         for name, flags in broken.items():
             self._tally(name).add(block.line[flags])
-        self._tally("unknown_hours").add(block.line[unknown_hours(date, minute)])
+        unknown = unknown_hours(date, minute)
+        self._tally("unknown_hours").add(block.line[unknown])
+        self._tally("shut_hours").add(block.line[unknown & ~in_halts(date, minute)])
         missing, gaps, stale = self.vix.look(bars)
         self._tally("null_vix").add(block.line[missing])
         self._tally("vix_gaps").add(block.line[gaps])

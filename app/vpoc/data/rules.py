@@ -121,7 +121,7 @@ RULES = (
         broken=flat_repeats,
         of_trades=False,
     ),
-    Rule("unknown_hours", "bars begin when the market is not known to be open"),
+    Rule("shut_hours", "bars begin when the market is not known to be open"),
     Rule("stale_vix", "rows have a VIX that has not changed for more than 5 days"),
 )
 """In the order in which they are reported. A price off the grid stops training only from a share of the rows on."""

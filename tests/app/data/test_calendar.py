@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from vpoc.data.calendar import globex_close, roll_dates, rth_close, unknown_hours
+from vpoc.data.calendar import globex_close, in_halts, roll_dates, rth_close, unknown_hours
 from vpoc.data.sessions import new_york
 from vpoc.errors import UserError
 
@@ -114,6 +114,23 @@ def test_known_hours(first, last, known):
     local = pl.Series(minutes).dt.replace_time_zone("America/New_York").dt.convert_time_zone("UTC")
     found = unknown_hours(*new_york(local.dt.epoch("s").to_numpy()))
     assert found.tolist() == [not known] * len(minutes)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "halted"),
+    [
+        ("2018-01-03 16:15", "2018-01-03 16:29", True),
+        ("2018-01-03 16:30", "2018-01-04 16:14", False),
+        ("2021-06-28 16:15", "2021-06-28 16:29", False),
+        ("2018-07-03 13:15", "2018-07-03 16:59", True),  # half day
+        ("2018-07-03 17:00", "2018-07-03 17:59", False),  # the daily break
+        ("2018-07-04 13:00", "2018-07-04 16:14", False),  # a holiday
+    ],
+)
+def test_halts_are_in_hours_of_trading(first, last, halted):
+    minutes = np.arange(np.datetime64(first), np.datetime64(last) + 1).astype("datetime64[ms]")
+    local = pl.Series(minutes).dt.replace_time_zone("America/New_York").dt.convert_time_zone("UTC")
+    assert in_halts(*new_york(local.dt.epoch("s").to_numpy())).tolist() == [halted] * len(minutes)
 
 
 def test_rolls():

@@ -47,11 +47,6 @@ def facts_of(path, *names, **options):
     return [facts[name] for name in names]
 
 
-def warnings_of(quality):
-    """Without the one about the halt at 16:15, in which synthetic bars trade."""
-    return [warning for warning in quality.warnings if "not known to be open" not in warning]
-
-
 def at(session, clock):
     """The row of a New York time of a session."""
     hour, minute = map(int, clock.split(":"))
@@ -60,7 +55,7 @@ def at(session, clock):
 
 def test_a_clean_file_gives_neither_errors_nor_warnings(minutes):
     quality = inspect(minutes)
-    assert (quality.errors, warnings_of(inspect(minutes))) == ([], [])
+    assert (quality.errors, inspect(minutes).warnings) == ([], [])
     assert quality.facts == quality.facts | {
         "format": "merged",
         "zone": "UTC",
@@ -101,13 +96,13 @@ def test_missing_bars_are_reported_by_session(changed):
             {"trade_date": "2018-01-09", "expected": 390, "found": 389, "complete": True},
         ],
     ]
-    assert "2 session(s) miss bars of the regular hours; 1 of them miss more than 5 %" in warnings_of(inspect(path))[0]
+    assert "2 session(s) miss bars of the regular hours; 1 of them miss more than 5 %" in inspect(path).warnings[0]
 
 
 def test_missing_sessions_are_reported(changed):
     path = changed(dict.fromkeys(range(4 * BARS, 6 * BARS), ""))
     assert facts_of(path, "missing_sessions", "sessions") == [["2018-01-08", "2018-01-09"], 24]
-    assert warnings_of(inspect(path)) == ["2 session(s) of the calendar are not there; the first is 2018-01-08"]
+    assert inspect(path).warnings == ["2 session(s) of the calendar are not there; the first is 2018-01-08"]
 
 
 def test_a_session_that_continues_misses_nothing(changed):
@@ -167,7 +162,7 @@ def test_suspicious_bars(changed, fact, bar, rows, counted):
     quality = inspect(path, accepted=["bad_print"])
     assert quality.facts[fact] == counted
     line = 5002 + (fact == "flat_repeats")
-    told = [warning.split(": ")[0] for warning in warnings_of(quality) if "no bar around it" not in warning]
+    told = [warning.split(": ")[0] for warning in quality.warnings if "no bar around it" not in warning]
     assert (quality.errors, told) == ([], [f"line {line}"] if counted else [])
 
 
@@ -279,7 +274,7 @@ def test_duplicates(changed, minutes):
     quality = inspect(path)
     assert (quality.facts["exact_duplicates"], quality.facts["conflicting_duplicates"]) == (2, 1)
     assert any("line 7005: the same stamp with other values" in error for error in quality.errors)
-    assert warnings_of(inspect(path))[0] == "line 5003: 2 rows repeat the one before; loading drops them"
+    assert inspect(path).warnings[0] == "line 5003: 2 rows repeat the one before; loading drops them"
 
 
 @pytest.mark.parametrize(("rows", "stops"), [(30, False), (60, True)])
@@ -287,7 +282,7 @@ def test_prices_off_the_grid(changed, rows, stops):
     path = changed({5000 + row: {"high": "9000.10"} for row in range(rows)})
     quality = inspect(path)
     assert quality.facts["off_grid"] == rows
-    told = [quality.errors, warnings_of(inspect(path))]
+    told = [quality.errors, inspect(path).warnings]
     assert "line 5002" in told[0 if stops else 1][0]
     assert told[1 if stops else 0] == []
 
@@ -299,10 +294,16 @@ def test_vix(changed):
     assert quality.facts["null_vix"] == 931
     # From Thursday evening on; on Tuesday at 18:00 it is 5 days old, and four sessions are left.
     assert quality.facts["stale_vix"] == 4 * BARS - 1
-    assert [warning.partition(": ")[2] for warning in warnings_of(inspect(path))] == [
+    assert [warning.partition(": ")[2] for warning in inspect(path).warnings] == [
         f"{4 * BARS - 1} rows have a VIX that has not changed for more than 5 days",
         "1 rows have no VIX, although rows above have one",
     ]
+
+
+def test_synthetic_half_days_which_are_long_are_no_flaw(summer):
+    quality = inspect(summer)
+    assert quality.facts["unknown_hours"] > len(quality.facts["half_days"]) > 0
+    assert not any("not known to be open" in warning for warning in quality.warnings)
 
 
 def test_a_file_without_any_vix_stops_training(changed):
@@ -318,7 +319,9 @@ def test_clocks_that_are_off(minutes, tmp_path):
         "".join(line.replace(line[10:14], hours[int(line[11:13]) - 3], 1) for line in text.splitlines(True)[961:])
     )
     path.write_text(HEADER + path.read_text())
-    assert any("the time zone of the stamps is probably wrong" in warning for warning in inspect(path).warnings)
+    warnings = inspect(path).warnings
+    assert any("the time zone of the stamps is probably wrong" in warning for warning in warnings)
+    assert any(" bars begin when the market is not known to be open" in warning for warning in warnings)
 
 
 def test_stamps_of_the_end(merged, tmp_path):
