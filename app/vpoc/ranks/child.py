@@ -84,11 +84,11 @@ class Child:
         self._signal_group(signal.SIGTERM)
         return True
 
-    def ask_to_end(self) -> None:
-        """SIGTERM, once, to the process alone: it ends its own children when it has done its work."""
+    def ask_to_end(self, signum: int = signal.SIGTERM) -> None:
+        """Signal the process alone, once: it ends its own children when it has done its work."""
         if self.status is None and not self.asked_to_end:
             self.asked_to_end = True
-            self.process.terminate()
+            self.process.send_signal(signum)
 
     def kill(self) -> None:
         """SIGKILL to the process and to what it started."""

@@ -74,7 +74,7 @@ def launch(command: Sequence[str], world: int, *, grace_s: float = 15.0) -> int:
     lines, that of all but the first after `rank N: `; rank 0 writes to a terminal by itself.
 
     When a rank fails, a line on stderr names it, the others get SIGTERM, after `grace_s` seconds SIGKILL, and its
-    status is returned. SIGINT, SIGTERM and SIGHUP are passed on once, as SIGTERM; a second one kills. Returned is then
+    status is returned. SIGINT and SIGTERM are passed on once, SIGHUP as SIGTERM; a second one kills. Returned is then
     128 + signal. SIGUSR1 is ignored. The ranks do not outlive this process, even when it is killed. To be called in the
     main thread.
 
@@ -182,13 +182,14 @@ class _Group:
             self.kill()
             return
         self._stopped_by = signum
-        self._end()
+        # A rank says which one ended it; a training takes SIGHUP as any program does.
+        self._end(signum if signum == signal.SIGINT else signal.SIGTERM)
 
-    def _end(self) -> None:
+    def _end(self, signum: int = signal.SIGTERM) -> None:
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace_s
         for child in self.children:
-            child.ask_to_end()
+            child.ask_to_end(signum)
 
     def _kill_late(self) -> bool:
         """Kill those that are late; False when they do not even end by that."""

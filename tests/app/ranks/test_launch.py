@@ -14,7 +14,7 @@ from vpoc.errors import UserError
 from vpoc.ranks.launch import Ranks, launch, ranks_of
 
 NOTE_PID = ': > "$FOLDER/$$"; '
-ENDS_WELL = 'trap "echo got TERM; sleep 0.2; echo saved; exit 143" TERM; '
+ENDS_WELL = "".join(f'trap "echo got {name}; sleep 0.2; echo saved; exit 143" {name}; ' for name in ("INT", "TERM"))
 FOR_EVER = "while :; do sleep 0.05; done"
 UNTIL_THREE, UNTIL_FOUR = (f'until test $(ls "$FOLDER" | wc -l) = {n}; do sleep 0.02; done; ' for n in (3, 4))
 
@@ -140,8 +140,9 @@ def test_a_signal_lets_all_end_in_good_order(folder, signum, status, to_group):
         (os.killpg if to_group else os.kill)(launcher.pid, signum)
         out, err = launcher.communicate(timeout=30)
     assert launcher.returncode == status
+    got = "got INT" if signum == signal.SIGINT else "got TERM"
     assert sorted(out.splitlines()) == sorted(
-        ["got TERM", "saved", "rank 1: got TERM", "rank 1: saved", "rank 2: got TERM", "rank 2: saved"]
+        [got, "saved", f"rank 1: {got}", "rank 1: saved", f"rank 2: {got}", "rank 2: saved"]
     )
     assert err == ""
     assert gone(found)
@@ -157,7 +158,7 @@ def test_a_signal_while_the_ranks_are_being_started_is_not_lost(folder):
 
 
 def test_a_second_signal_kills_at_once(folder):
-    with launching(f'trap "" TERM; {NOTE_PID} {FOR_EVER}', 2) as launcher:
+    with launching(f'trap "" INT; {NOTE_PID} {FOR_EVER}', 2) as launcher:
         found = pids(folder, 2)
         launcher.send_signal(signal.SIGINT)
         time.sleep(1)
