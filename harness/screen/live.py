@@ -22,6 +22,8 @@ BAR_WIDTH = 24
 BESIDE_BAR = 2
 LEAST_BAR_WIDTH = 8
 GB = 10**9
+# The phases whose lines count the steps of a training.
+STEPS = ("first-step", "step", "checkpoint")
 # Shorter stalls are steps that take a little longer than others.
 WORTH_A_WORD_SECONDS = 10.0
 # A stall reported longer ago than this is over.
@@ -65,7 +67,7 @@ class Current:
     """The current activity: a run (`cell` is its cell), or a step before one.
 
     `began` is in seconds since 1970. `lines` are the last of each rank, `first` is the first step seen of the current
-    training, `loss` the last one reported.
+    training, `step` the last one, `loss` the last one reported.
     """
 
     label: str
@@ -73,6 +75,7 @@ class Current:
     cell: str | None = None
     doing: str = ""
     first: Progress | None = None
+    step: Progress | None = None
     lines: Mapping[int, Progress] = field(default_factory=dict)
     loss: float | None = None
     still: Stall | None = None
@@ -87,13 +90,22 @@ class Current:
         first = self.first
         if line.phase == "step" and (first is None or first.total != line.total or first.done > line.done):
             first = line
+        step = line if line.phase in STEPS else self.step
         loss = self.loss if line.loss is None else line.loss
-        return replace(self, first=first, lines={**self.lines, line.rank: line}, loss=loss, doing="", still=None)
+        return replace(
+            self, first=first, step=step, lines={**self.lines, line.rank: line}, loss=loss, doing="", still=None
+        )
+
+    @property
+    def advance(self) -> Progress | None:
+        """Return the line that says how far a training is: between two epochs that of its last step."""
+        last = self.last
+        return self.step if last and last.phase == "validate" and self.step else last
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the seconds that the remaining steps take at the speed so far; None in other phases."""
-        first, last = self.first, self.last
-        if first is None or last is None or last.phase != "step" or last.total is None or last.done <= first.done:
+        """Return the seconds that the remaining steps take at the speed so far; None before there are any."""
+        first, last = self.first, self.advance
+        if first is None or last is None or last.phase not in STEPS or last.total is None or last.done <= first.done:
             return None
         speed = (last.done - first.done) / max(last.wall - first.wall, 1e-9)
         return max(0.0, (last.total - last.done) / speed - (now - last.wall))
@@ -177,13 +189,14 @@ def _current(current: Current, now: float, width: int) -> Iterator[RenderableTyp
         words.append(f"about {span(left)} left")
     text = ", ".join(words)
     bar = min(BAR_WIDTH, width - len(text) - BESIDE_BAR)
-    if line is None or current.doing or not line.total or bar < LEAST_BAR_WIDTH:
+    counts = current.advance
+    if counts is None or current.doing or not counts.total or bar < LEAST_BAR_WIDTH:
         yield Text(f"  {text}")
     else:
-        done = min(line.done, line.total)
+        done = min(counts.done, counts.total)
         row = Table.grid(padding=(0, BESIDE_BAR))
         row.add_column(width=bar)
-        row.add_row(ProgressBar(line.total, done, width=bar, complete_style="cyan", finished_style="cyan"), text)
+        row.add_row(ProgressBar(counts.total, done, width=bar, complete_style="cyan", finished_style="cyan"), text)
         yield row
     still = current.still
     if still and still.seconds >= WORTH_A_WORD_SECONDS and now - still.at < STILL_TOLD_SECONDS:

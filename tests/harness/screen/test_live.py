@@ -91,7 +91,7 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     # A line of a phase that has none does not hide the last loss.
     validating = a_run().advanced(a_line(phase="validate", done=0, total=9, loss=None))
     assert "validate 0 of 9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
-    assert validating.seconds_left(NOW) is None
+    assert a_run().seconds_left(NOW) == validating.seconds_left(NOW) == 90
     device = {"rss_bytes": 10**9, "device_allocated_bytes": 10**9, "device_reserved_bytes": 3 * 10**9}
     two = a_run().advanced(a_line(memory=device)).advanced(a_line(rank=1, memory=device))
     assert "2.0 GB + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
@@ -102,6 +102,24 @@ def test_the_bar_leaves_the_words_on_one_line(width: int, has_bar: bool) -> None
     _, line, _ = shown(Scene(NOW, currents=(a_run(),)), width)
     assert line.endswith("step 30 of 120, loss 0.6931, 2.0 GB, 2 min so far, about 2 min left")
     assert line.startswith("  step") is not has_bar
+
+
+def test_the_bar_does_not_jump_where_a_training_is_validated() -> None:
+    def bar(current: Current) -> str:
+        # How far it is, its colours say.
+        console = Console(file=io.StringIO(), width=200, force_terminal=True)
+        console.print(LiveView(Scene(NOW, currents=(current,)), NOW))
+        drawn, found, _ = console.file.getvalue().partition(f"{current.last.phase} " if current.last else "")  # type: ignore[attr-defined]
+        assert found
+        return str(drawn)
+
+    stepping = a_run()
+    for line in (a_line(phase="validate", done=8, total=9), a_line(phase="checkpoint")):
+        assert bar(stepping.advanced(line)) == bar(stepping)
+    assert bar(stepping.advanced(a_line(done=60))) != bar(stepping)
+    # One that has no steps yet shows its own phase.
+    reading, read = (Current("c", NOW, "c").advanced(a_line(phase="data", done=done, total=9)) for done in (0, 8))
+    assert bar(reading) != bar(read)
 
 
 def test_a_stall_is_reported_with_its_limit_while_it_lasts() -> None:
