@@ -44,6 +44,7 @@ from harness.training.losses import WORSE
 from harness.training.options import GIVEN, YEARS, own_workload, training_options
 from harness.training.own_program import PROGRAM_NAME, RESUMES, STARTS_OVER
 from harness.training.prepare import PreparedTraining, TrainingRequest, prepare_training
+from harness.training.publish import place_to_keep
 from harness.training.state import open_state_file
 from harness.training.train import TrainingResult
 
@@ -158,8 +159,9 @@ def train_command(
         warn(list(filter(None, [prepared.kept])))
         print_folded(err, prepared.summary)
         if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
-            more = "--resume with more --epochs continues it"
-            print_folded(err, f"{there} is there: it is trained again, and another model is kept beside it; {more}")
+            kept = f"kept as {place_to_keep(there).name} once another model replaces it"
+            more = "of checkpoints the last ones alone are kept; --resume with more --epochs continues it instead"
+            print_folded(err, with_make(f"{there} is there: it is trained again, and {kept}; {more}"))
         if workload.program:
             then = RESUMES if workload.program.resumes else STARTS_OVER
             walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
@@ -206,13 +208,14 @@ def _print_following(
     from harness.report.model import Command  # noqa: PLC0415
     from harness.screen.answer import print_next  # noqa: PLC0415
 
+    evaluate = settings.invocation.command("exec", cell.id, *words_to_evaluate(workload, data, output))
     if ended.model and not any(WORSE in losses for losses in ended.losses):
         words = words_to_predict(workload, ended.model, data, output)
-        why = "applies the model to these bars"
+        predict = settings.invocation.command("exec", cell.id, *words)
+        print_next(err, Command(command=predict, why="applies the model to these bars"))
+        err.print(escape(f"Skill or luck? Whether anything on these bars beats chance: {evaluate}"), soft_wrap=True)
     else:
-        words = words_to_evaluate(workload, data, output)
-        why = "says whether anything on these bars beats chance"
-    print_next(err, Command(command=settings.invocation.command("exec", cell.id, *words), why=why))
+        print_next(err, Command(command=evaluate, why="says whether anything on these bars beats chance"))
 
 
 def words_to_evaluate(workload: Workload, data: Path, output: Path) -> tuple[str, ...]:

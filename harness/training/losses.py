@@ -9,6 +9,7 @@ from harness.evidence.app_files import Result, Training
 from harness.evidence.work_folder import LARGEST, model_names
 
 WORSE = "WORSE: do not use this model"
+LOWER = "lower, which alone is no evidence of skill"
 
 
 def losses_in_words(result: Result, output: Path, name: str) -> tuple[str, ...]:
@@ -32,7 +33,7 @@ def _in_words(training: Training, constant: float | None) -> str:
     told = f"{training.model_kind}: {epochs}{early}: validation loss {loss:.4f}"
     if constant is None:
         return told
-    what = "better" if loss < constant else WORSE
+    what = LOWER if loss < constant else WORSE
     return f"{told}; always answering the training samples' rate has {constant:.4f}: {what}"
 
 

@@ -33,6 +33,7 @@ from harness.run.workload_data import read_data
 from harness.training.attempt import TrainingJob
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
+from harness.training.resumable import check_resumable
 from harness.training.state import StateFile, TrainingState, new_state, when
 from harness.training.train import TrainingResult, train
 
@@ -113,6 +114,8 @@ def prepare_training(
     if begun and begun.cell in matrix.cells:
         state, summary = _resumed(begun, request, matrix, results, host)
     else:
+        if request.resume:
+            check_resumable(request.output, request.name, options, results)
         choice = _choose(request, matrix, results, host)
         state, summary = new_state(key, choice.cell.id, choice.evidence, choice.executor), choice.summary
         if other := file.unfinished_other(key):
@@ -120,10 +123,9 @@ def prepare_training(
                 f"this is another training: an unfinished one with other options or data, begun {when(other.began)}, "
                 f"is kept, and its own command continues it{f': `{other.command}`' if other.command else ''}"
             )
-    state, on_cpu = _placed(state, request, matrix, host)
+    state, summary = _placed(state, summary, request, matrix, host)
     found_by = {"machine": host.machine, "output": str(request.output.resolve()), "command": request.command}
     state = state.model_copy(update=found_by)
-    summary += on_cpu
     cell, evidence = matrix.cells[state.cell], state.evidence
     executor = request.executor or state.executor
     place = BenchOptions(results, request.data, None, executor, request.root, verifying_stack(matrix))
@@ -227,9 +229,9 @@ def _signer(evidence: KnownGood, wanted: CellRequest, matrix: Matrix) -> str:
 
 
 def _placed(
-    state: TrainingState, request: TrainingRequest, matrix: Matrix, host: HostFacts
+    state: TrainingState, summary: str, request: TrainingRequest, matrix: Matrix, host: HostFacts
 ) -> tuple[TrainingState, str]:
-    """Return the state, with the CPU's cell where this host shows no GPU and may do without, and a line about that.
+    """Return the state, with the CPU's cell where this host shows no GPU and may do without, and what the summary is.
 
     A host without an AMD card needs no leave for it; one whose card the driver does not show does.
 
@@ -237,7 +239,7 @@ def _placed(
         UserError: when it would train on a CPU, and nobody allowed that.
     """
     if training_gpus(host):
-        return state, ""
+        return state, summary
     wanted, cell = request.cell, matrix.cells[state.cell]
     if cell.stack.device == "cpu":
         hidden = [] if wanted.cell == cell.id or wanted.force or wanted.allow_cpu else _hidden_cards(request.root, host)
@@ -246,7 +248,7 @@ def _placed(
                 f"this host has an AMD card ({', '.join(hidden)}) that its driver does not show to ROCm; "
                 "`matrix doctor` says what to fix; --allow-cpu trains on the CPU"
             )
-        return state, "; on the CPU: this host has no GPU that torch has kernels for"
+        return state, f"{summary}; on the CPU: this host has no GPU that torch has kernels for"
     instead = plain_cpu_cell(matrix)
     if not wanted.allow_cpu or instead is None:
         raise UserError(
@@ -254,7 +256,8 @@ def _placed(
             "fix; --allow-cpu trains on the CPU"
         )
     changed = state.model_copy(update={"cell": instead.id, "evidence": None})
-    return changed, f"; in {instead.id}, on the CPU: this host shows no GPU that torch has kernels for"
+    why = "this host shows no GPU that torch has kernels for (`matrix doctor` says what to fix)"
+    return changed, f"{instead.id}, on the CPU: {why}; in place of {summary}"
 
 
 def _others(cell: Cell, request: TrainingRequest, matrix: Matrix, bench: Bench) -> tuple[Cell, ...]:

@@ -1,6 +1,8 @@
 """Copies the files of a training to where the user wants them."""
 
 import shutil
+from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
@@ -22,9 +24,9 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
     """Put the files of a completed attempt, and its last checkpoints, into the user's. Doing it twice is once.
 
     `name`: that of the training, from which those of its files follow, whatever the result calls them. Another model of
-    the same name is kept as NAME.previous.pt, with its metadata; returns where such models are. The models are those
-    that were verified; of what else the app wrote only metadata and curves are copied. Checkpoints of an earlier
-    training stay with `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
+    the same name is kept, with its metadata; returns where such models are. The models are those that were verified; of
+    what else the app wrote only metadata and curves are copied. Checkpoints of an earlier training stay with
+    `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
 
     Raises:
         UserError: when they cannot be written, or are not there any more; what is there is whole.
@@ -34,7 +36,7 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
     kinds = [training.model_kind for training in trainings]
     names = model_names(kinds, name)
     models = [output / f"{name_of_model}.pt" for name_of_model in names]
-    replaced = [model for model, training in zip(models, trainings, strict=True) if _keep(model, training.model.sha256)]
+    replaced = [_keep(model, training.model.sha256) for model, training in zip(models, trainings, strict=True)]
     for name_of_model in names:
         _copy(made, f"{name_of_model}_metadata.json", output, LARGEST["metadata"])
         for ending in ("csv", "png"):
@@ -54,31 +56,41 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
             _set_aside(place)
         hand_over([checkpoint], output)
         sync_folder(place)
-    return tuple(map(_previous, replaced))
+    return tuple(filter(None, replaced))
 
 
-def _keep(model: Path, sha256: str) -> bool:
-    """Keep the model that one with this hash is about to replace, where it is another; return whether there is one."""
+def place_to_keep(model: Path) -> Path:
+    """Return where a model that is replaced is kept: NAME.previous.pt, or NAME.previous-2.pt beside an earlier one.
+
+    It is where it is kept already, if an earlier call has kept it.
+    """
+    sha256 = file_hash(model)
+    places = (model.with_name(f"{model.stem}.previous{number}{model.suffix}") for number in _numbers())
+    return next(place for place in places if not place.exists() or file_hash(place) == sha256)
+
+
+def _numbers() -> Iterator[str]:
+    return chain([""], (f"-{number}" for number in count(2)))
+
+
+def _keep(model: Path, sha256: str) -> Path | None:
+    """Keep the model that one with this hash is about to replace; return where, None if it is the same one."""
     metadata = model.with_name(f"{model.stem}_metadata.json")
     try:
         if not model.is_file() or file_hash(model) == sha256:
-            return False
-        kept = _previous(model)
+            return None
+        kept = place_to_keep(model)
         # Where an earlier call has kept it, its metadata may be that of the new one by now.
-        if not kept.is_file() or file_hash(kept) != file_hash(model):
+        if not kept.exists():
             kept_metadata = kept.with_name(f"{kept.stem}_metadata.json")
-            # That of the model that was kept before.
+            # That of a model that was there before.
             kept_metadata.unlink(missing_ok=True)
             if metadata.is_file():
                 copy_durably(metadata, kept_metadata)
             copy_durably(model, kept)
     except OSError as error:
         raise UserError(f"{model}: cannot be kept: {error.strerror}; move it, then give the same command") from None
-    return True
-
-
-def _previous(model: Path) -> Path:
-    return model.with_name(f"{model.stem}.previous{model.suffix}")
+    return kept
 
 
 def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None = None) -> None:

@@ -77,6 +77,24 @@ def test_a_training_is_resumed_where_its_evidence_still_holds(
     assert again.state.output == str(asked.output)
 
 
+def test_what_cannot_be_resumed_is_refused_before_anything_is_begun(
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    file: StateFile,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*given: object) -> None:
+        assert given == (asked.output, "bars", options_of(asked.workload), results)
+        raise UserError("of a training with --lookback 60")
+
+    monkeypatch.setattr(prepare, "check_resumable", refuse)
+    with pytest.raises(UserError, match="--lookback 60"):
+        prepare_training(replace(asked, resume=True), matrix, results, host, file)
+    assert prepare_training(asked, matrix, results, host, file).state.begins == ()
+
+
 def test_an_unfinished_training_with_other_options_is_named_and_kept(
     begun: PreparedTraining, asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
 ) -> None:
@@ -280,6 +298,12 @@ def test_what_was_begun_on_a_gpu_goes_on_without_one_only_where_that_is_allowed(
     allowed = replace(asked, cell=replace(asked.cell, allow_cpu=True))
     on_cpu = prepare_training(allowed, matrix, results, host, file)
     assert (on_cpu.job.cell.id, on_cpu.state.begins) == ("cpu-plain", ("first",))
+    # What it trains in comes first, and why; what was asked for comes last.
+    named = CellRequest(GPU_CELL, None, force=False, allow_cpu=True)
+    assert prepare_training(replace(asked, cell=named), matrix, results, host, file).summary == (
+        "cpu-plain, on the CPU: this host shows no GPU that torch has kernels for (`matrix doctor` says what to fix); "
+        f"in place of {GPU_CELL}, as asked for"
+    )
     file.write(on_cpu.state)
     back = prepare_training(asked, matrix, results, dual_host, file)
     assert back.job.cell == begun.job.cell

@@ -28,11 +28,13 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import hand_over, steps_done
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
+from harness.matrix.workload_options import options_of
 from harness.run.asked import Run
 from harness.run.spec import resolve_run
 from harness.training.attempt import TrainingJob
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
+from harness.training.resumable import check_resumable
 from harness.training.state import StateFile, TrainingState, new_state, open_state_file, unfinished_trainings
 from harness.training.train import TrainingResult, train
 from tests.harness.pretending import Listening
@@ -424,6 +426,48 @@ def test_a_model_that_is_replaced_is_kept_with_its_metadata(place: Place) -> Non
     assert (output / "bars.previous.pt").read_bytes() == b"weeks of work"
     assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "{}"
     assert (output / "bars.pt").read_bytes() != b"weeks of work"
+
+
+def test_other_options_are_not_resumed_from_checkpoints_whose_record_tells_theirs(place: Place) -> None:
+    def refused(name: str = "bars", **options: Any) -> str | None:
+        try:
+            check_resumable(place.job.output, name, options_of(own_workload(options)), place.bench.results)
+        except UserError as error:
+            return str(error)
+        return None
+
+    assert refused() is None
+    place.train(replace(DONE, step=100))
+    assert refused(epochs=90, loader_workers=0) is None
+    assert refused(lookback=25) == (
+        f"--resume: the checkpoints in {place.job.output} are of a training with --lookback 60, this one has "
+        "--lookback 25; give the same, or leave --resume out to train from the beginning"
+    )
+    assert "--hidden-layers" in str(refused(hidden_layers="8,8"))
+    assert "this one has --chunk-rows 9" in str(refused(chunk_rows=9))
+    assert refused("others", lookback=25) is None
+    # Nor where somebody has trained on since: then only the app knows.
+    write_checkpoint(place.job.output / "bars_checkpoints", 120)
+    assert refused(lookback=25) is None
+
+
+def test_no_model_that_was_kept_is_replaced_by_a_later_one(place: Place) -> None:
+    model = place.job.output / "bars.pt"
+    kept: list[Path] = []
+    for number in (1, 2, 3):
+        model.parent.mkdir(exist_ok=True)
+        model.write_text(f"model {number}", encoding="utf-8")
+        model.with_name("bars_metadata.json").write_text(f"about {number}", encoding="utf-8")
+        place.state = new_state("key", "cpu-plain", None)
+        kept += place.train(DONE).replaced
+    assert [one.name for one in kept] == ["bars.previous.pt", "bars.previous-2.pt", "bars.previous-3.pt"]
+    assert [one.read_text(encoding="utf-8") for one in kept] == ["model 1", "model 2", "model 3"]
+    about = [one.with_name(f"{one.stem}_metadata.json").read_text(encoding="utf-8") for one in kept]
+    assert about == ["about 1", "about 2", "about 3"]
+    # One that is kept already is not kept twice.
+    model.write_text("model 2", encoding="utf-8")
+    place.state = new_state("key", "cpu-plain", None)
+    assert [one.name for one in place.train(DONE).replaced] == ["bars.previous-2.pt"]
 
 
 def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_copied(

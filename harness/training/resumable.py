@@ -1,0 +1,59 @@
+"""What `--resume` cannot continue: found before anything is run, where a record tells what was trained."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.storage import read_regular
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints, steps_done
+from harness.matrix.workload_options import CHOICE_OPTIONS, arguments
+from harness.training.attempts import ATTEMPTS_FILE
+
+# With another one the app takes it for another training (its identity.py says which else).
+SAME = (
+    *("rows", "as_of", "lookback", "data_fraction", "placement", "value_area", "rth_close", "rolls", "target", "seed"),
+    *("batch_size", "learning_rate", "weight_decay", "clip_norm", "schedule", "keep", "hidden_layers", "chunk_rows"),
+)
+
+
+def check_resumable(output: Path, name: str, options: Mapping[str, Any], results: Results) -> None:
+    """Refuse to resume with other options from the checkpoints in a folder of the user's.
+
+    Nothing is refused where no record tells what they are of: the app reads them, and knows.
+
+    Raises:
+        UserError: naming the first option that differs.
+    """
+    before = next(_trained(output, name, results), None)
+    if before is None:
+        return
+    was = before.intent.options
+    for option in SAME:
+        if option in CHOICE_OPTIONS and option not in was:
+            # Of an older app, whose checkpoints the newer one reads, or does not.
+            continue
+        if was.get(option) != options.get(option):
+            then, now = (" ".join(arguments({option: of[option]})) if option in of else "none" for of in (was, options))
+            raise UserError(
+                f"--resume: the checkpoints in {output} are of a training with {then}, this one has {now}; give the "
+                "same, or leave --resume out to train from the beginning"
+            )
+
+
+def _trained(output: Path, name: str, results: Results) -> Iterator[Record]:
+    """Yield the last completed attempt that put its checkpoints there, if they are still those of its last steps."""
+    with suppress(OSError, UserError):
+        for line in reversed(read_regular(output / ATTEMPTS_FILE).splitlines()):
+            with suppress(ValueError, TypeError, KeyError, RecursionError):
+                record = results.record(str(json.loads(line)["run"]))
+                if record and record.result and record.result.trainings[-1].model.file == f"{name}.pt":
+                    folders = checkpoint_folders(record.intent.options.get("model", ("mlp",)), name)
+                    there = newest_checkpoints([output.resolve()], dict.fromkeys(folders))
+                    if steps_done(there) == sum(one.steps_done for one in record.result.trainings):
+                        yield record
+                    return
