@@ -24,6 +24,24 @@ GPU_PYTHON ?= python3
 # The name it had before.
 LOOKBACK ?= $(WARM_UP)
 
+# What a person may give to a target; another variable, or a misspelt one, would be ignored in silence.
+TAKES_doctor = ARGS
+TAKES_matrix-test = BUDGET DATA LOOKBACK WARM_UP SELECTION ARGS
+TAKES_build = ROCM DRY_RUN SELECTION ARGS
+TAKES_base = SUITE PACKAGES DEBS LOCK MIRROR
+TAKES_train = DATA OUTPUT CELL LOOKBACK WARM_UP ARGS
+CHECKED = doctor matrix-test build base train
+GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+UNKNOWN = $(firstword $(filter-out PYTHON MATRIX_% $(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))),$(GIVEN)))
+ifneq ($(MAKECMDGOALS),)
+ifeq ($(filter-out $(CHECKED),$(MAKECMDGOALS)),)
+ifneq ($(UNKNOWN),)
+OPTION = --$(shell echo '$(UNKNOWN)' | tr A-Z_ a-z-) $($(UNKNOWN))
+$(error make $(MAKECMDGOALS): takes no $(UNKNOWN)=, only $(foreach goal,$(MAKECMDGOALS),$(addsuffix =,$(filter-out WARM_UP,$(TAKES_$(goal))))); an option of the command goes into ARGS='$(OPTION)', a variable of the environment before make)
+endif
+endif
+endif
+
 # $(call install,FILE): install what a lock lists into .venv. A line tells how far it is where a person watches;
 # otherwise only errors are printed.
 define install
