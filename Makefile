@@ -26,18 +26,19 @@ LOOKBACK ?= $(WARM_UP)
 
 # What a person may give to a target; another variable, or a misspelt one, would be ignored in silence.
 TAKES_doctor = ARGS
-TAKES_matrix-test = BUDGET DATA LOOKBACK WARM_UP SELECTION ARGS
+TAKES_matrix-test = BUDGET DATA LOOKBACK SELECTION ARGS
 TAKES_build = ROCM DRY_RUN SELECTION ARGS
 TAKES_base = SUITE PACKAGES DEBS LOCK MIRROR
-TAKES_train = DATA OUTPUT CELL LOOKBACK WARM_UP ARGS
+TAKES_train = DATA OUTPUT CELL LOOKBACK ARGS
 CHECKED = doctor matrix-test build base train
 GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
-UNKNOWN = $(firstword $(filter-out PYTHON MATRIX_% $(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))),$(GIVEN)))
+FORMER = WARM_UP
+UNKNOWN = $(firstword $(filter-out PYTHON MATRIX_% $(FORMER) $(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))),$(GIVEN)))
 ifneq ($(MAKECMDGOALS),)
 ifeq ($(filter-out $(CHECKED),$(MAKECMDGOALS)),)
 ifneq ($(UNKNOWN),)
 OPTION = --$(shell echo '$(UNKNOWN)' | tr A-Z_ a-z-) $($(UNKNOWN))
-$(error make $(MAKECMDGOALS): takes no $(UNKNOWN)=, only $(foreach goal,$(MAKECMDGOALS),$(addsuffix =,$(filter-out WARM_UP,$(TAKES_$(goal))))); an option of the command goes into ARGS='$(OPTION)', a variable of the environment before make)
+$(error make $(MAKECMDGOALS): takes no $(UNKNOWN)=, only $(foreach goal,$(MAKECMDGOALS),$(addsuffix =,$(TAKES_$(goal)))); an option of the command goes into ARGS='$(OPTION)', a variable of the environment before make)
 endif
 endif
 endif

@@ -1,4 +1,4 @@
-"""What `--resume` cannot continue: found before anything is run, where a record tells what was trained."""
+"""Refuses to resume what was trained otherwise, before anything is run, where a record tells how it was trained."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -50,6 +50,7 @@ ALIASES = {
     'check: str = Field(validation_alias=AliasChoices("check", "rung"))',
     'checks: list[_Check] = Field(validation_alias=AliasChoices("checks", "rungs"))',
     "LOOKBACK ?= $(WARM_UP)",
+    "FORMER = WARM_UP",
 }
 # What asks whether former names are still read, or refused, has to name them; what others wrote stays as it is.
 TESTS_OF_FORMER_NAMES = {
