@@ -10,6 +10,7 @@ from harness.base.storage import open_regular
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import Line, as_lines, read_lines
 from harness.diagnosis.matcher import OfRun
+from harness.diagnosis.rules import load_signatures
 from harness.diagnosis.scan import Found, scan, worth_reading
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
@@ -27,13 +28,6 @@ LAST_BYTES = 1 << 16
 KILLED = 9
 LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
 """Digits, and characters of a line of the kernel log: an imported run may hold any."""
-
-OF_GPUS = re.compile(r"\b(?:HSA|AMD|NCCL|HIP|ROC|PYTORCH)_[A-Z]|DMA|hardware queue|iommu|amdgpu|ROCm|GPU|host's memory")
-HUNG_ON_A_CPU = (
-    "see in the stacks of its processes what it waited for, and in `top` and `df -h` whether processors, memory or the "
-    "disk were short; then run it again"
-)
-FAILED_ON_A_CPU = "read the end of its log, then run it again: what comes back has a cause that can be found"
 
 _PYTHON = re.compile(r"python|vpoc|pt_")
 # dump_oom_summary of the kernel's mm/oom_kill.c, from Linux 5.0 on.
@@ -59,15 +53,15 @@ def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset
 
 
 def _on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
-    """Return an explanation; that of a run that used no GPU without the remedies that are about GPUs, as presets are.
-
-    Where none is left, one that holds on a CPU takes their place.
-    """
-    if intent.device != "cpu" or intent.rocm is not None:
+    """Return an explanation; that of a run that used no GPU with what helps there, and no presets, which set GPUs."""
+    if _may_use_a_gpu(intent):
         return explanation
-    instead = HUNG_ON_A_CPU if explanation.class_.startswith("hang") else FAILED_ON_A_CPU
-    left = [part for part in explanation.remedy.split("; ") if not OF_GPUS.search(part)]
-    return explanation.model_copy(update={"remedy": "; ".join(left) or instead, "presets": ()})
+    remedy = load_signatures().remedy_on_a_cpu(explanation.rule, explanation.class_)
+    return explanation.model_copy(update={"remedy": remedy or explanation.remedy, "presets": ()})
+
+
+def _may_use_a_gpu(intent: Intent) -> bool:
+    return intent.device != "cpu" or intent.rocm is not None
 
 
 def _explanation(
@@ -93,7 +87,7 @@ def _explanation(
     facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=intent.program is not None)
     explanation = diagnose(log, kernel, facts, _usable(presets, intent))
     without = sorted({gpu.gfx for gpu in intent.host.gpus} - supported_targets())
-    if explanation.class_ == "missing-arch" and without:
+    if explanation.class_ == "missing-arch" and without and _may_use_a_gpu(intent):
         seen = f"{explanation.cause}; this host shows {', '.join(without)}, for which no wheel has code"
         explanation = explanation.model_copy(update={"cause": seen})
     return explanation

@@ -36,6 +36,7 @@ say so |
 | `rocm`, `torch` | versions it applies to, such as `>=7.0`; such a rule never applies if the version is unknown |
 | `class` | one of the classes below |
 | `cause`, `remedy`, `link` | one sentence each, and the source |
+| `cpu` | what helps a run that used no GPU, in place of the remedy; also of a class, where its rules do not say |
 | `presets` | presets of `matrix.yaml` that apply the remedy |
 
 A group `(?P<pid>...)` in the regular expression of a kernel rule keeps lines about other processes out.
@@ -53,10 +54,10 @@ def _lines(lines: Iterator[str]) -> str:
 
 
 def _classes() -> Iterator[str]:
-    yield "| class | whose | what |"
-    yield "|---|---|---|"
+    yield "| class | whose | what | what helps without a GPU |"
+    yield "|---|---|---|---|"
     for name, one in load_signatures().classes.items():
-        yield f"| `{name}` | {one.fault} | {one.what} |"
+        yield f"| `{name}` | {one.fault} | {one.what} | {one.cpu or ''} |"
 
 
 def _signatures() -> Iterator[str]:
@@ -66,7 +67,8 @@ def _signatures() -> Iterator[str]:
         name = f"[{one.id}]({one.link})" if one.link else one.id
         versions = "".join(f" ({what} {have})" for what, have in (("ROCm", one.rocm), ("torch", one.torch)) if have)
         cells = [name, one.where, f"{one.severity}{versions}", f"`{one.class_}`", _patterns(one), one.cause]
-        yield f"| {' | '.join([*cells, one.remedy, ', '.join(one.presets)])} |"
+        helps = f"{one.remedy} (without a GPU: {one.cpu})" if one.cpu else one.remedy
+        yield f"| {' | '.join([*cells, helps, ', '.join(one.presets)])} |"
 
 
 def _patterns(one: Signature) -> str:

@@ -60,6 +60,7 @@ _WORDS = {
 
 RuleName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 Sentence = Annotated[str, Field(min_length=10)]
+Remedy = Annotated[str, Field(min_length=4)]
 
 
 class _Strict(BaseModel):
@@ -74,12 +75,14 @@ class FailureClass(_Strict):
     `gpu`: the state of a GPU by a line of the kernel's log, for classes that have rules for it: `reset` makes a run of
     that GPU a host fault; after that and `lost`, errors of programs only follow from it; what follows `faulted` follows
     from the program's fault.
+    `cpu`: what helps a run that used no GPU, where a rule of the class does not say.
     """
 
     fault: Fault
     what: Sentence
     of_an_unhealthy_gpu: bool = False
     gpu: GpuFate | None = None
+    cpu: Remedy | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -107,6 +110,7 @@ class Signature(_Strict):
     `memory`: what torch's message of GPU memory that ran out has to say of it.
     `generic`: says only that something failed; the end of a process named before it counts instead.
     `catch_all`: unspecific; a later, specific fatal line of the environment or the host counts instead.
+    `cpu`: what helps a run that used no GPU, in place of the remedy.
     `rocm`, `torch`: versions it applies to; such a condition is never met if the version is unknown.
     """
 
@@ -127,7 +131,8 @@ class Signature(_Strict):
     torch: Specifier | None = None
     class_: RuleName = Field(alias="class")
     cause: Sentence
-    remedy: str = Field(min_length=4)
+    remedy: Remedy
+    cpu: Remedy | None = None
     link: str | None = Field(None, pattern=r"^https://\S+$")
     presets: tuple[RuleName, ...] = ()
 
@@ -195,6 +200,9 @@ class Signatures(_Strict):
             if signature.id in seen:
                 raise ValueError(f"{signature.id}: appears twice")
             seen.add(signature.id)
+            without = self.classes[signature.class_].cpu or signature.remedy
+            if signature.cpu == without:
+                raise ValueError(f"{signature.id}: leave `cpu:` out: {without!r} holds without it")
             told = self.classes[signature.class_].gpu
             if signature.where == "kernel" and told is None:
                 choices = ", ".join(get_args(GpuFate))
@@ -216,6 +224,16 @@ class Signatures(_Strict):
     def by_id(self, name: str) -> Signature:
         """Return the signature with an id."""
         return next(signature for signature in self.signatures if signature.id == name)
+
+    def remedy_on_a_cpu(self, rule: str | None, class_: str) -> str | None:
+        """Return what helps a run that used no GPU, by the rule and the class of its explanation.
+
+        None where neither is known any more, or nothing but the remedy of that time.
+        """
+        signature = next((one for one in self.signatures if one.id == rule), None)
+        of_class = self.classes.get(signature.class_ if signature else class_)
+        found = (signature and signature.cpu) or (of_class and of_class.cpu)
+        return found or (signature.remedy if signature else None)
 
 
 @cache

@@ -86,6 +86,8 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ("text: [some text]", "severity: bad\n    text: [some text]", ":6: signatures.0.severity: "),
         ("text: [some text]", "link: http://x\n    text: [some text]", ":6: signatures.0.link: "),
         ("fault: run", "fault: nobody", ":3: classes.crash.fault: "),
+        ("remedy: none", "remedy: none\n    cpu: ''", ":10: signatures.0.cpu: "),
+        ("remedy: none", "remedy: none\n    cpu: none", "one: leave `cpu:` out: 'none' holds without it"),
         ("signatures:", "signatures: [", ": not valid YAML"),
     ],
 )
@@ -161,3 +163,8 @@ def test_no_expression_begins_with_a_repeat_without_bound() -> None:
     begins = re.compile(r"(?:\((?:\?P<\w+>|\?:)?)*(?:\\[a-zA-Z]|\.|\[[^\]]+\])(?:[*+]|\{\d*,\})")
     rules = load_signatures().signatures
     assert [one.id for one in rules for pattern in one.expressions if begins.match(pattern.pattern)] == []
+
+
+def test_what_a_class_says_of_runs_without_a_gpu_holds_for_its_rules(refused: Callable[[str], str]) -> None:
+    of_class = GOOD.replace("fault: run", "fault: run, cpu: wait for it")
+    assert "leave `cpu:` out: 'wait for it' holds" in refused(of_class.replace("none", "none\n    cpu: wait for it"))

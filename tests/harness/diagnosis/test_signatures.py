@@ -1,5 +1,6 @@
 """The signatures, compared with excerpts of logs as programs really write them."""
 
+import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -17,6 +18,10 @@ from harness.matrix.cells import Matrix
 Noise = Callable[[int, int], list[str]]
 # Row 49 of the table, a rendezvous that never returns, leaves no line: stacks tell of it.
 ROWS = set(range(1, 49))
+# What is there, or has a meaning, only where there is a GPU.
+ABOUT_GPUS = re.compile(
+    r"\b(?:HSA|AMD|NCCL|HIP|ROC|PYTORCH)_[A-Z]|DMA|hardware queue|iommu|amdgpu|ROCm|GPU|kfd|hipBLAS|render node|driver"
+)
 # Of a GPU that is well, at boot and around a suspend.
 HEALTHY = """\
 [drm] amdgpu kernel modesetting enabled.
@@ -90,6 +95,26 @@ def test_every_signature_has_an_excerpt(excerpts: list[Any], warnings: list[str]
             assert any(signature.find(warning) for warning in warnings), signature.id
         else:
             assert signature.id in found, signature.id
+
+
+def test_what_helps_without_a_gpu_is_about_none() -> None:
+    known = load_signatures()
+    no_gpu = known.classes["missing-arch"].cpu
+    assert no_gpu
+    for signature in known.signatures:
+        remedy = known.remedy_on_a_cpu(signature.id, signature.class_)
+        if signature.severity != "benign" and remedy != no_gpu:
+            assert not ABOUT_GPUS.search(remedy or ""), f"{signature.id} needs `cpu:`, in place of {remedy!r}"
+
+
+def test_what_helps_without_a_gpu_is_that_of_the_rule_else_of_the_class() -> None:
+    known = load_signatures()
+    assert known.remedy_on_a_cpu("stack-import", "hang-import") == known.by_id("stack-import").cpu
+    assert known.remedy_on_a_cpu("stack-copy", "hang-copy") == known.classes["hang-copy"].cpu
+    assert known.remedy_on_a_cpu("disk-full", "disk-full") == known.by_id("disk-full").remedy
+    # Of a record whose rule is there no longer.
+    assert known.remedy_on_a_cpu("gone", "missing-arch") == known.classes["missing-arch"].cpu
+    assert known.remedy_on_a_cpu(None, "disk-full") is known.remedy_on_a_cpu("gone", "gone") is None
 
 
 def test_every_pattern_for_the_kernel_log_is_found_in_an_excerpt(excerpts: list[Any]) -> None:
