@@ -157,7 +157,8 @@ def train_command(
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         warn(list(filter(None, [prepared.kept])))
-        print_folded(err, prepared.summary)
+        for line in filter(None, [prepared.summary, prepared.length and f"Length: {prepared.length}"]):
+            print_folded(err, line)
         if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
             kept = f"kept as {place_to_keep(there).name} once another model replaces it"
             more = "of checkpoints the last ones alone are kept; --resume with more --epochs continues it instead"

@@ -33,6 +33,7 @@ from harness.run.workload_data import read_data
 from harness.training.attempt import TrainingJob
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
+from harness.training.length import length_in_words
 from harness.training.resumable import check_resumable
 from harness.training.state import StateFile, TrainingState, new_state, when
 from harness.training.train import TrainingResult, train
@@ -64,8 +65,8 @@ class TrainingRequest:
 class PreparedTraining:
     """A training that can be run. `summary` says in which cell, and why in that.
 
-    `kept` says which other training is unfinished in its place. `expectation` says in a line what a
-    training of so many hours can expect there.
+    `kept` says which other training is unfinished in its place, `length` how long this one is; of a program of the
+    user's own that is not known. `expectation` says in a line what a training of so many hours can expect there.
     """
 
     job: TrainingJob
@@ -76,6 +77,7 @@ class PreparedTraining:
     summary: str
     expectation: Callable[[float], str]
     kept: str = ""
+    length: str = ""
 
     def run(self, display: Display) -> TrainingResult:
         """Train to the end.
@@ -161,7 +163,8 @@ def prepare_training(
     def expectation(hours: float) -> str:
         return expectation_in_words(evidence, cell.id, workload.strategy, matrix, results, bench.host, hours)
 
-    return PreparedTraining(job, state, file, plan, bench, summary, expectation, kept)
+    length = "" if workload.program else length_in_words(cell, workload, data, results, host)
+    return PreparedTraining(job, state, file, plan, bench, summary, expectation, kept, length)
 
 
 def _identity(request: TrainingRequest) -> tuple[dict[str, Any], str]:

@@ -1,0 +1,51 @@
+"""How long a training is, in a line, before it begins: by a run of its cell on the same data, if there was one."""
+
+from collections.abc import Iterator
+
+from harness.base.durations import span
+from harness.base.errors import UserError
+from harness.evidence.index import Index
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell
+from harness.matrix.workload_options import options_of
+from harness.matrix.workloads import Workload
+
+# What decides how much there is to compute in an epoch; of the rest it depends less.
+DECIDE = ("rows", "as_of", "lookback", "data_fraction", "target", "model", "hidden_layers", "batch_size", "strategy")
+
+
+def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: Results, host: HostFacts) -> str:
+    """Return how many epochs there will be, and how long they take as far as records of this host tell."""
+    stops = workload.patience and workload.keep == "best"
+    epochs = f"{workload.epochs} epoch{'' if workload.epochs == 1 else 's'}{' at most' if stops else ''}"
+    for record in _of_such(cell, workload, data_sha256, results, host):
+        trainings = record.result.trainings if record.result else ()
+        if not any(one.resumed_at for one in trainings) and all(one.epochs_done for one in trainings):
+            steps = sum(one.steps_per_epoch for one in trainings)
+            training = sum(one.throughput.train_seconds for one in trainings)
+            epoch = sum(one.throughput.train_seconds / one.epochs_done for one in trainings)
+            seconds = max(0.0, record.seconds - training) + epoch * workload.epochs
+            by = f"by the last run of {cell.id} on this data"
+            return f"{epochs}, each of about {steps} steps: about {span(seconds)}, {by}"
+    return f"{epochs}; how long one takes is not known yet: the first one tells"
+
+
+def _of_such(cell: Cell, workload: Workload, data_sha256: str, results: Results, host: HostFacts) -> Iterator[Record]:
+    """Yield the records of completed runs in the cell on this machine, on the same data, the newest first."""
+    wanted = options_of(workload, DECIDE)
+    rows = [
+        row
+        for row in Index(results).rows()
+        if (row.cell, row.machine, row.outcome) == (cell.id, host.machine, "completed")
+    ]
+    for row in sorted(rows, key=lambda row: row.started, reverse=True):
+        try:
+            record = results.record(row.run_id)
+        except UserError:
+            continue
+        if record and record.intent.data.sha256 == data_sha256:
+            had = record.intent.options
+            if {name: had.get(name) for name in wanted} == wanted:
+                yield record

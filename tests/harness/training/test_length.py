@@ -1,0 +1,81 @@
+"""What is said of the length of a training, by records of its cell."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import options_of
+from harness.training.length import length_in_words
+from harness.training.options import own_workload
+
+UNKNOWN = "3 epochs at most; how long one takes is not known yet: the first one tells"
+Keep = Callable[..., None]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path)
+
+
+@pytest.fixture
+def keep(results: Results, make_record: Callable[..., Record]) -> Keep:
+    """Keeps a run of two epochs of 100 s, and 60 s for all else; keywords replace fields of its intent."""
+
+    def one(run_id: str = "r1", *, outcome: str = "completed", resumed_at: tuple[int, ...] = (), **intent: Any) -> None:
+        about = {"options": options_of(own_workload({})), "data": {"path": "a.csv", "sha256": "a" * 64}, **intent}
+        record = make_record(run_id, outcome, **about)
+        if record.result:
+            took = record.result.throughput.model_copy(update={"train_seconds": 200.0})
+            done = {"epochs_done": 2, "steps_per_epoch": 50, "throughput": took, "resumed_at": resumed_at}
+            record = record.model_copy(update={"result": record.result.model_copy(update=done), "seconds": 260.0})
+        results.begin(record.intent)
+        results.finish(record)
+
+    return one
+
+
+@pytest.fixture
+def told(matrix: Matrix, host: HostFacts, results: Results) -> Callable[..., str]:
+    def tell(**options: Any) -> str:
+        return length_in_words(matrix.cells["cpu-plain"], own_workload(options), "a" * 64, results, host)
+
+    return tell
+
+
+def test_a_run_on_the_same_data_says_how_long_it_is(keep: Keep, told: Callable[..., str]) -> None:
+    assert told() == UNKNOWN
+    keep()
+    by = "by the last run of cpu-plain on this data"
+    assert told() == f"3 epochs at most, each of about 50 steps: about 6 min, {by}"
+    assert told(epochs=1, patience=0) == f"1 epoch, each of about 50 steps: about 3 min, {by}"
+    assert told(learning_rate=0.5, epochs=60) == f"60 epochs at most, each of about 50 steps: about 1.7 h, {by}"
+    # Of another number of rows, or steps, it says nothing.
+    for other in ({"lookback": 25}, {"batch_size": 8}, {"model": ("attention",)}):
+        assert told(**other) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"data": {"path": "a.csv", "sha256": "b" * 64}},
+        {"cell": "cpu-no-sdma"},
+        {"outcome": "failed"},
+        {"resumed_at": (7,)},
+        {"options": {}},
+    ],
+    ids=str,
+)
+def test_a_run_of_something_else_does_not(keep: Keep, told: Callable[..., str], other: dict[str, Any]) -> None:
+    keep(**other)
+    assert told() == UNKNOWN
+
+
+def test_nor_does_one_of_another_host(keep: Keep, told: Callable[..., str], host: HostFacts) -> None:
+    keep(host=host.model_copy(update={"machine": "n" * 16}))
+    assert told() == UNKNOWN
