@@ -155,6 +155,7 @@ def test_status_and_report_without_any_record(tmp_path: Path) -> None:
     assert json.loads(matrix_command("--results", str(tmp_path), "status", "--json").stdout) == {
         "schema": 2,
         "verdicts": [],
+        "unfinished_trainings": [],
     }
     matrix_command("--results", str(tmp_path), "report")
     assert "Nothing was run yet" in (tmp_path / "report.html").read_text()
