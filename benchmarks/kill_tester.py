@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from pathlib import Path
 
 import psutil
@@ -38,8 +39,10 @@ POLL_SECONDS = 0.01
 GOAL_SECONDS = 5.0
 SHOWN = 2000
 PATIENCE_SECONDS = 120.0
-# What the harness takes for a merged CSV: the stand-in reads none of it.
-STAND_IN_BARS = "ts,open,high,low,close,volume,vix\n2024-01-02T14:30:00Z,1,1,1,1,1,\n"
+# What the harness takes for a merged CSV, of as many days as any workload needs sessions: the stand-in reads none.
+STAND_IN_BARS = "ts,open,high,low,close,volume,vix\n" + "".join(
+    f"{date(2024, 1, 2) + timedelta(day)}T14:30:00Z,1,1,1,1,1,\n" for day in range(64)
+)
 REPEATS = 6
 # The stand-in is no app that a stack for CPUs could verify.
 STAND_IN_STACK, REAL_STACK = "host: {accelerator: any}", 'cpu: {accelerator: cpu, torch: "2.13.0"}'

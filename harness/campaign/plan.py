@@ -17,6 +17,7 @@ from harness.matrix.workloads import Workload
 from harness.search.fault_isolation import MOST_RUNS
 from harness.search.goal import Goal
 
+NOTHING_RUNS = "`matrix doctor` says what to fix, `matrix plan` alone what runs here"
 # What stands for the plain cell that a host would run first.
 BEST = "best"
 
@@ -99,7 +100,7 @@ class Plan:
             UserError: saying which.
         """
         if self.why_empty:
-            raise UserError(self.why_empty)
+            raise UserError(f"{self.why_empty}; {NOTHING_RUNS}")
         if not self.fits:
             need = f"needs {self.disk_gb:.0f} GB, {self.free_gb:.0f} GB are free"
             raise NoSpaceError(f"{self.place}: the plan {need}; free some or choose fewer stacks")

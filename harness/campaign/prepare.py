@@ -22,7 +22,7 @@ from harness.matrix.stacks import Stack
 from harness.matrix.stages import exploring
 from harness.matrix.workload_options import workload_hash
 from harness.matrix.workloads import Workload
-from harness.run.workload_data import synthetic_place
+from harness.run.workload_data import require_sessions, synthetic_place
 from harness.search.goal import Goal
 from harness.search.stage_runs import StageHost
 from harness.search.stage_search import StageSearch
@@ -67,9 +67,10 @@ def prepare_campaign(
     """Look at this host and plan the runs. `named`, `controls` as in `make_plan`.
 
     Raises:
-        UserError: when the data or the interpreter does not exist.
+        UserError: when the data or the interpreter does not exist, or the data have too few sessions.
     """
     bench = open_bench(options, cells)
+    _require_sessions(bench, [workload])
     capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
     capabilities = with_kfd(capabilities, there=_has_kfd(bench))
     past = _past_seconds(bench, workload)
@@ -105,13 +106,14 @@ def prepare_stages(
     `budget` in seconds. `may_use_screens`: whether runs may use GPUs with a screen, where others have none.
 
     Raises:
-        UserError: when the data or the interpreter does not exist.
+        UserError: when the data or the interpreter does not exist, or the data have too few sessions.
     """
     chosen = matrix.select(selection)
     stages = exploring(matrix.stages)
     bench = open_bench(options, chosen)
     if not stages or not bench.gpus:
         return None
+    _require_sessions(bench, [matrix.workloads[one.workload] for one in stages if one.workload])
     screened: tuple[int, ...] = ()
     if not may_use_screens(bench.host):
         screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
@@ -139,6 +141,12 @@ def prepare_stages(
         attempts_since=None if bench.dispatcher else time.time(),
     )
     return PreparedCampaign(plan, capabilities, bench, matrix, StageSearch(matrix, cells, host))
+
+
+def _require_sessions(bench: Bench, workloads: Sequence[Workload]) -> None:
+    for one in workloads if bench.data else ():
+        if bench.data and not one.program:
+            require_sessions(bench.data, one)
 
 
 def _has_kfd(bench: Bench) -> bool:

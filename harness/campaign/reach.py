@@ -6,7 +6,7 @@ from harness.campaign.forecast import SHARE_TRAINING
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.pursue import with_candidates_counted
 from harness.campaign.tallies import Tallies
-from harness.search.reach import reach_in_words
+from harness.search.reach import first_in_words, reach_in_words
 
 
 def reach_of(prepared: PreparedCampaign) -> str | None:
@@ -23,10 +23,11 @@ def reach_of(prepared: PreparedCampaign) -> str | None:
     if seconds and hours:
         return reach_in_words(goal, thresholds, median(seconds.values()), median(hours), lanes=lanes)
     minutes = _assumed_minutes(prepared)
+    unknown = "" if seconds else first_in_words(goal, plan.workload.time_limit)
     if minutes is None:
-        return reach_in_words(goal, thresholds, None, None)
+        return reach_in_words(goal, thresholds, None, None) + unknown
     trained = SHARE_TRAINING * minutes / 60
-    return reach_in_words(goal, thresholds, minutes * 60, trained, lanes=lanes, assumed=True)
+    return reach_in_words(goal, thresholds, minutes * 60, trained, lanes=lanes, assumed=True) + unknown
 
 
 def _assumed_minutes(prepared: PreparedCampaign) -> float | None:

@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.campaign.bench import Bench
 from harness.campaign.forecast import forecast, forecast_lines
+from harness.campaign.plan import NOTHING_RUNS
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.reach import reach_of
 from harness.campaign.reboot import check_reboot, reboot_and_resume, reboots_left, this_command
@@ -48,6 +49,8 @@ from harness.screen.display import CampaignDisplay
 from harness.screen.fitted import print_folded
 from harness.screen.terminal import echo
 from harness.search.conclusion import budget_in_words
+
+DOCTOR_SAYS = "`matrix doctor` says what to fix"
 
 
 @click.command(cls=WithProgram)
@@ -122,10 +125,11 @@ def run(
         sys.exit(run_each_kind(settings, {one.kind.kind: one.nodes for one in kinds}, as_json=as_json))
     prepared = prepare(settings, asks=True, dispatcher=next(iter(kinds), None), **options)
     print_folded(err, prepared.capabilities.sentence)
-    for line in _plan_lines(prepared):
+    # Without a run the error below says it all.
+    for line in _plan_lines(prepared) if prepared.plan.runs else ():
         print_folded(err, line)
     if prepared.stages and prepared.plan.why_empty:
-        raise UserError(f"{prepared.plan.why_empty}; `matrix doctor` says what to fix")
+        raise UserError(f"{prepared.plan.why_empty}; {DOCTOR_SAYS}")
     if not prepared.stages:
         # In stages a stack is downloaded when its turn comes, and has to have room then.
         prepared.plan.check_feasible()
@@ -231,8 +235,9 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Next
 
 
 def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
-    if prepared.stages and prepared.plan.why_empty:
-        return [f"Plan: {prepared.plan.why_empty}"]
+    if prepared.plan.why_empty:
+        following = DOCTOR_SAYS if prepared.stages else NOTHING_RUNS
+        return [f"Plan: {prepared.plan.why_empty}", f"  next: {following}"]
     data = prepared.bench.data
     if prepared.stages:
         return [*forecast_lines(forecast(prepared)), *([f"  data: {data.name}"] if data else [])]

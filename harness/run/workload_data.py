@@ -18,8 +18,9 @@ from harness.environments.executors.container import container_of, inside
 from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Job, JobLost
 from harness.evidence.app_files import InputFile
 from harness.evidence.last_line import APP_ERROR, last_line
+from harness.matrix.refusals import FEWEST_SESSIONS
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
-from harness.matrix.workloads import Workload
+from harness.matrix.workloads import SHORTEST_LOOKBACK, Workload
 
 POLL_SECONDS = 0.05
 WORK = "work"
@@ -31,6 +32,8 @@ PARQUET = b"PAR1"
 HEAD_BYTES = 1 << 16
 # The app knows that column by many names, each with this in it.
 VIX = b"vix"
+STAMP = b"ts"
+DATE_LENGTH = len("2018-01-02")
 # The app's words, and those for who has only `matrix`.
 APP_MERGES = "`vpoc merge` makes one"
 MERGE = ".venv/bin/matrix exec best vpoc merge --bars {bars} --vix VIX.csv --output merged.csv"
@@ -90,6 +93,45 @@ def require_table(file: Path) -> None:
         raise UserError(f"--data {file}: not a merged CSV: {why}; {HOW_TO_MERGE}")
     if not rows.strip():
         raise UserError(f"--data {file}: there is a header but no rows; give a file with bars")
+
+
+def require_sessions(file: Path, workload: Workload) -> None:
+    """Count the days of the user's data, before anything is downloaded for them: no session has bars of two.
+
+    Files of which nothing is known here, such as Parquet, are left to `check_data`, and so are gaps and holidays.
+
+    Raises:
+        UserError: when they are fewer days than the sessions that the workload needs.
+    """
+    fewest = FEWEST_SESSIONS[workload.rows]
+    needed = workload.lookback + fewest
+    days = _days(file, needed)
+    if days is not None and days < needed:
+        smaller = ", or a smaller --lookback" if days >= SHORTEST_LOOKBACK + fewest else ""
+        raise UserError(
+            f"--data {file}: has bars of {days} day{'s' * (days != 1)}, and {needed} sessions are needed "
+            f"({workload.lookback} for lookback, {fewest} to use); give more data{smaller}"
+        )
+
+
+def _days(file: Path, most: int) -> int | None:
+    """Return on how many days in UTC there are bars, up to `most`; None where no column has their stamps."""
+    try:
+        with file.open("rb") as stream:
+            names = stream.readline(HEAD_BYTES).lstrip(b"\xef\xbb\xbf").strip().lower().split(b",")
+            if STAMP not in names:
+                return None
+            place = names.index(STAMP)
+            days: set[bytes] = set()
+            for line in stream:
+                cells = line.split(b",", place + 1)
+                # What is no stamp stops training, too, and is the app's to name.
+                days.add(cells[place].strip(b'" \r\n')[:DATE_LENGTH] if place < len(cells) else b"")
+                if len(days) >= most:
+                    break
+            return len(days - {b""})
+    except OSError as error:
+        raise UserError(f"--data {file}: cannot be read: {error.strerror}") from None
 
 
 def synthetic_place(workload: Workload) -> Path:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from harness.base.durations import span
+from harness.evidence.verdicts.missing import Shortfall
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.words import hours_in_words, in_words
@@ -16,6 +17,7 @@ from harness.search.schedule import (
     Tally,
     hours_missing,
     reaches_both,
+    starts_missing,
     status_of,
     straight_passes,
 )
@@ -135,9 +137,12 @@ def _nearest(
     if statuses[best] == "open" and tallies[best].runs:
         left = straight_passes(tallies[best], goal)
         takes = f", about {span(left * seconds[best.cell])}" if best.cell in seconds else ""
-        hours = max(0.0, hours_missing(tallies[best].shown, goal))
-        long = f" of that length, {hours:.1f} more hours of training," if hours else ""
-        said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more{long} would do{takes}")
+        totals = tallies[best].shown
+        missing = Shortfall(max(0, starts_missing(totals, goal)), max(0.0, hours_missing(totals, goal)), 0)
+        # So many runs bring what is missing: one start each, and hours by their length.
+        of_them = f" run{'s' * (left > 1)} of that length" if missing.hours else ""
+        bring = f" ({missing.in_words})" if missing.hours else ""
+        said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more{of_them} would do{bring}{takes}")
     booted = [f"{names[one]} ({in_words(tallies[one].shown)})" for one in statuses if statuses[one] == "another-boot"]
     if booted:
         said.append(f"all else is shown of {_some(booted)}")

@@ -18,14 +18,21 @@ def seconds_to(
 ) -> float:
     """Return the seconds of runs that show a threshold of one cell of which none fails; infinite without hours.
 
-    `run_seconds` is what a run takes, `run_hours` how many of it are hours of training. `lanes`: so many go side by
-    side.
+    `run_seconds` is what a run takes, `run_hours` as in `runs_to`. `lanes`: so many go side by side.
+    """
+    runs = runs_to(threshold, goal, thresholds, run_hours)
+    return float("inf") if runs is None else ceil(runs / lanes) * run_seconds
+
+
+def runs_to(threshold: Threshold, goal: Goal, thresholds: Verdicts, run_hours: float) -> int | None:
+    """Return how many runs bring the starts and the hours of a threshold, if none fails; None without hours.
+
+    Each brings one start; `run_hours` is how many hours of it are training.
     """
     missing = missing_to(Totals(), threshold, thresholds, goal.of_each)
     if missing.hours and not run_hours:
-        return float("inf")
-    runs = max(missing.starts, ceil(missing.hours / run_hours) if missing.hours else 0)
-    return ceil(runs / lanes) * run_seconds
+        return None
+    return max(missing.starts, ceil(missing.hours / run_hours) if missing.hours else 0)
 
 
 def reach_in_words(
@@ -50,11 +57,9 @@ def reach_in_words(
     if run_seconds is None or run_hours is None:
         return f"{said}; how long that is, the first runs tell"
     takes = {tier: seconds_to(tier, goal, thresholds, run_seconds, run_hours, lanes) for tier in TIERS}
-    longest = takes["known_good"]
-    by = f" of runs (assumed: {span(run_seconds)} each)" if assumed else ""
-    said += (
-        f": about {span(longest)}{by}" if longest < float("inf") else ": runs as short as those before never show it"
-    )
+    longest, runs = takes["known_good"], runs_to("known_good", goal, thresholds, run_hours)
+    each = f"(assumed: {span(run_seconds)} each)" if assumed else "as long as those before"
+    said += f": {runs} runs {each}, about {span(longest)}" if runs else ": runs as short as those before never show it"
     if goal.budget is None:
         return said
     if longest <= goal.budget:
@@ -64,3 +69,13 @@ def reach_in_words(
     if reached is None:
         return f"{said}; {span(goal.budget)} can reach no verdict but `seen`"
     return f"{said}; {span(goal.budget)} can reach `{reached}` at best"
+
+
+def first_in_words(goal: Goal, time_limit: float) -> str:
+    """Return what a first run, of which nobody knows how long it takes, does to a budget; empty where it fits."""
+    if goal.budget is None or time_limit <= goal.budget:
+        return ""
+    return (
+        f"; nothing tells how long the first run takes: it is made to its end, at most {span(time_limit)}, "
+        f"also beyond {span(goal.budget)}"
+    )

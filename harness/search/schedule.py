@@ -169,8 +169,12 @@ def status_of(tally: Tally, goal: Goal) -> CandidateStatus:
 
 def reaches_both(totals: Totals, goal: Goal) -> bool:
     """Return whether the bounds of the starts and of the mean time between failures are above the goal's."""
-    enough = totals.starts >= runs_to_show(totals.starts - totals.started, goal.rate, goal.of_each)
-    return enough and hours_missing(totals, goal) <= 0
+    return starts_missing(totals, goal) <= 0 and hours_missing(totals, goal) <= 0
+
+
+def starts_missing(totals: Totals, goal: Goal) -> int:
+    """Return how many starts without a failure would show the goal's share of them; none are missing at 0 and below."""
+    return runs_to_show(totals.starts - totals.started, goal.rate, goal.of_each) - totals.starts
 
 
 def hours_missing(totals: Totals, goal: Goal) -> float:
@@ -222,7 +226,7 @@ def straight_passes(tally: Tally, goal: Goal) -> int:
     Of a cell of which no hours are known only the starts are counted.
     """
     totals = tally.shown
-    starts = runs_to_show(totals.starts - totals.started, goal.rate, goal.of_each) - totals.starts
+    starts = starts_missing(totals, goal)
     hours = max(0.0, hours_missing(totals, goal))
     runs = ceil(hours / tally.hours_of_a_run) if tally.hours_of_a_run else 0
     boot = 0 if totals.boots >= goal.boots or tally.on_this_boot else 1

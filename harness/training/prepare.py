@@ -29,7 +29,7 @@ from harness.matrix.workloads import Workload
 from harness.registry.push_pull import pull_known_good
 from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.registry.tags.suspension import suspension_by
-from harness.run.workload_data import read_data
+from harness.run.workload_data import read_data, require_sessions
 from harness.training.attempt import TrainingJob
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
@@ -103,8 +103,9 @@ def prepare_training(
     """Resume the training that was begun with the same request, or begin one.
 
     Raises:
-        UserError: when the data cannot be read, there is no cell that can train here, or its tag may not be used here
-            (any more), an image of a registry would run as a process, or nobody allowed the CPU.
+        UserError: when the data cannot be read or have too few sessions, there is no cell that can train here, or its
+            tag may not be used here (any more), an image of a registry would run as a process, or nobody allowed the
+            CPU.
     """
     workload = request.workload
     options, data = _identity(request)
@@ -132,6 +133,8 @@ def prepare_training(
     executor = request.executor or state.executor
     place = BenchOptions(results, request.data, None, executor, request.root, verifying_stack(matrix))
     bench = open_bench(place, [cell], lambda host: _gpus(evidence, host), host)
+    if bench.data and not workload.program:
+        require_sessions(bench.data, workload)
     if evidence and bench.engine is None and request.cell.registry:
         raise UserError(
             f"{evidence.tag}: images of a registry run in containers only, which have the walls that processes lack; "

@@ -38,7 +38,7 @@ WRONG = {
     ),
     "a cell this host cannot run": (["run-cell", "rocm6.3-torch2.9.1-plain"], "needs an AMD GPU"),
     "an excluded cell": (["run-cell", "rocm6.3-torch2.9.1-expandable-segments"], "compiled out of ROCm wheels"),
-    "nothing that can run": (["run", "rocm6.3-torch2.9.1-plain"], "no cell can run on this host"),
+    "nothing that can run": (["run", "rocm6.3-torch2.9.1-plain"], "none found; `matrix doctor` says what to fix"),
     "no matrix file": (["--matrix", "none.yaml", "show"], "none.yaml: no such file"),
     "no results to index": (["--results", "/none", "index"], "/none/runs: no such folder"),
     "another program": (["exec", "cpu-plain", "bash"], "only vpoc and python"),
@@ -56,6 +56,12 @@ def test_a_mistake_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
     assert told in last[0]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "results" / "runs").exists()
+
+
+def test_a_plan_of_nothing_says_why_and_then_what_to_type() -> None:
+    _, why, following = matrix_command("plan", "rocm6.3-torch2.9.1-plain", "--executor", "process").stdout.splitlines()
+    assert why == ("Plan: no cell can run on this host: needs an AMD GPU that the wheels have kernels for; none found")
+    assert following == "  next: `matrix doctor` says what to fix, `matrix plan` alone what runs here"
 
 
 def test_show_prints_every_cell_with_its_reason(matrix: Matrix) -> None:

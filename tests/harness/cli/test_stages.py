@@ -268,6 +268,10 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
         ("ts,open,high,low,close,volume,vix\n", "there is a header but no rows"),
         ("Time;Open;High;Low;Close;Vol;^VIX\n", "there is a header but no rows"),
         ("", "not a merged CSV: it is empty"),
+        (
+            "ts,open,high,low,close,volume,vix\n2024-01-02T14:30:00Z,1,1,1,1,1,1\n",
+            "has bars of 1 day, and 63 sessions are needed (60 for lookback, 3 to use); give more data",
+        ),
         ("\x7fELF\0\1,,,,,,,,\n1\n", "not a merged CSV: it is not text"),
     ],
 )
@@ -292,7 +296,7 @@ def test_data_in_other_forms_are_the_apps_to_judge(root: Path, head: str) -> Non
 def test_before_a_search_it_is_said_what_the_budget_can_reach(root: Path) -> None:
     done = plan(root, FIRST, "--until", "known-good", "--budget", "8h")
     said = " ".join(done.stdout.split())
-    assert "about 11.3 h of runs (assumed: 3 min each); 8.0 h can reach `good` at best" in said
+    assert " runs (assumed: 3 min each), about 11.3 h; 8.0 h can reach `good` at best" in said
     assert "Plan: 1 cell, until one is known-good, within 8.0 h: runs of" in said
     assert said.index("goal:") < said.index("cells:")
 

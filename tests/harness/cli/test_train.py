@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 from click.testing import CliRunner, Result
 
+from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign.detach import Detached
@@ -26,7 +27,7 @@ from harness.training.train import TrainingResult
 
 def typed(place: Path, *words: str) -> Result:
     data = place / "merged.csv"
-    data.write_text("ts,open,high,low,close,volume,vix\n2024-01-02 09:30:00,1,1,1,1,1,15\n", encoding="utf-8")
+    data.write_text(STAND_IN_BARS, encoding="utf-8")
     places = ["--matrix", str(CHECKOUT / "matrix.yaml"), "--results", str(place / "results")]
     of_training = ["train", "--data", str(data), "--output", str(place / "out"), "--executor", "process"]
     return CliRunner().invoke(cli, [*places, *of_training, *words])

@@ -220,6 +220,31 @@ def test_data_are_refused_by_the_app_alone(
     assert isinstance(error.value, workload_data.DataRefusedError) == refused
 
 
+def bars_of(place: Path, days: int, header: str = "ts,open,high,low,close,volume,vix") -> Path:
+    stamps = [f"2024-01-{day + 1:02}T{hour}:30:00Z" for day in range(days) for hour in (14, 20)]
+    place.write_text(f"{header}\n" + "".join(f"{stamp},1,1,1,1,1,1\n" for stamp in stamps), encoding="utf-8")
+    return place
+
+
+def test_a_file_of_too_few_days_is_refused_with_how_many_are_needed(tmp_path: Path) -> None:
+    asked = workload(lookback=20)
+    with pytest.raises(UserError) as error:
+        workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 22), asked)
+    assert str(error.value) == (
+        f"--data {tmp_path}/bars.csv: has bars of 22 days, and 23 sessions are needed "
+        "(20 for lookback, 3 to use); give more data"
+    )
+    workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 23), asked)
+    with pytest.raises(UserError, match=r"give more data, or a smaller --lookback$"):
+        workload_data.require_sessions(tmp_path / "bars.csv", workload(lookback=21))
+
+
+def test_days_of_a_file_of_which_nothing_is_known_are_left_to_the_app(tmp_path: Path) -> None:
+    workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 1, header="stamp,open"), workload())
+    (tmp_path / "bars.parquet").write_bytes(b"PAR1\0\xff\n")
+    workload_data.require_sessions(tmp_path / "bars.parquet", workload())
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/zero")])
 def test_data_that_have_no_end_are_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "merged.csv")

@@ -112,6 +112,6 @@ def test_what_lacks_hours_says_how_many() -> None:
     few = Totals(40, 40, 0, (Life(5.0),), boots=2)
     found = concluded(HOURS, "out-of-time", Tally(40, 40, totals=few))
     assert (
-        "nearest is cpu-a (40 of 40 passed), 2 more of that length, 5.2 more hours of training, would do"
+        "nearest is cpu-a (40 of 40 passed), 2 more runs of that length would do (5.3 more hours of training)"
         in found.sentence
     )

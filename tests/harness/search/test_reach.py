@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from harness.matrix.cells import MtbfHours, Verdicts
 from harness.search.goal import Goal
-from harness.search.reach import reach_in_words, seconds_to
+from harness.search.reach import first_in_words, reach_in_words, seconds_to
 
 THRESHOLDS = Verdicts()
 ALONE = Goal(0.9, 0.95, mtbf_hours=3, boots=2)
@@ -34,6 +36,23 @@ def test_a_budget_reaches_the_tier_that_fits_it(budget: float, ends: str) -> Non
     said = reach_in_words(goal, THRESHOLDS, *HALF_HOURS)
     assert said.endswith(ends)
     assert "about 22.0 h" in said
+
+
+def test_the_number_of_runs_is_named_beside_the_starts_and_hours_that_they_bring() -> None:
+    short = reach_in_words(ALONE, THRESHOLDS, 157.0, 2.6 / 60)
+    assert "33 starts and 10.3 hours of training" in short
+    assert "on 2 boots: 236 runs as long as those before, about 10.3 h" in short
+    assumed = reach_in_words(ALONE, THRESHOLDS, *HALF_HOURS, assumed=True)
+    assert "on 2 boots: 33 runs (assumed: 40 min each), about 22.0 h" in assumed
+
+
+def test_a_first_run_of_unknown_length_is_said_to_go_beyond_the_budget() -> None:
+    short = replace(ALONE, budget=600.0)
+    assert first_in_words(short, 7200.0) == (
+        "; nothing tells how long the first run takes: it is made to its end, at most 2.0 h, also beyond 10 min"
+    )
+    assert first_in_words(short, 600.0) == ""
+    assert first_in_words(ALONE, 7200.0) == ""
 
 
 def test_short_runs_need_more_of_them_for_the_hours() -> None:
