@@ -1,11 +1,14 @@
-"""Notes of what is under way on this machine, so that what a crash or a reboot leaves of it can be told."""
+"""Notes of what is under way on this machine, so that others can watch it, and what a crash leaves of it is known."""
 
 import json
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from harness.base.errors import UserError
 from harness.base.storage import read_regular, write_json
 from harness.base.text import one_line
 from harness.evidence.records import Results
@@ -13,31 +16,51 @@ from harness.host.processes import ProcessId, boot_id
 
 FOLDER = "campaigns"
 WHATS = ("campaign", "training")
+# What a command does until it says more.
+BEGINS = "looking at this host and at what was left"
+LONGEST_DOING = 200
 # No pid and no time since a boot comes near it.
 FAR = 1 << 63
 
 
+@dataclass(frozen=True)
+class Note:
+    """The note of this command. `others`: a sentence for each other command that is under way here."""
+
+    file: Path
+    content: dict[str, Any]
+    others: tuple[str, ...] = ()
+
+    def doing(self, text: str) -> None:
+        """Note what takes its time now, outside of runs; nothing where `text` is empty."""
+        # Whoever watches can do without it: a full disk ends no campaign here.
+        with suppress(UserError, OSError):
+            write_json(self.file, {**self.content, "doing": text, "since": time.time()})
+
+
 @contextmanager
-def noted_under_way(results: Results, machine: str, command: str, training: str | None = None) -> Iterator[list[str]]:
+def noted_under_way(results: Results, machine: str, command: str, training: str | None = None) -> Iterator[Note]:
     """Note that a command is under way; the note stays where the process is killed or the host goes down.
 
-    `training`: the name of the training that it is, in place of a campaign. There can be several of both at once; each
-    other one is named in a sentence. A campaign that begins takes away the notes of those that were left.
+    `training`: the name of the training that it is, in place of a campaign. There can be several of both at once. A
+    campaign that begins takes away the notes of those that were left.
     """
     me = ProcessId.mine()
     file = note_file(results, machine, training or f"{me.pid}-{me.started}")
     what = "training" if training else "campaign"
-    write_json(file, {"schema": 2, "command": command, "process": asdict(me), "what": what})
+    content = {"schema": 2, "command": command, "process": asdict(me), "what": what}
+    write_json(file, {**content, "doing": BEGINS, "since": time.time()})
     if not training:
         for other, left in _all_left(results, machine):
             if left.what == what:
                 other.unlink(missing_ok=True)
+    others = (
+        f"also under way here: `{one.command}` (process {one.process.pid}); the two share this host"
+        for _, one in _notes(results, machine)
+        if one.process != me and one.process.alive()
+    )
     try:
-        yield [
-            f"also under way here: `{command}` (process {process.pid}); the two share this host"
-            for _, process, command, _ in _notes(results, machine)
-            if process != me and process.alive()
-        ]
+        yield Note(file, content, tuple(others))
     finally:
         file.unlink(missing_ok=True)
 
@@ -45,6 +68,27 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
 def note_file(results: Results, machine: str, name: str) -> Path:
     """Return where the note of what is called so on a machine is, from its start to an end in order."""
     return results.folder / FOLDER / f"{machine}.{name}.under-way"
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A command by its note. `doing`: what takes its time outside of runs, since `since`, in seconds since 1970."""
+
+    process: ProcessId
+    command: str
+    what: str
+    doing: str = ""
+    since: float = 0.0
+
+    @property
+    def in_words(self) -> str:
+        """Return what is under way, and how to see it."""
+        return f"under way here: `{self.command}` (process {self.process.pid}): {self.doing}; `matrix watch` shows it"
+
+
+def under_way(results: Results) -> list[UnderWay]:
+    """Return the commands with this results folder of which the process is alive, and of this host."""
+    return [one for _, one in _notes(results) if one.process.alive()]
 
 
 @dataclass(frozen=True)
@@ -69,14 +113,14 @@ def left_under_way(results: Results, machine: str) -> list[LeftOver]:
 
 def _all_left(results: Results, machine: str) -> list[tuple[Path, LeftOver]]:
     return [
-        (file, LeftOver(command, process.boot != boot_id(), what))
-        for file, process, command, what in _notes(results, machine)
-        if not process.alive()
+        (file, LeftOver(one.command, one.process.boot != boot_id(), one.what))
+        for file, one in _notes(results, machine)
+        if not one.process.alive()
     ]
 
 
-def _notes(results: Results, machine: str) -> Iterator[tuple[Path, ProcessId, str, str]]:
-    """Yield each note: its file, the process, the command, and what that is; none that is not as one is written.
+def _notes(results: Results, machine: str = "") -> Iterator[tuple[Path, UnderWay]]:
+    """Yield each note with its file, of one machine or of all; none that is not as one is written.
 
     Whoever shares the folder may have written it, and nearly every command reads it.
     """
@@ -84,8 +128,9 @@ def _notes(results: Results, machine: str) -> Iterator[tuple[Path, ProcessId, st
         try:
             told = json.loads(read_regular(file))
             process, command, what = ProcessId(**told["process"]), told["command"], told.get("what", "campaign")
+            doing, since = one_line(str(told.get("doing", "")))[:LONGEST_DOING], float(told.get("since", 0))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         numbers = all(type(one) is int and 0 < one < FAR for one in (process.pid, process.started))
         if numbers and isinstance(process.boot, str) and isinstance(command, str) and what in WHATS:
-            yield file, process, one_line(command), what
+            yield file, UnderWay(process, one_line(command), what, doing, since)

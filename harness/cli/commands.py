@@ -7,7 +7,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from harness.base.interrupts import exit_on_interrupt
-from harness.cli.shared import TYPED
+from harness.cli.shared import TYPED, err
+from harness.screen.terminal import echo
 
 # Where a command is, and the first sentence of its help; one without is not listed. Each is imported when it is asked
 # for, help lines not: what some of them need takes seconds to import.
@@ -166,6 +167,9 @@ SECTIONS = {
     },
 }
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
+# Where somebody watches, these say at once that they are at work: what they need takes seconds to import.
+TAKES_SECONDS = ("plan", "run", "train")
+HELP = frozenset({"--help", "-h"})
 # Commands under their former names, not listed.
 RENAMED = {"drill": "inject"}
 
@@ -206,6 +210,8 @@ class Commands(click.Group):
             hint = f" (did you mean `matrix {near[0]}`?)" if near else ""
             raise click.UsageError(f"No such command {arguments[0]!r}{hint}", context)
         context.meta[TYPED] = tuple(arguments)
+        if name in TAKES_SECONDS and err.is_terminal and not HELP.intersection(arguments):
+            echo("Reading the matrix file and this host ...", err=True)
         return super().resolve_command(context, arguments)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:

@@ -142,11 +142,11 @@ def run(
     with (
         through_closed_terminal(settings, what="campaign"),
         stay_awake("a campaign of matrix runs", _warn_of_sleep),
-        noted_under_way(settings.results, machine, again) as others,
+        noted_under_way(settings.results, machine, again) as note,
     ):
-        warn(others)
+        warn(list(note.others))
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
-        with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
+        with CampaignDisplay(err, cells, prepared.verdicts_here, note.doing) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(
                 prepared, display, lambda: reboot_when_unhealthy and reboots_left(settings.results, machine) > 0

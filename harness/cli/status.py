@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from harness.base.errors import UserError
+from harness.campaign.under_way import under_way
 from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.by_node import NodeRuns, by_node
@@ -111,7 +112,8 @@ def status(
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
     machine = host.machine
-    beside = of_results.beside_the_verdicts(everything, results, machine)
+    # Runs that go on are named there; before the first one nothing else tells of a campaign.
+    beside = [*_begun(results), *of_results.beside_the_verdicts(everything, results, machine)]
     answers = [one for one in read_isolations(results) if one.machine == machine]
     beside += [one.in_words for one in of_nodes if one.unlike_others]
     beside += [*of_results.changes_in_words(shown), *sentences(answers)]
@@ -133,6 +135,10 @@ def status(
             out.print("No records yet.")
         print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))
         _print_following(settings, everything, rows, verdicts, tags, host)
+
+
+def _begun(results: Results) -> Iterator[str]:
+    return (one.in_words for one in under_way(results) if one.doing)
 
 
 def _show_nodes(nodes: Sequence[NodeRuns], *, as_json: bool) -> None:

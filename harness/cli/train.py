@@ -176,10 +176,10 @@ def train_command(
             try:
                 with (
                     through_closed_terminal(settings, what="training"),
-                    noted_under_way(settings.results, host.machine, again, file.file.stem) as others,
-                    CampaignDisplay(err) as display,
+                    noted_under_way(settings.results, host.machine, again, file.file.stem) as note,
+                    CampaignDisplay(err, doing=note.doing) as display,
                 ):
-                    warn(others)
+                    warn(list(note.others))
                     ended = prepared.run(display)
             except KeyboardInterrupt:
                 err.print(escape(f"Interrupted; this continues where it stopped: `{again}`"), soft_wrap=True)

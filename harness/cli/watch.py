@@ -48,6 +48,7 @@ def watch(settings: Settings, as_json: bool) -> None:
 def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) -> None:
     labels: dict[str, str] = {}
     stalls: dict[str, StallLines] = {}
+    said: list[str] = []
     last_seen, shown = time.monotonic(), look
     with LiveScene(console, scene) as view:
         # A snapshot that took long is shown as well.
@@ -56,13 +57,17 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) ->
             for record in look.finished:
                 for line in finished_lines(record, labels.get(record.intent.run_id, record.intent.cell)):
                     console.print(stamped(line), soft_wrap=True)
-            for intent, current in zip(look.running, scene.currents, strict=True):
+            for intent, current in zip(look.running, scene.currents, strict=False):
                 if labels.setdefault(intent.run_id, current.label) and intent.run_id not in stalls:
                     stalls[intent.run_id] = StallLines()
                     if not view.shown:
                         console.print(stamped(escape(f"{current.label}: goes on as {intent.run_id}")), soft_wrap=True)
                 if current.still and stalls[intent.run_id].worth(current.still.seconds) and not view.shown:
                     console.print(stamped(escape(f"{current.label}: {current.still.words}")), soft_wrap=True)
+            steps = [one.doing for one in look.steps]
+            for step in steps if steps != said and not view.shown else ():
+                console.print(stamped(escape(step)), soft_wrap=True)
+            said = steps
             went_on = look.goes_on
             time.sleep(LOOK_SECONDS)
             look = watched.look()

@@ -133,6 +133,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
+            notify(f"making the environment of stack {stack.name}: its packages are fetched and installed")
             pins.uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)
             made = {**_identity(base, lock), "python": version, "build": build}

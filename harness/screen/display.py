@@ -185,7 +185,8 @@ class Lane(Display):
 class CampaignDisplay(Lane):
     """A context manager that shows the events of a campaign on `console`, and of its first run at a time.
 
-    `cells` are those of its grid; `verdicts` returns their verdicts, and is called after every run.
+    `cells` are those of its grid; `verdicts` returns their verdicts, and is called after every run. `doing` takes what
+    is done outside of runs, for who watches from elsewhere; an empty text when that is over.
     """
 
     def __init__(
@@ -193,8 +194,11 @@ class CampaignDisplay(Lane):
         console: Console,
         cells: Sequence[Cell] = (),
         verdicts: Callable[[], Iterable[Verdict]] = tuple,
+        doing: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(self)
+        self._doing = doing
+        self._noted: str | None = None
         self._console = console
         self._cells = cells
         self._verdicts = verdicts
@@ -258,7 +262,12 @@ class CampaignDisplay(Lane):
 
     def redraw(self) -> None:
         """Show what is current in each lane."""
-        self._change(currents=tuple(lane.current for lane in self._lanes.values() if lane.current))
+        currents = tuple(lane.current for lane in self._lanes.values() if lane.current)
+        self._change(currents=currents)
+        step = next((MEGABYTES.sub("", one.label) for one in currents if not one.cell), "")
+        if step != self._noted:
+            self._noted = step
+            self._doing(step)
 
     def judge(self) -> None:
         """Show what the verdicts are now."""

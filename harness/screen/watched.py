@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from harness.base.errors import UserError
 from harness.base.storage import read_regular
+from harness.campaign.under_way import UnderWay, under_way
 from harness.evidence.app_files import Progress
 from harness.evidence.index import Index, Row, data_name, family_of_intent
 from harness.evidence.program_progress import ProgramProgress, progress_of
@@ -46,18 +47,25 @@ class HeldCampaign:
 class Snapshot:
     """The state at one moment: campaigns, current runs, and the records that are new since the snapshot before.
 
-    `trains`: whether a supervisor holds the lock of a training, also between two attempts.
+    `trains`: whether a supervisor holds the lock of a training, also between two attempts. `under_way`: the commands
+    that have a note of what they do.
     """
 
     campaigns: tuple[HeldCampaign, ...] = ()
     running: tuple[Intent, ...] = ()
     finished: tuple[Record, ...] = ()
     trains: bool = False
+    under_way: tuple[UnderWay, ...] = ()
 
     @property
     def goes_on(self) -> bool:
         """Return whether there is anything to watch."""
-        return bool(self.campaigns or self.running or self.trains)
+        return bool(self.campaigns or self.running or self.trains or self.under_way)
+
+    @property
+    def steps(self) -> tuple[UnderWay, ...]:
+        """Return what takes its time while nothing runs."""
+        return () if self.running else tuple(one for one in self.under_way if one.doing)
 
 
 @dataclass
@@ -92,6 +100,7 @@ class Watched:
             tuple(intent for intent in intents if intent and _goes_on(intent)),
             tuple(record for record in records if record and self._is_of_here(record)),
             trains,
+            tuple(under_way(self.results)),
         )
 
     def scene(self, look: Snapshot, now: float) -> Scene:
@@ -114,7 +123,8 @@ class Watched:
         return Scene(
             began=now if began is None else began,
             squares=squares_of([self.matrix.cells[i] for i in ids if i in self.matrix.cells], self._verdicts(look)),
-            currents=tuple(self._currents.values()),
+            # After those of the runs, which are in their order.
+            currents=(*self._currents.values(), *(Current(one.doing, one.since) for one in look.steps)),
             done=len(made),
             total=total,
             ends=None if total in (None, len(made)) else expected_end(seconds, total - len(made), latest),
@@ -233,7 +243,7 @@ def locked_inodes() -> frozenset[int]:
 def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
     """Return a snapshot as plain values."""
     runs = []
-    for intent, current in zip(look.running, scene.currents, strict=True):
+    for intent, current in zip(look.running, scene.currents, strict=False):
         line = current.last
         runs.append(
             {
@@ -260,6 +270,7 @@ def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
         "schema": 2,
         "campaigns": campaigns,
         "trains": look.trains,
+        "doing": [one.doing for one in look.steps],
         "runs": runs,
         "cells": squares,
         "runs_done": scene.done,

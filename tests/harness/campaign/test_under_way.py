@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.campaign.under_way import left_under_way, noted_under_way
+from harness.campaign.under_way import BEGINS, left_under_way, noted_under_way, under_way
 from harness.evidence.records import Results
 from harness.host.processes import boot_id
 
@@ -40,12 +41,35 @@ def test_what_else_is_under_way_is_reported_when_it_begins(tmp_path: Path) -> No
     ) as other:
         try:
             os.waitid(os.P_PID, other.pid, os.WSTOPPED)
-            with noted_under_way(Results(tmp_path), "mine", "matrix run") as others:
-                assert others == [f"also under way here: `{COMMAND}` (process {other.pid}); the two share this host"]
+            with noted_under_way(Results(tmp_path), "mine", "matrix run") as mine:
+                assert mine.others == (
+                    f"also under way here: `{COMMAND}` (process {other.pid}); the two share this host",
+                )
         finally:
             other.kill()
-    with noted_under_way(Results(tmp_path), "mine", "matrix run") as others:
-        assert others == []
+    with noted_under_way(Results(tmp_path), "mine", "matrix run") as mine:
+        assert mine.others == ()
+
+
+def test_what_a_command_does_is_known_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = Results(tmp_path)
+    with noted_under_way(results, "mine", COMMAND) as mine:
+        (seen,) = under_way(results)
+        assert (seen.process.pid, seen.command, seen.doing) == (os.getpid(), COMMAND, BEGINS)
+        mine.doing("fetching torch\n2.13.0")
+        (seen,) = under_way(results)
+        assert seen.in_words == (
+            f"under way here: `{COMMAND}` (process {os.getpid()}): fetching torch\\n2.13.0; `matrix watch` shows it"
+        )
+        monkeypatch.setattr("harness.campaign.under_way.write_json", _full)
+        mine.doing("no room for this")
+        monkeypatch.undo()
+        assert under_way(results)[0].doing == seen.doing
+    assert under_way(results) == []
+
+
+def _full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_process_that_was_killed_is_reported_with_the_command_that_continues_it(tmp_path: Path) -> None:
@@ -112,14 +136,16 @@ def note(**changed: object) -> str:
         note(command=["matrix"]),
         note(what="\x1b[2J"),
         note(what=[]),
+        note(since="never"),
+        note(since=[]),
     ],
 )
 def test_a_damaged_note_says_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "campaigns").mkdir()
     (tmp_path / "campaigns" / "mine.under-way").write_text(content)
     assert left_under_way(Results(tmp_path), "mine") == []
-    with noted_under_way(Results(tmp_path), "mine", COMMAND, "one") as others:
-        assert others == []
+    with noted_under_way(Results(tmp_path), "mine", COMMAND, "one") as mine:
+        assert mine.others == ()
 
 
 def test_a_note_adds_no_line_to_what_is_said(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
+from harness.cli import commands
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Matrix
+from harness.screen.terminal import SafeConsole
 from tests.harness.typed import Done, typed
 
 
@@ -56,6 +58,14 @@ def test_a_mistake_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
     assert told in last[0]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "results" / "runs").exists()
+
+
+def test_who_watches_sees_at_once_that_a_command_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Reading the matrix file and this host ...\n"
+    assert not matrix_command("plan", "cpu-plian", expected=2).stderr.startswith(said)
+    monkeypatch.setattr(commands, "err", SafeConsole(stderr=True, force_terminal=True))
+    assert matrix_command("plan", "cpu-plian", expected=2).stderr.startswith(said)
+    assert said not in matrix_command("plan", "--help").stderr
 
 
 def test_a_plan_of_nothing_says_why_and_then_what_to_type() -> None:

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.storage import write_durably
+from harness.campaign.under_way import noted_under_way
 from harness.cli.main import cli
 from harness.cli.status import LEGEND
 from harness.evidence.isolations import FaultIsolation, write_isolation
@@ -54,6 +55,14 @@ def told(results: Results, *words: str) -> dict[str, Any]:
     told = json.loads(status(results, *words, "--json"))
     listed = told["runs"] if "runs" in told else told["verdicts"]
     return {one.get("run_id") or one["executor"]: one["tag"] for one in listed}
+
+
+def test_a_campaign_in_its_first_seconds_is_no_reason_to_begin_one(tmp_path: Path) -> None:
+    with noted_under_way(Results(tmp_path), "machine", "matrix run") as note:
+        note.doing("making the environment of stack cpu")
+        done = CliRunner().invoke(cli, ["--results", str(tmp_path), "status"])
+    assert "making the environment of stack cpu; `matrix watch` shows it" in done.stderr
+    assert done.stdout == ""
 
 
 def test_variants_are_shown_when_asked_for(results: Results) -> None:

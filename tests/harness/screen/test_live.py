@@ -267,6 +267,22 @@ def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record:
     assert expected_end([], 3, NOW) is None
 
 
+def test_what_is_done_outside_of_runs_is_noted_once_and_taken_back(
+    matrix: Matrix, make_record: Callable[..., Record]
+) -> None:
+    cell = matrix.cells["cpu-plain"]
+    noted: list[str] = []
+    with CampaignDisplay(console_of(terminal=False), doing=noted.append) as display:
+        display.started(PlannedRun(cell, 1), 1, 2)
+        assert noted == [""]
+        display.finished(make_record())
+        display.preparing(cell.stack)
+        display.step("fetching torch: 10 of 300 MB")
+        display.step("fetching torch: 20 of 300 MB")
+        display.started(PlannedRun(cell, 2), 2, 2)
+    assert noted == ["", "preparing cpu", "fetching torch", ""]
+
+
 def test_how_many_runs_there_will_be_need_not_be_known(matrix: Matrix, make_record: Callable[..., Record]) -> None:
     console = console_of(terminal=False)
     with CampaignDisplay(console) as display:

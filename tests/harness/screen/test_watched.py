@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.paths import CHECKOUT
+from harness.campaign.under_way import BEGINS, noted_under_way
 from harness.cli import watch
 from harness.cli.shared import Settings
 from harness.evidence.index import Index
@@ -252,13 +253,42 @@ def test_without_an_index_or_a_table_of_locks_runs_are_seen_all_the_same(
     assert not look.campaigns
 
 
+def test_what_is_done_before_the_first_run_is_shown_in_a_campaigns_first_seconds(
+    results: Results,
+    matrix: Matrix,
+    make_intent: MakeIntent,
+    mine: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen, settings = Watched(results, matrix), Settings(CHECKOUT / "matrix.yaml", results.folder, None)
+    with noted_under_way(results, "machine", "matrix run") as note:
+        look = seen.look()
+        assert look.goes_on
+        assert [one.label for one in seen.scene(look, time.time()).currents] == [BEGINS]
+        note.doing("making the environment of stack cpu")
+        look, now = seen.look(), time.time()
+        assert [one.label for one in seen.scene(look, now).currents] == ["making the environment of stack cpu"]
+        assert describe(look, seen.scene(look, now), now)["doing"] == ["making the environment of stack cpu"]
+        looks = iter([look, look, Snapshot()])
+        monkeypatch.setattr(Watched, "look", lambda _self: next(looks, Snapshot()))
+        monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+        monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
+        piped = CliRunner().invoke(watch.watch, [], obj=settings).output
+        assert piped.count("Z making the environment of stack cpu\n") == 1
+        monkeypatch.undo()
+        results.begin(make_intent("now", **mine))
+        look = seen.look()
+        assert [one.cell for one in seen.scene(look, time.time()).currents] == ["cpu-plain"]
+    assert not Snapshot(under_way=()).goes_on
+
+
 def test_nothing_to_watch_is_said_plainly(results: Results) -> None:
     settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
     done = CliRunner().invoke(watch.watch, [], obj=settings)
     assert done.exit_code == 0
     assert done.output.startswith(f"Nothing runs with {results.folder} on this host")
     told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
-    assert told == {"schema": 2, "campaigns": [], "trains": False, "runs": [], "cells": [], "runs_done": 0}
+    assert told == {"schema": 2, "campaigns": [], "trains": False, "doing": [], "runs": [], "cells": [], "runs_done": 0}
     assert not results.folder.exists()
 
 
