@@ -26,6 +26,8 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.workloads import Workload
 
+# More than anybody waits for, and few enough to be planned in seconds.
+MOST_REPEATS = 10_000
 # Of a campaign in stages: an evening and a night.
 BUDGET = 10 * 3600.0
 
@@ -40,7 +42,7 @@ def campaign_options(command: Any) -> Any:
             help="Selection of the matrix file, in turn (default: stages on a host with GPUs).",
         ),
         click.option("--stage", shell_complete=complete_stages, help="Only what a stage of the matrix file runs."),
-        click.option("--repeats", type=click.IntRange(min=1), help="Runs of each cell (default: 1)."),
+        click.option("--repeats", type=click.IntRange(1, MOST_REPEATS), help="Runs of each cell (default: 1)."),
         click.option(
             "--controls/--no-controls",
             default=True,
@@ -88,7 +90,8 @@ def prepare(settings: Settings, **options: Any) -> PreparedCampaign:
             warn(["--budget has no effect without a GPU: each cell of the selection is run once"])
         options["budget"] = None
     workload = stage_workload(settings, options) if options["stage"] else chosen_workload(settings, selection, options)
-    chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
+    # One that is typed twice is run as often as the others.
+    chosen = [matrix.cells[cell] for cell in dict.fromkeys(cells)] or matrix.select(selection)
     goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
     if goal and options["repeats"]:
         raise UserError("--repeats fixes the number of runs, which --until and --all leave open; give one of them")

@@ -142,8 +142,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.UsageError as error:
         _exit_with("usage", usage_line(error), words)
     except click.Abort as error:
-        # Ctrl-C where nothing was running, or at a question; else the answer was no.
-        sys.exit(INTERRUPTED if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt) else 1)
+        # Ctrl-C where nothing was running, or at a question; else the answer was no, or there was nobody to ask.
+        why = error.__cause__ or error.__context__
+        if isinstance(why, EOFError):
+            echo("\nmatrix: there was no answer, and nothing is done; --yes answers beforehand", err=True)
+        sys.exit(INTERRUPTED if isinstance(why, KeyboardInterrupt) else 1)
     except BrokenPipeError:
         # The reader (such as `head`) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

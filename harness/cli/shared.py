@@ -26,9 +26,9 @@ TYPED = "harness.typed"
 # The version of the keys of what --json prints.
 SCHEMA = 2
 
-# Piped tables are for grep: no line of them is broken.
+# Piped tables are for grep: no line of them is broken. Python has no standard output where it is closed.
 PIPED_WIDTH = 500
-out = SafeConsole(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+out = SafeConsole(highlight=False, width=None if sys.stdout and sys.stdout.isatty() else PIPED_WIDTH)
 err = SafeConsole(highlight=False, stderr=True)
 
 

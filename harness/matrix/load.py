@@ -56,8 +56,10 @@ def load_matrix(file: Path, base: str | None = None, given: Given | None = None)
         document = read_yaml(file)
     except FileNotFoundError:
         raise NoSuchFileError(f"{file}: no such file; run from the project's folder or give --matrix FILE") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read: {error}") from None
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}; give --matrix FILE") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: is not UTF-8 text, at byte {error.start}; save it as UTF-8") from None
     if not isinstance(document.data, dict):
         raise UserError(f"{file}: should be a mapping with the keys {', '.join(_keys(Matrix))}")
     old = document.data.get("schema") == 1
@@ -97,6 +99,8 @@ def _checked(tree: Mapping[str, Any], given: Given) -> Matrix | list[Problem]:
 
 def nearest(word: object, choices: Sequence[str]) -> str:
     """`did you mean X?` where something is near, otherwise the choices."""
+    if same := [choice for choice in choices if choice.casefold() == str(word).casefold()]:
+        return f"did you mean {same[0]}?"
     longer = [choice for choice in choices if choice.startswith(f"{word}-")]
     if longer:
         return f"did you mean {longer[0]}?"

@@ -1,5 +1,6 @@
 """The console script: what is typed wrongly, and Ctrl-C while it loads."""
 
+import io
 import re
 import signal
 import subprocess
@@ -48,6 +49,18 @@ def test_ctrl_c_where_nothing_is_running_yet_is_no_traceback(monkeypatch: pytest
     with pytest.raises(SystemExit) as ended:
         main.main([])
     assert ended.value.code == 130
+
+
+def test_a_question_that_nobody_can_answer_names_the_option_that_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(main, "cli", lambda **_: click.confirm("Remove 1 of 1?", abort=True, err=True))
+    with pytest.raises(SystemExit) as ended:
+        main.main([])
+    assert ended.value.code == 1
+    said = "\nmatrix: there was no answer, and nothing is done; --yes answers beforehand\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

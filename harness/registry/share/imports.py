@@ -86,7 +86,8 @@ def import_records(
         UserError: when the archive is damaged or holds anything but records; nothing is imported then.
     """
     if not file.is_file():
-        raise NoSuchFileError(f"{file}: no such file")
+        why = "is no file; give one that `matrix export` wrote" if file.exists() else "no such file"
+        raise NoSuchFileError(f"{file}: {why}")
     make_folder_durably(results.runs)
     with locked(results.folder / LOCK), making_many(results.folder):
         place = unfinished(results.folder / "import")

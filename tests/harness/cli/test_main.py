@@ -30,6 +30,16 @@ WRONG = {
     "unknown cell of status": (["status", "cpu-plian"], "did you mean cpu-plain?"),
     "unknown selection": (["plan", "--selection", "defualt"], "did you mean default?"),
     "unknown workload": (["plan", "--workload", "quck"], "did you mean quick?"),
+    "a cell in capitals": (["plan", "CPU-PLAIN"], "did you mean cpu-plain?"),
+    "more runs than can be planned": (
+        ["plan", "cpu-plain", "--repeats", "999999999999"],
+        "not in the range 1<=x<=10000",
+    ),
+    "a folder as matrix file": (
+        ["--matrix", "tests", "show"],
+        "tests: cannot be read: Is a directory; give --matrix FILE",
+    ),
+    "a folder to import": (["import", "tests"], "tests: is no file; give one that `matrix export` wrote"),
     "data that is not there": (["plan", "--data", "none.csv"], "none.csv: no such file"),
     "an interpreter that is not there": (["plan", "--python", "/none/python"], "/none/python: no such file"),
     "a folder as data": (["plan", "--data", "tests"], "tests: is not a file"),
@@ -100,6 +110,23 @@ def test_show_prints_what_there_is_on_a_screen(matrix: Matrix) -> None:
 
 def test_options_may_be_written_with_underscores() -> None:
     assert json.loads(matrix_command("plan", "--lookback", "30", "--json").stdout)["workload"]["lookback"] == 30
+
+
+def test_a_matrix_file_in_another_encoding_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "matrix.yaml").write_bytes("# é".encode("latin-1"))
+    done = matrix_command("--matrix", str(tmp_path / "matrix.yaml"), "show", expected=2)
+    assert done.stderr == f"matrix: {tmp_path}/matrix.yaml: is not UTF-8 text, at byte 2; save it as UTF-8\n"
+
+
+def test_a_cell_that_is_typed_twice_is_run_once() -> None:
+    assert len(json.loads(matrix_command("plan", "cpu-plain", "cpu-plain", "--json").stdout)["runs"]) == 1
+
+
+def test_a_closed_standard_output_is_no_traceback() -> None:
+    program = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "completion", "bash"]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *program]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert "Traceback" not in done.stderr
 
 
 def test_the_plan_as_json() -> None:
