@@ -6,12 +6,13 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.shared import Settings, err
+from harness.cli.shared import FiniteRange, Settings, err
 from harness.matrix.workload_options import STANDARD_WORKLOAD
 from harness.matrix.workloads import Workload
 from harness.search.goal import Goal
 
 UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+LONGEST_SECONDS = 1000 * UNIT_SECONDS["d"]
 
 
 class Duration(click.ParamType[float]):
@@ -25,8 +26,8 @@ class Duration(click.ParamType[float]):
             return value
         parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", value)
         seconds = sum(float(number) * UNIT_SECONDS[unit] for number, unit in parts)
-        if "".join(number + unit for number, unit in parts) != value or seconds < 1:
-            self.fail(f"{value!r} is no time; write 8h, 90m or 1h30m", param, ctx)
+        if "".join(number + unit for number, unit in parts) != value or not 1 <= seconds <= LONGEST_SECONDS:
+            self.fail(f"{value!r} is no time from 1s to 1000d; write 8h, 90m or 1h30m", param, ctx)
         return seconds
 
 
@@ -39,7 +40,7 @@ def goal_options(command: Any) -> Any:
         click.option("--all", "every", is_flag=True, help="Run until every cell is shown to be known-good, or not."),
         click.option(
             "--confidence",
-            type=click.FloatRange(0, 1, min_open=True, max_open=True),
+            type=FiniteRange(0, 1, min_open=True, max_open=True),
             help="With --all: of each claim (default: the matrix file's).",
         ),
         click.option(

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,17 @@ class Settings:
         from harness.host.fingerprint import is_simulated  # noqa: PLC0415
 
         return is_simulated(self.root)
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range; `nan`, which every range of click has in it, and `inf` are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
 
 
 pass_settings = click.make_pass_decorator(Settings)

@@ -9,7 +9,7 @@ import click
 from harness.base.errors import UserError
 from harness.campaign.under_way import under_way
 from harness.cli.completion import complete_cells
-from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
+from harness.cli.shared import FiniteRange, Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.by_node import NodeRuns, by_node
 from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index, Row
@@ -40,7 +40,7 @@ LEGEND = "above: lower bounds of the share of starts and the mean time between f
 )
 @click.option(
     "--expect-hours",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=10.0,
     show_default=True,
     metavar="HOURS",

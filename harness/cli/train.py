@@ -18,6 +18,7 @@ from harness.cli.in_background import start_in_background, through_closed_termin
 from harness.cli.program_options import WithProgram, own_program, program_options, taken
 from harness.cli.shared import (
     INTERRUPTED,
+    FiniteRange,
     Settings,
     as_json,
     confirm,
@@ -89,7 +90,7 @@ KNOWN_GOOD = "known-good"
 )
 @click.option(
     "--expect-hours",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     metavar="HOURS",
     help="Say what a training of so many hours can expect: interruptions, restarts, time.  [default: 10]",
 )

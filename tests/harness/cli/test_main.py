@@ -35,6 +35,9 @@ WRONG = {
         ["plan", "cpu-plain", "--repeats", "999999999999"],
         "not in the range 1<=x<=10000",
     ),
+    "no number": (["plan", "--all", "--confidence", "nan"], "'--confidence': nan is no finite number"),
+    "no finite number": (["status", "--expect-hours", "inf"], "'--expect-hours': inf is no finite number"),
+    "a budget of centuries": (["plan", "--budget", "99999999d"], "'99999999d' is no time from 1s to 1000d; write 8h"),
     "a folder as matrix file": (
         ["--matrix", "tests", "show"],
         "tests: cannot be read: Is a directory; give --matrix FILE",
