@@ -10,7 +10,8 @@ from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
 from harness.campaign.gpu_locks import GpuClaim, is_free, lock_gpus
 from harness.campaign.plan import PlannedRun
-from harness.environments.build import NoBaseImageError, ensure_cell_image
+from harness.environments.base_image import NoBaseImageError
+from harness.environments.build import ensure_cell_image
 from harness.environments.environment import Environment, ensure_environment, host_environment, image_environment
 from harness.environments.executors.container import gpu_devices
 from harness.environments.executors.docker import LABEL, DockerExecutor

@@ -10,14 +10,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from docker.auth import resolve_repository_name
-from docker.utils import parse_repository_tag
-
-from harness.base.errors import NoAnswerError, UserError
+from harness.base.errors import UserError
 from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import BUILDS
-from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.base.storage import held_locks, json_hash, locked, write_json
+from harness.environments.base_image import digest_of_base, ensure_base
 from harness.environments.build_context import fill_app, fill_runtime, listed_layers
 from harness.environments.builder_copies import copies_in_builder, drop_copies
 from harness.environments.compiled_kernel import ensure_kernel
@@ -45,33 +42,13 @@ from harness.environments.in_use import keep_in_place
 from harness.environments.own_images import find_own_stack_image, find_runtime_image, remember
 from harness.environments.pins import ensure_lock
 from harness.environments.source_state import NO_TIME, source_revision
-from harness.host.engine import Engine, Notify, engine_errors, follow_transfer, transfer_errors
+from harness.host.engine import Engine, Notify, engine_errors
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
 
-OWN_BASE = (
-    "give --executor process, or --base IMAGE with one that is here (`make base` makes one from Debian's packages)"
-)
-# What the engine says of a registry that takes no connection: what breaks off may come at the next try.
-NO_CONNECTION = re.compile(r"\bdial\b|no such host|handshake timeout|awaiting headers", re.IGNORECASE)
-NO_NETWORK = "no network, or a firewall or proxy is in the way"
 FULL_DISK = "no space left on device"
 FAILED = re.compile("executor failed running|did not complete successfully")
 WORDS = 400
-
-
-class NoBaseImageError(UserError):
-    """The base image of a stack is not here and cannot be pulled; `why` without details and what can be done."""
-
-    code = "no-base-image"
-
-    def __init__(self, why: str, details: str = "") -> None:
-        super().__init__(f"{why}{details}; {OWN_BASE}")
-        self.why = why
-
-
-class NoAnswerForBaseError(NoBaseImageError, NoAnswerError):
-    """Its registry does not answer, or breaks off."""
 
 
 def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: None) -> Image:
@@ -210,46 +187,6 @@ def _clear(engine: Engine, stack: Stack) -> None:
     with suppress(UserError, FileNotFoundError):
         drop_copies(engine, json.loads(noted.read_text(encoding="utf-8")))
         noted.unlink()
-
-
-def digest_of_base(base: Image, stack: Stack) -> str | None:
-    """The digest under which the base came from its registry; None for one that was made here."""
-    name, _ = parse_repository_tag(stack.base)
-    digests = [digest for known, _, digest in (d.partition("@") for d in base.digests) if known.endswith(name)]
-    return digests[0] if digests else None
-
-
-def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
-    """The base image of a stack, pulled where the engine does not hold it.
-
-    Raises:
-        NoBaseImageError: when it cannot be pulled.
-    """
-    reference = base_reference(stack)
-    if image := find(engine, reference):
-        return image
-    name, version = parse_repository_tag(reference)
-    registry, _ = resolve_repository_name(name)
-    cannot = f"base image {reference} cannot be pulled"
-    said = said_of_silent(registry)
-    try:
-        if said is None:
-            notify(f"pulling {reference}")
-            with transfer_errors(cannot):
-                events = engine.patient.api.pull(name, version or "latest", stream=True, decode=True)
-                follow_transfer(events, cannot, notify)
-    except NoAnswerError as error:
-        said = str(error).removeprefix(f"{cannot}: ")
-        if not NO_CONNECTION.search(said):
-            raise NoAnswerForBaseError(str(error)) from None
-        note_silent(registry, said)
-    except UserError as error:
-        raise NoBaseImageError(str(error)) from None
-    if said:
-        raise NoAnswerForBaseError(
-            f"{cannot}: {registry} does not answer the Docker engine", f" ({said}): {NO_NETWORK}"
-        )
-    return _built(engine, reference)
 
 
 def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, str], notify: Notify) -> Image:

@@ -8,13 +8,8 @@ from secrets import token_hex
 from docker.errors import ImageNotFound
 
 from harness.base.storage import locked
-from harness.environments.build import (
-    build_cell,
-    build_part,
-    digest_of_base,
-    ensure_base,
-    lock_of_builds,
-)
+from harness.environments.base_image import digest_of_base, ensure_base
+from harness.environments.build import build_cell, build_part, lock_of_builds
 from harness.environments.build_context import fill_app, fill_runtime
 from harness.environments.compiled_kernel import ensure_kernel
 from harness.environments.images import Epochs, Image, cell_labels, epochs_of, inputs_of

@@ -7,29 +7,18 @@ nodes and settings is used where it says something.
 import os
 import pwd
 import re
-import selectors
 import shutil
-import signal
-import subprocess
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.host.jobs import JobEnding, JobPhase
+from harness.host.slurm_programs import SlurmSilentError, answer_of_slurm
 
-# A program of Slurm waits for slurmctld as long as slurm.conf says, often ten seconds, several times over.
-ANSWER_SECONDS = 60.0
 # Between TERM and KILL, by which a run has to have its record, Slurm often leaves half a minute.
 ANSWER_IN_JOB_SECONDS = 8.0
-# After so long it is looked whether a program says that it waits.
-PATIENCE_SECONDS = 0.5
-# Some ten thousand nodes, as scontrol describes them.
-MOST_BYTES = 16 << 20
-WORDS_BYTES = 1000
-PIPE_BYTES = 1 << 16
 SEPARATOR = "|"
 # How programs of Slurm are to print a moment.
 SECONDS_SINCE_1970 = {"SLURM_TIME_FORMAT": "%s"}
@@ -42,48 +31,8 @@ TAKING_JOBS = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv", "unk", 
 NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "AccountNotAllowed", "QOSNotAllowed"})
 # For one of these it waits as every job does while others are before it.
 ORDINARY = frozenset({"", "None", "Priority", "Resources"})
-# Variables that come before what a script says of itself; whose account pays, and the like, stays as the user has it.
-OVERRIDES = frozenset(
-    f"SBATCH_{name}"
-    for name in (
-        "ARRAY_INX",
-        "EXCLUSIVE",
-        "GRES",
-        "JOB_NAME",
-        "NO_REQUEUE",
-        "OUTPUT",
-        "PARTITION",
-        "REQUEUE",
-        "TIMELIMIT",
-        "WAIT",
-    )
-)
-# As sbatch says that slurmctld is not there, or takes no more jobs for now.
-SILENT = (
-    "Unable to contact slurm controller",
-    "Connection refused",
-    # Killed in the middle of an answer.
-    "Connection reset by peer",
-    "Connection aborted",
-    "Broken pipe",
-    "Insane message length",
-    "Unexpected message received",
-    "No route to host",
-    "Network is unreachable",
-    "Socket timed out",
-    "Connection timed out",
-    "Zero Bytes were transmitted",
-    "Transport endpoint",
-    "Resource temporarily unavailable",
-)
 # As sbatch says that the queue is full, before it tries again for minutes.
 FULL = "temporarily unable to accept job"
-# As it says that this user's part of it is.
-LIMITED = ("AssocMaxSubmitJobLimit", "QOSMaxSubmitJob", "Job violates accounting/QOS")
-
-
-class SlurmSilentError(Exception):
-    """Slurm does not answer now, or takes no more jobs for now: what was asked may have been done all the same."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +82,7 @@ def submit(script: Path) -> str:
         SlurmSilentError: when it does not answer, or its queue is full.
         UserError: when it refuses the job.
     """
-    said = _asked(["sbatch", "--parsable", str(script)], until=FULL)
+    said = answer_of_slurm(["sbatch", "--parsable", str(script)], until=FULL)
     # With the name of the cluster behind a semicolon, where there are several.
     return said.strip().splitlines()[-1].partition(";")[0]
 
@@ -152,7 +101,7 @@ def own_jobs() -> dict[str, SlurmJob]:
         # Without an entry in passwd, as in many containers; squeue takes the number, too.
         user = str(os.geteuid())
     form = SEPARATOR.join(("%i", "%T", "%N", "%r", "%j"))
-    said = _asked(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
+    said = answer_of_slurm(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
     jobs: dict[str, SlurmJob] = {}
     for number, state, node, reason, name in _rows(said, 5):
         job = SlurmJob(number, name, state, node or None, reason)
@@ -165,7 +114,7 @@ def cancel(jobs: Iterable[SlurmJob]) -> None:
     """Cancel jobs; those that are over stay as they are. Raises SlurmSilentError."""
     ids = [job.id for job in jobs]
     if ids:
-        _asked(["scancel", "--quiet", *ids])
+        answer_of_slurm(["scancel", "--quiet", *ids])
 
 
 def keep_from(jobs: Iterable[SlurmJob], nodes: Iterable[str]) -> None:
@@ -175,7 +124,7 @@ def keep_from(jobs: Iterable[SlurmJob], nodes: Iterable[str]) -> None:
     """
     if ids := ",".join(job.id for job in jobs):
         with suppress(SlurmSilentError, UserError):
-            _asked(["scontrol", "update", f"JobId={ids}", f"ExcNodeList={','.join(nodes)}"])
+            answer_of_slurm(["scontrol", "update", f"JobId={ids}", f"ExcNodeList={','.join(nodes)}"])
 
 
 def nodes_of(partition: str | None) -> list[SlurmNode]:
@@ -187,7 +136,7 @@ def nodes_of(partition: str | None) -> list[SlurmNode]:
     """
     form = SEPARATOR.join(("%P", "%N", "%t", "%l", "%G", "%E"))
     words = ["sinfo", "--noheader", "--Node", f"--format={form}"]
-    rows = list(_rows(_asked(words), 6))
+    rows = list(_rows(answer_of_slurm(words), 6))
     found = [row for row in rows if (row[0].rstrip("*") == partition if partition else row[0].endswith("*"))]
     if not found:
         named = ", ".join(sorted({row[0].rstrip("*") for row in rows})) or "none"
@@ -205,7 +154,7 @@ def boot_times() -> dict[str, float]:
     """
     try:
         words = ["scontrol", "--oneliner", "show", "nodes"]
-        said = _asked(words, ANSWER_IN_JOB_SECONDS, variables=SECONDS_SINCE_1970)
+        said = answer_of_slurm(words, ANSWER_IN_JOB_SECONDS, variables=SECONDS_SINCE_1970)
     except (SlurmSilentError, UserError):
         return {}
     return {name: float(at) for name, at in re.findall(r"^NodeName=(\S+) .*?\bBootTime=(\d+)\b", said, re.MULTILINE)}
@@ -217,7 +166,7 @@ def hooks_of_nodes() -> dict[str, tuple[str, ...]] | None:
     None where it does not say: Spur has no `scontrol show config`. Nothing but advice depends on it.
     """
     try:
-        said = _asked(["scontrol", "show", "config"], ANSWER_IN_JOB_SECONDS)
+        said = answer_of_slurm(["scontrol", "show", "config"], ANSWER_IN_JOB_SECONDS)
     except (SlurmSilentError, UserError):
         return None
     # Since 24.05 each of several has a number.
@@ -244,7 +193,7 @@ def why_ended(job: str) -> JobEnding:
     form = SEPARATOR.join(("%T", "%M", "%l"))
     words = ["squeue", "--noheader", "--states=all", f"--jobs={job}", f"--format={form}"]
     try:
-        state, used, limit = _asked(words, ANSWER_IN_JOB_SECONDS).strip().split(SEPARATOR)
+        state, used, limit = answer_of_slurm(words, ANSWER_IN_JOB_SECONDS).strip().split(SEPARATOR)
     except (SlurmSilentError, UserError, ValueError):
         return "cancelled"
     # While its processes end the state says no more than that.
@@ -278,89 +227,3 @@ def seconds_of(text: str) -> float | None:
         return float(((int(days) if dash else 0) * 24 + hours) * 3600 + minutes * 60 + seconds)
     except ValueError:
         return None
-
-
-def _asked(
-    words: Sequence[str],
-    seconds: float = ANSWER_SECONDS,
-    until: str | None = None,
-    variables: dict[str, str] | None = None,
-) -> str:
-    """Return what a program of Slurm prints, with further variables set; it is ended when it says `until`.
-
-    Raises:
-        SlurmSilentError: when slurmctld does not answer, or takes no more jobs.
-        UserError: when there is no such program, or it refuses what is asked.
-    """
-    try:
-        # Ctrl-C is for who asks, not for a question that is under way.
-        process = subprocess.Popen(
-            words,
-            env={name: value for name, value in os.environ.items() if name not in OVERRIDES} | (variables or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            process_group=0,
-        )
-    except FileNotFoundError:
-        raise UserError(f"{words[0]}: no such program; --on slurm needs the programs of Slurm on this host") from None
-    told, errors = _printed(process, words[0], seconds, until)
-    if process.returncode == 0:
-        return told.decode(errors="replace")
-    said = " ".join(errors[:WORDS_BYTES].decode(errors="replace").split()) or f"exit {process.returncode}"
-    if any(text in said for text in (*SILENT, *LIMITED)):
-        raise SlurmSilentError(said)
-    raise UserError(f"{words[0]}: {said}")
-
-
-def _printed(
-    process: subprocess.Popen[bytes], program: str, seconds: float, until: str | None
-) -> tuple[bytearray, bytearray]:
-    """Return what a program prints to its two outputs until it has ended; one that goes on is ended."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    told, errors, why = bytearray(), bytearray(), ""
-    end = time.monotonic() + seconds
-    with process.stdout, process.stderr, selectors.DefaultSelector() as coming:
-        for stream, printed in ((process.stdout, told), (process.stderr, errors)):
-            os.set_blocking(stream.fileno(), False)
-            coming.register(stream, selectors.EVENT_READ, printed)
-        while not why:
-            # Of one that has ended all is there, though what it started may keep its pipes open.
-            ended = process.poll() is not None
-            for key in list(coming.get_map().values()):
-                if not _read(key.fd, key.data):
-                    coming.unregister(key.fileobj)
-            if max(len(told), len(errors)) > MOST_BYTES:
-                why = f"{program} prints more than {MOST_BYTES >> 20} MiB"
-            elif ended:
-                break
-            elif until is not None and until.encode() in errors:
-                why = "its queue is full"
-            elif time.monotonic() > end:
-                why = f"{program} does not answer within {seconds:.0f} s"
-            elif coming.get_map():
-                coming.select(PATIENCE_SECONDS)
-            else:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE_SECONDS)
-    if why:
-        # With what it started: a site may have a script in the place of the program.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise SlurmSilentError(why)
-    return told, errors
-
-
-def _read(pipe: int, printed: bytearray) -> bool:
-    """Read what is in a pipe, and no more than shows that it is too much; return whether more may come."""
-    while len(printed) <= MOST_BYTES:
-        try:
-            piece = os.read(pipe, PIPE_BYTES)
-        except BlockingIOError:
-            return True
-        if not piece:
-            break
-        printed += piece
-    return False

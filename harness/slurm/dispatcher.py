@@ -18,13 +18,13 @@ from harness.host.slurm import (
     ORDINARY,
     SlurmJob,
     SlurmNode,
-    SlurmSilentError,
     cancel,
     keep_from,
     nodes_of,
     own_jobs,
     submit,
 )
+from harness.host.slurm_programs import SlurmSilentError
 from harness.matrix.clusters import Cluster
 from harness.slurm.job_script import JOBS_FOLDER, JobOptions, job_output, job_script
 from harness.slurm.nodes import any_of_kind, note_node

@@ -13,7 +13,8 @@ from harness.evidence.last_line import last_line
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import is_simulated
-from harness.host.slurm import SlurmSilentError, boot_times, cancel, nodes_of, own_jobs
+from harness.host.slurm import boot_times, cancel, nodes_of, own_jobs
+from harness.host.slurm_programs import SlurmSilentError
 from harness.matrix.clusters import Cluster
 from harness.slurm.dispatcher import LOOK_SECONDS, SHORT_SECONDS, SlurmDispatcher, state_in_words, submit_job, within
 from harness.slurm.job_script import JobOptions, job_output

@@ -16,7 +16,7 @@ from harness.campaign.display import Display
 from harness.campaign.gpu_locks import Holder, gpu_lock_file
 from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.plan import PlannedRun, placements
-from harness.environments.build import NoBaseImageError
+from harness.environments.base_image import NoBaseImageError
 from harness.environments.environment import image_environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.images import CONTRACT_LABEL, Image

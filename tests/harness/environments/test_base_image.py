@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NoReturn, cast
 import pytest
 from docker.errors import APIError
 
-from harness.environments import build
-from harness.environments.build import NoBaseImageError, ensure_base
+from harness.environments import base_image
+from harness.environments.base_image import NoBaseImageError, ensure_base
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 
@@ -39,7 +39,7 @@ class Pulls:
 
 @pytest.fixture(autouse=True)
 def _holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "find", lambda *_: None)
+    monkeypatch.setattr(base_image, "find", lambda *_: None)
 
 
 def test_one_try_decides_for_all_bases_of_a_registry_that_does_not_answer(matrix: Matrix) -> None:

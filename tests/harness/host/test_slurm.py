@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.host import slurm
+from harness.host import slurm_programs
 from harness.host.processes import runs
 from harness.host.slurm import (
     SlurmNode,
-    SlurmSilentError,
     boot_times,
     count_gpus,
     nodes_of,
@@ -20,6 +19,7 @@ from harness.host.slurm import (
     submit,
     why_ended,
 )
+from harness.host.slurm_programs import SlurmSilentError
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_what_slurm_says_needs_no_room_on_a_disk(programs: Path, monkeypatch: py
 
 
 def test_no_more_is_read_than_slurm_says(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "MOST_BYTES", 100)
+    monkeypatch.setattr(slurm_programs, "MOST_BYTES", 100)
     write(programs, "squeue", "yes '7|RUNNING|n1|None|a'")
     with pytest.raises(SlurmSilentError, match="prints more than"):
         own_jobs()
