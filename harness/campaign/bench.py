@@ -35,7 +35,7 @@ from harness.run.asked import Run
 from harness.run.run_cell import run_cell
 from harness.run.watch.engine_watch import Say
 from harness.run.watch.watch import Observer, OnStall
-from harness.run.workload_data import check_data, read_data, synthetic_file
+from harness.run.workload_data import check_data, read_data, synthetic_file, synthetic_place
 
 REACH = "check the network, set HTTPS_PROXY behind a proxy, or name a mirror: `matrix --index SOURCE=URL`"
 
@@ -175,6 +175,7 @@ class Bench:
         display.preparing(cell.stack)
         self.await_engine(display.problem)
         if self.data and (verifying := self.verifier(display.step).environment):
+            self._show_data(workload, display)
             self.data_of(workload, verifying)
         try:
             if workload.program:
@@ -189,6 +190,7 @@ class Bench:
             like, passes = first if first != cell.stack.name else None, isinstance(error, NoAnswerError)
             raise StackUnavailableError(cell.stack, why, like, passes=passes) from error
         verifier = self.verifier(display.step)
+        self._show_data(workload, display)
         self.data_of(workload, environment)
         self._look_at_source(cell, verifier)
         self._ready.add((self._name(cell), workload))
@@ -271,6 +273,15 @@ class Bench:
                 raise
         self.await_engine(display.problem)
         return self.environment(cell, display.step)
+
+    def _show_data(self, workload: Workload, display: Display) -> None:
+        """Show that the data of a workload are checked or made, where they are not known yet."""
+        if workload.program or workload in self._data:
+            return
+        if self.data:
+            display.step(f"checking {self.data.name}")
+        elif not synthetic_place(workload).is_file():
+            display.step(f"making synthetic bars of {workload.synthetic.sessions} sessions")
 
     def _look_at_source(self, cell: Cell, verifier: Verifier) -> None:
         """Look whether nodes of a scheduler can have the images that runs of a cell need."""

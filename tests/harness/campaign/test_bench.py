@@ -29,11 +29,23 @@ from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workloads import Workload
+from harness.run import workload_data
 from harness.run.spec import resolve_run
 
 if TYPE_CHECKING:
     from harness.campaign.dispatch import Dispatcher
     from harness.host.engine import Engine
+
+
+class Shown(Display):
+    """Keeps the steps that are shown."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, text: str) -> None:
+        """Keep one."""
+        self.steps.append(text)
 
 
 def a_gpu(index: int) -> GpuFacts:
@@ -171,6 +183,19 @@ def test_the_users_data_are_checked_before_the_stack_of_a_cell_is_made(
             matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], Display()
         )
     assert made == []
+
+
+def test_what_is_done_with_the_data_is_shown_and_once(
+    bench: Bench, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, workload, shown = matrix.cells["cpu-plain"], matrix.workloads["quick"], Shown()
+    monkeypatch.setattr(workload_data, "DATA", tmp_path)
+    for data in (None, Path("bars.csv")):
+        fresh = replace(bench, data=data, _data={})
+        fresh.make_ready(cell, workload, shown)
+        fresh.use_data(workload, InputFile(path="/bars.csv", sha256="a" * 64))
+        fresh.make_ready(cell, workload, shown)
+    assert shown.steps == ["making synthetic bars of 100 sessions", "checking bars.csv"]
 
 
 def intent_of(bench: Bench, planned: PlannedRun, matrix: Matrix) -> dict[str, Any]:
