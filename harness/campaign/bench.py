@@ -279,9 +279,9 @@ class Bench:
         if workload.program or workload in self._data:
             return
         if self.data:
-            display.step(f"checking {self.data.name}")
+            display.moment(f"checking {self.data.name}")
         elif not synthetic_place(workload).is_file():
-            display.step(f"making synthetic bars of {workload.synthetic.sessions} sessions")
+            display.moment(f"making synthetic bars of {workload.synthetic.sessions} sessions")
 
     def _look_at_source(self, cell: Cell, verifier: Verifier) -> None:
         """Look whether nodes of a scheduler can have the images that runs of a cell need."""

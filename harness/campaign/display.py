@@ -29,6 +29,9 @@ class Display:
     def step(self, text: str) -> None:
         """Something takes its time before a run can begin."""
 
+    def moment(self, text: str) -> None:
+        """Something takes some seconds: shown where somebody watches, and no line of a log."""
+
     def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """A run begins; `total` is 0 where nobody knows how many there will be."""
 

@@ -132,6 +132,10 @@ class Lane(Display):
         if not self._display.live:
             self._display.log(escape(text))
 
+    def moment(self, text: str) -> None:
+        """Show what takes some seconds; a log has no line of it."""
+        self._show(Current(text, time.time()))
+
     def time_left(self, seconds: float | None) -> None:
         """Show the time that the campaign still takes; None if it cannot be estimated."""
         self._display.time_left(seconds)

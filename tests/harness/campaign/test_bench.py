@@ -43,7 +43,7 @@ class Shown(Display):
     def __init__(self) -> None:
         self.steps: list[str] = []
 
-    def step(self, text: str) -> None:
+    def moment(self, text: str) -> None:
         """Keep one."""
         self.steps.append(text)
 

@@ -272,15 +272,19 @@ def test_what_is_done_outside_of_runs_is_noted_once_and_taken_back(
 ) -> None:
     cell = matrix.cells["cpu-plain"]
     noted: list[str] = []
-    with CampaignDisplay(console_of(terminal=False), doing=noted.append) as display:
+    console = console_of(terminal=False)
+    with CampaignDisplay(console, doing=noted.append) as display:
         display.started(PlannedRun(cell, 1), 1, 2)
         assert noted == [""]
         display.finished(make_record())
         display.preparing(cell.stack)
         display.step("fetching torch: 10 of 300 MB")
         display.step("fetching torch: 20 of 300 MB")
+        display.moment("checking bars.csv")
         display.started(PlannedRun(cell, 2), 2, 2)
-    assert noted == ["", "preparing cpu", "fetching torch", ""]
+    assert noted == ["", "preparing cpu", "fetching torch", "checking bars.csv", ""]
+    assert "fetching" in printed(console)
+    assert "checking" not in printed(console)
 
 
 def test_how_many_runs_there_will_be_need_not_be_known(matrix: Matrix, make_record: Callable[..., Record]) -> None:
