@@ -18,6 +18,8 @@ from harness.base.errors import NoAnswerError, UserError
 from harness.base.paths import CACHE, LOCKS
 from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.base.storage import file_hash, held_locks, json_hash, write_durably, write_json
+from harness.base.urls import without_credentials
+from harness.environments.stalls import STALLED_SECONDS, StallWatch
 from harness.matrix.stacks import Stack
 
 # Of what uv says the beginning tells most.
@@ -47,11 +49,14 @@ class UnreachableError(NoAnswerError):
     """The index that has a stack's wheels cannot be reached."""
 
 
-def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> str:
+def uv(
+    *arguments: str | Path, variables: Mapping[str, str] | None = None, stalled_seconds: float = STALLED_SECONDS
+) -> str:
     """Run uv without the user's own configuration (or with that of `--config-file`); return what it printed.
 
     Raises:
-        NoAnswerError: when it resolves versions for too long.
+        NoAnswerError: when it resolves versions for too long, or does nothing for so many seconds as next to nothing
+            comes.
         UserError: with uv's last words when it fails.
     """
     # An interpreter of the user's own is run without it.
@@ -64,24 +69,38 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
     # What it makes stays locked as long as it is at it, though this process may be killed.
     bounded = [*LIMITED, *command]
     seconds = RESOLVE_SECONDS if "compile" in words else None
-    try:
-        run = subprocess.run(
-            bounded,
-            capture_output=True,
-            text=True,
-            check=False,
-            pass_fds=held_locks(),
-            env=environment,
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired:
-        raise NoAnswerError(
-            f"uv {' '.join(command[1:3])}: versions are not resolved within {seconds} s; an index is too slow"
-        ) from None
-    if run.returncode:
-        said = " ".join(line.strip() for line in run.stderr.splitlines() if line.strip())
-        raise UserError(f"uv {' '.join(command[1:3])} failed: {said[:WORDS]}")
-    return run.stdout
+    what = f"uv {' '.join(command[1:3])}"
+    asked = " ".join(without_credentials(url) for urls in indexes.values() for url in urls.split())
+    with subprocess.Popen(
+        bounded, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=held_locks(), env=environment
+    ) as process:
+        try:
+            printed, errors = _printed(process, f"{what}{asked and f' from {asked}'}", seconds, stalled_seconds)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        said = " ".join(line.strip() for line in errors.splitlines() if line.strip())
+        raise UserError(f"{what} failed: {said[:WORDS]}")
+    return printed
+
+
+def _printed(
+    process: "subprocess.Popen[str]", where: str, seconds: float | None, stalled_seconds: float
+) -> tuple[str, str]:
+    """Return what uv prints to its two outputs until it has ended.
+
+    Raises:
+        NoAnswerError: when that takes more than `seconds`, or it stalls.
+    """
+    watch, began = StallWatch(process.pid, stalled_seconds), time.monotonic()
+    while True:
+        try:
+            return process.communicate(timeout=min(watch.look_seconds, seconds or watch.look_seconds))
+        except subprocess.TimeoutExpired:
+            watch.look(where)
+        if seconds is not None and time.monotonic() - began > seconds:
+            raise NoAnswerError(f"{where}: versions are not resolved within {seconds} s; an index is too slow")
 
 
 def _without_indexes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -320,7 +339,7 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
         except NoAnswerError as error:
             silent = f"{UNREACHABLE}: {stack.shown_index} cause: {error}"
             said.append(silent)
-            # It may be any of them, and takes half an hour.
+            # It may be any of them, and takes minutes, or half an hour.
             for host in filter(None, map(_host, urls)):
                 note_silent(host, silent)
             break

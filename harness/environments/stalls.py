@@ -1,0 +1,72 @@
+"""Notices that a program which fetches files stalls: an index may send a byte now and then, for ever."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.base.errors import NoAnswerError
+from harness.base.time_limits import LEAST_SPEED
+from harness.host.process_work import ProcessWork, work_below
+
+# More than the five minutes after which uv says that another one has its cache locked.
+STALLED_SECONDS = 360.0
+# What unpacks, compiles or waits for a disk goes on though nothing comes. A byte at a time takes next to no CPU.
+LEAST_BUSY = 0.05
+# Looks in that time.
+_LOOKS = 60
+
+
+@dataclass(frozen=True)
+class _Mark:
+    waited: float
+    bytes: int = 0
+    busy: float = 0.0
+
+
+class StallWatch:
+    """Watches a program and what it starts.
+
+    Time in which nobody looked does not count: both may have been stopped, or the host asleep.
+    """
+
+    def __init__(
+        self, pid: int, seconds: float = STALLED_SECONDS, work_of: Callable[[int], ProcessWork | None] = work_below
+    ) -> None:
+        self.look_seconds = seconds / _LOOKS
+        self._pid, self._seconds, self._work_of = pid, seconds, work_of
+        self._marks = deque([_Mark(0.0)])
+        self._looked, self._work = time.monotonic(), work_of(pid)
+
+    def look(self, where: str) -> None:
+        """Look after every `look_seconds`; `where` names the program and its index in the error.
+
+        Raises:
+            NoAnswerError: when fewer than LEAST_SPEED bytes a second came in the last `seconds`, and it did nothing.
+        """
+        before, looked = self._work, self._looked
+        self._looked, self._work = time.monotonic(), self._work_of(self._pid)
+        if before is None or self._work is None:
+            return
+        now = self._work
+        passed = min(self._looked - looked, 2 * self.look_seconds)
+        # What has ended, and was another's child by then, is missing.
+        came = max(0, now.bytes - before.bytes)
+        came += sum(max(0, size - before.received.get(one, 0)) for one, size in now.received.items())
+        busy = passed if now.waits_for_disk else max(0.0, now.cpu_seconds - before.cpu_seconds)
+        last = self._marks[-1]
+        last = _Mark(last.waited + passed, last.bytes + came, last.busy + busy)
+        self._marks.append(last)
+        while last.waited - self._marks[1].waited >= self._seconds:
+            self._marks.popleft()
+        since = self._marks[0]
+        waited = last.waited - since.waited
+        if (
+            waited >= self._seconds
+            and last.bytes - since.bytes < LEAST_SPEED * waited
+            and last.busy - since.busy < LEAST_BUSY * waited
+        ):
+            raise NoAnswerError(
+                f"{where}: fewer than {LEAST_SPEED} bytes a second came in the last {waited:.0f} s; "
+                "the same command tries again"
+            )
