@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # What a run sets comes first.
 ENVIRONMENT_BYTES = 1 << 17
@@ -44,6 +45,14 @@ class ProcessId:
     def mine(cls) -> "ProcessId":
         """The identity of this process."""
         return cls.of(os.getpid())
+
+    @classmethod
+    def parse(cls, told: Any) -> "ProcessId":
+        """The identity that somebody wrote down; raises `ValueError` where it is none."""
+        match told:
+            case {"pid": int(pid), "started": int(started), "boot": str(boot), **others} if pid > 0 and not others:
+                return cls(pid, started, boot)
+        raise ValueError("names no process")
 
     def alive(self) -> bool:
         """Return whether this very process still runs (a zombie does not)."""

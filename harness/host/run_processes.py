@@ -231,6 +231,26 @@ def is_of_run(pid: int, folder: Path) -> bool:
         return False
 
 
+def began_in(pid: int, folder: Path) -> bool:
+    """Return whether a process that a note names can be the one that a run was started with.
+
+    Who may write to a results folder that is shared can name any other. Without its mark, as after `env -i`, it is the
+    first of a session that works in the run's folder and writes its output there, as no terminal does.
+    """
+    try:
+        if variable_of(pid, RUN_MARK) is not None:
+            return is_of_run(pid, folder)
+        process, inside = Path(f"/proc/{pid}"), folder.resolve()
+        places = [(process / name).readlink() for name in ("cwd", "fd/1")]
+        return (
+            int(_status(pid)["Uid"].split()[0]) in _users(folder)
+            and os.getsid(pid) == pid
+            and all(place.is_relative_to(inside) for place in places)
+        )
+    except (OSError, KeyError):
+        return False
+
+
 def _users(folder: Path) -> set[int]:
     """Return the users whose processes may be a run's: this one, and who began it."""
     users = {os.geteuid()}

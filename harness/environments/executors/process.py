@@ -12,7 +12,7 @@ from harness.base.storage import held_locks, open_regular, write_json
 from harness.environments.executors.bounded_log import BoundedLog, Trimming
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.host.processes import ProcessId
-from harness.host.run_processes import RUN_MARK, end_processes_of_run, processes_of_run, run_mark
+from harness.host.run_processes import RUN_MARK, began_in, end_processes_of_run, processes_of_run, run_mark
 from harness.host.unmarked import reap_orphans, track, track_process
 
 GRACE_SECONDS = 1.0
@@ -137,12 +137,12 @@ class ProcessExecutor:
             with open_regular(job.note) as stream:
                 # A results folder may be shared: what another user names is not for this one to end.
                 owner = os.fstat(stream.fileno()).st_uid
-                identity = ProcessId(**load_json(stream.read(LARGEST_NOTE)))
+                identity = ProcessId.parse(load_json(stream.read(LARGEST_NOTE)))
             # Root ends for each user what that user's notes name, as an epilog.
             mine = owner == os.geteuid() or (os.geteuid() == 0 and owner == Path(f"/proc/{identity.pid}").stat().st_uid)
         except (OSError, ValueError, TypeError):
             return None
-        if not mine or not identity.alive():
+        if not mine or not identity.alive() or not began_in(identity.pid, job.folder):
             return None
         track_process(run_mark(job.folder), identity.pid)
         return FoundHandle(identity, job.folder)

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from harness.base.storage import write_json
 from harness.base.time_limits import Look
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.host.processes import ProcessId
+from harness.host import unmarked
+from harness.host.processes import ProcessId, command_of
 from harness.host.run_processes import end_processes_of_run, processes_of_run
 
 # A child that ignores TERM, in a session of its own, as a stray helper process may be.
@@ -138,6 +139,45 @@ def test_a_run_is_found_again_by_another_harness(tmp_path: Path, run_id: str, ex
     assert found.poll() is not None
     assert ProcessExecutor().find(lost) is None
     assert executor.find(job(tmp_path, "no such run", "")) is None
+
+
+@pytest.mark.parametrize(
+    "command", [["env", "-i", "sleep", "60"], ["sh", "-c", "exec env -i sleep 60"]], ids=["env", "a script"]
+)
+def test_a_program_that_runs_without_variables_is_found_again(
+    tmp_path: Path, executor: ProcessExecutor, command: list[str]
+) -> None:
+    lost = job(tmp_path, "mine", "")
+    started = executor.start(replace(lost, arguments=tuple(command), work=tmp_path / "mine"))
+    until = time.monotonic() + 30
+    while command_of(started.pid) != "sleep 60 ":
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    unmarked._runs.clear()
+    found = ProcessExecutor().find(lost)
+    assert found is not None
+    assert found.stop(grace=1)
+    assert not ended(started).ok
+
+
+@pytest.mark.parametrize("kind", ["elsewhere", "another run", "a shell there", "no number"])
+def test_a_process_that_is_not_the_runs_is_not_ended_though_its_note_names_it(tmp_path: Path, kind: str) -> None:
+    """Whoever shares a results folder may write what he likes into a note, and move one."""
+    forged = job(tmp_path, "mine", "")
+    assert forged.note
+    mark = {"MATRIX_RUN": str(tmp_path / "other")} if kind == "another run" else {}
+    folder = tmp_path if kind == "elsewhere" else forged.folder
+    with (forged.log if kind == "another run" else Path(os.devnull)).open("wb") as log:
+        bystander = subprocess.Popen(["sleep", "60"], cwd=folder, env=mark, stdout=log, start_new_session=True)
+    try:
+        named = asdict(ProcessId.of(bystander.pid))
+        write_json(forged.note, named | {"pid": f"../proc/{bystander.pid}"} if kind == "no number" else named)
+        assert ProcessExecutor().find(forged) is None
+        assert end_processes_of_run(forged.folder, grace=0.1)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
