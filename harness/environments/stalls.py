@@ -39,7 +39,9 @@ class StallWatch:
         self._looked, self._work = time.monotonic(), work_of(pid)
 
     def look(self, where: str) -> None:
-        """Look after every `look_seconds`; `where` names the program and its index in the error.
+        """Judge by the work since the last call, every `look_seconds`.
+
+        `where` names the program, and its index, in the error.
 
         Raises:
             NoAnswerError: when fewer than LEAST_SPEED bytes a second came in the last `seconds`, and it did nothing.
