@@ -11,6 +11,7 @@ from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.json_files import File, OneLine, Versioned
 from harness.evidence.app_files import InputFile, Phase, Result, Wait
 from harness.host.facts import HostFacts
+from harness.host.jobs import NODE_NAME
 from harness.matrix.programs import Program
 from harness.matrix.stacks import ExecutorName
 
@@ -25,7 +26,7 @@ class Scheduled(File):
 
     scheduler: Literal["slurm"]
     job: str
-    node: str = Field(description="the name of the host there")
+    node: str = Field(description="the name of the host there", pattern=f"^{NODE_NAME}$")
 
 
 class Intent(Versioned):

@@ -11,3 +11,6 @@ ENDINGS: Mapping[JobEnding, str] = {
     "cancelled": "the scheduler cancelled its job",
 }
 """The same in words."""
+
+# Of a node, which becomes a word of a job's script and part of a file's name.
+NODE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"

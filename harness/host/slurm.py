@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.host.jobs import JobEnding, JobPhase
+from harness.host.jobs import NODE_NAME, JobEnding, JobPhase
 from harness.host.slurm_programs import SlurmSilentError, answer_of_slurm
 
 # Between TERM and KILL, by which a run has to have its record, Slurm often leaves half a minute.
@@ -23,6 +23,10 @@ SEPARATOR = "|"
 # How programs of Slurm are to print a moment.
 SECONDS_SINCE_1970 = {"SLURM_TIME_FORMAT": "%s"}
 HOOKS = ("Prolog", "Epilog")
+# What becomes a word of a command; no option begins so.
+_JOB_ID = re.compile(r"[0-9][0-9_+\[\],%-]*", re.ASCII)
+_NUMBER = r"[0-9]{1,12}"
+MOST_NAMED = 20
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 RUNNING = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
 # As sinfo shortens them.
@@ -84,7 +88,7 @@ def submit(script: Path) -> str:
     """
     said = answer_of_slurm(["sbatch", "--parsable", str(script)], until=FULL)
     # With the name of the cluster behind a semicolon, where there are several.
-    return said.strip().splitlines()[-1].partition(";")[0]
+    return said.strip().rpartition("\n")[2].partition(";")[0]
 
 
 def own_jobs() -> dict[str, SlurmJob]:
@@ -104,6 +108,8 @@ def own_jobs() -> dict[str, SlurmJob]:
     said = answer_of_slurm(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
     jobs: dict[str, SlurmJob] = {}
     for number, state, node, reason, name in _rows(said, 5):
+        if not _JOB_ID.fullmatch(number):
+            continue
         job = SlurmJob(number, name, state, node or None, reason)
         if name not in jobs or job.phase != "over" or jobs[name].phase == "over":
             jobs[name] = job
@@ -136,10 +142,10 @@ def nodes_of(partition: str | None) -> list[SlurmNode]:
     """
     form = SEPARATOR.join(("%P", "%N", "%t", "%l", "%G", "%E"))
     words = ["sinfo", "--noheader", "--Node", f"--format={form}"]
-    rows = list(_rows(answer_of_slurm(words), 6))
+    rows = [row for row in _rows(answer_of_slurm(words), 6) if re.fullmatch(NODE_NAME, row[1])]
     found = [row for row in rows if (row[0].rstrip("*") == partition if partition else row[0].endswith("*"))]
     if not found:
-        named = ", ".join(sorted({row[0].rstrip("*") for row in rows})) or "none"
+        named = ", ".join(sorted({row[0].rstrip("*") for row in rows})[:MOST_NAMED]) or "none"
         which = f"no partition {partition!r}" if partition else "no default partition"
         raise UserError(f"Slurm has {which}; it has {named}; name one under hosts: in the matrix file")
     return [
@@ -157,7 +163,8 @@ def boot_times() -> dict[str, float]:
         said = answer_of_slurm(words, ANSWER_IN_JOB_SECONDS, variables=SECONDS_SINCE_1970)
     except (SlurmSilentError, UserError):
         return {}
-    return {name: float(at) for name, at in re.findall(r"^NodeName=(\S+) .*?\bBootTime=(\d+)\b", said, re.MULTILINE)}
+    found = re.findall(rf"^NodeName=(\S+) .*?\bBootTime=({_NUMBER})\b", said, re.MULTILINE)
+    return {name: float(at) for name, at in found}
 
 
 def hooks_of_nodes() -> dict[str, tuple[str, ...]] | None:
@@ -169,9 +176,10 @@ def hooks_of_nodes() -> dict[str, tuple[str, ...]] | None:
         said = answer_of_slurm(["scontrol", "show", "config"], ANSWER_IN_JOB_SECONDS)
     except (SlurmSilentError, UserError):
         return None
+    lines = [(key.strip(), value.strip()) for key, _, value in (line.partition("=") for line in said.splitlines())]
     # Since 24.05 each of several has a number.
-    found = re.findall(r"^(Prolog|Epilog)(?:\[\d+\])?\s*=\s*(.*?)\s*$", said, re.MULTILINE)
-    return {name: tuple(value for key, value in found if key == name and value != "(null)") for name in HOOKS}
+    found = [(key.partition("[")[0], value) for key, value in lines if value != "(null)"]
+    return {name: tuple(value for key, value in found if key == name) for name in HOOKS}
 
 
 def job_here() -> str | None:
@@ -214,16 +222,16 @@ def count_gpus(gres: str) -> int:
     for one in gres.split(","):
         words = one.partition("(")[0].split(":")
         if words[0] == "gpu":
-            count += int(words[-1]) if words[-1].isdigit() else 1
+            count += int(words[-1]) if re.fullmatch(_NUMBER, words[-1]) else 1
     return count
 
 
 def seconds_of(text: str) -> float | None:
     """Return a time of Slurm, `[DAYS-]HOURS:MINUTES:SECONDS` or a part of it, in seconds; None where it is no time."""
     days, dash, rest = text.rpartition("-")
-    try:
-        parts = [int(part) for part in rest.split(":")]
-        hours, minutes, seconds = [*parts, 0, 0][:3] if dash else [0, 0, *parts][-3:]
-        return float(((int(days) if dash else 0) * 24 + hours) * 3600 + minutes * 60 + seconds)
-    except ValueError:
+    numbers = [*([days] if dash else []), *rest.split(":")]
+    if not all(re.fullmatch(_NUMBER, number) for number in numbers):
         return None
+    parts = list(map(int, rest.split(":")))
+    hours, minutes, seconds = [*parts, 0, 0][:3] if dash else [0, 0, *parts][-3:]
+    return float(((int(days) if dash else 0) * 24 + hours) * 3600 + minutes * 60 + seconds)

@@ -1,5 +1,6 @@
 """Carries runs to the nodes of a Slurm cluster: one job for each, with the id of the run for its name."""
 
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -235,12 +236,16 @@ def within(limit: float | None, seconds: float) -> float:
 
 def submit_job(results: Results, options: JobOptions, command: Sequence[str], request: str = "") -> bool:
     """Write the script of a job and submit it; False where Slurm does not answer."""
-    script = results.folder / JOBS_FOLDER / f"{options.name}.sh"
-    write_durably(script, job_script(options, command, request).encode())
-    try:
-        submit(script)
-    except SlurmSilentError:
-        return False
+    name, content = f"{options.name}.sh", job_script(options, command, request).encode()
+    write_durably(results.folder / JOBS_FOLDER / name, content)
+    # Who shares the results folder may change what is in it before Slurm reads that.
+    with tempfile.TemporaryDirectory() as place:
+        script = Path(place, name)
+        script.write_bytes(content)
+        try:
+            submit(script)
+        except SlurmSilentError:
+            return False
     return True
 
 

@@ -1,5 +1,6 @@
 """The script of a job, with all that it needs in it: Spur passes scripts no arguments. Pure."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from harness.evidence.records import Results
 
 JOBS_FOLDER = "slurm"
 REQUEST_END = "END_OF_REQUEST"
+WORD = re.compile(r"[A-Za-z0-9_.,:+=-]+")
+LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,18 @@ def job_script(options: JobOptions, command: Sequence[str], request: str = "") -
     """Return the script of a job: its options, and the command, which reads the request from its standard input.
 
     Raises:
-        UserError: when the place of its output cannot be written in an option.
+        UserError: when the place of its output, or something else, cannot be written in an option.
     """
     minutes = max(1, -(-int(options.seconds) // 60))
     output = str(options.output)
     if any(sign in output for sign in '%\\"\n'):
         raise UserError(f"{output}: Slurm replaces signs of that name; choose another --results")
+    words = (options.name, options.partition, options.node, *options.exclude, options.gpus)
+    if odd := next((word for word in words if word is not None and not WORD.fullmatch(word)), None):
+        # It would end its option, or the line, and the rest would be taken for another.
+        raise UserError(
+            f"{odd[:LONGEST_SHOWN]!r}: is no word for an option of sbatch; correct hosts: in the matrix file"
+        )
     asked = [
         f"--job-name={options.name}",
         f'--output="{output}"',

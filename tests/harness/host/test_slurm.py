@@ -13,6 +13,7 @@ from harness.host.slurm import (
     SlurmNode,
     boot_times,
     count_gpus,
+    hooks_of_nodes,
     nodes_of,
     own_jobs,
     seconds_of,
@@ -44,6 +45,10 @@ def write(programs: Path, name: str, script: str) -> None:
         ("1-00:00:00", 86400.0),
         ("2-1", 176400.0),
         ("UNLIMITED", None),
+        ("NaN", None),
+        ("\u0661:00", None),
+        ("1" * 400, None),
+        ("1" * 400 + "-1", None),
     ],
 )
 def test_times_of_slurm(text: str, seconds: float | None) -> None:
@@ -52,7 +57,14 @@ def test_times_of_slurm(text: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("gres", "count"),
-    [("gpu:2", 2), ("gpu:gfx1100:2(S:0-1),nic:4", 2), ("gpu", 1), ("(null)", 0), ("gpu:a:1,gpu:b:3", 4)],
+    [
+        ("gpu:2", 2),
+        ("gpu:gfx1100:2(S:0-1),nic:4", 2),
+        ("gpu", 1),
+        ("(null)", 0),
+        ("gpu:a:1,gpu:b:3", 4),
+        ("gpu:\u00b2", 1),
+    ],
 )
 def test_gpus_of_a_node(gres: str, count: int) -> None:
     assert count_gpus(gres) == count
@@ -111,6 +123,31 @@ def test_when_nodes_were_booted_as_far_as_slurm_says(programs: Path) -> None:
     assert boot_times() == {"n1": 1800000000.0}
     write(programs, "scontrol", "echo 'no such command' >&2; exit 1")
     assert boot_times() == {}
+
+
+def test_what_is_no_number_or_name_is_passed_over(programs: Path) -> None:
+    write(programs, "squeue", "printf '%s\\n' '--me|RUNNING|n1|None|r1' '7|RUNNING|n1|None|r2' '8|RUN\377|||r3'")
+    assert sorted(own_jobs()) == ["r2", "r3"]
+    rows = ["gpus*|n1|idle|infinite|gpu:2|none", "gpus*|../../n2|idle|1:00||none", "gpus*|n3 --uid=0|idle|1:00||none"]
+    write(programs, "sinfo", "\n".join(f"echo '{row}'" for row in rows))
+    assert [node.name for node in nodes_of(None)] == ["n1"]
+    write(programs, "sinfo", "seq -f 'p%g|n1|idle|1:00||none' 100000")
+    with pytest.raises(UserError) as refused:
+        nodes_of("big")
+    assert len(str(refused.value)) < 1000
+    write(programs, "scontrol", f"echo NodeName=n1 BootTime={'9' * 400}")
+    assert boot_times() == {}
+    write(programs, "sbatch", "true")
+    assert submit(programs / "job.sh") == ""
+
+
+def test_hooks_are_found_in_no_time_whatever_stands_beside_them(programs: Path) -> None:
+    write(programs, "scontrol", "printf 'Prolog[0]=/a b\\nEpilog = (null)\\nProlog =/c%1000000sx\\n' ''")
+    began = time.process_time()
+    told = hooks_of_nodes()
+    assert time.process_time() - began < 5
+    assert told
+    assert (told["Prolog"][0], told["Prolog"][1][:3], told["Epilog"]) == ("/a b", "/c ", ())
 
 
 def test_a_full_queue_is_not_waited_for(programs: Path) -> None:

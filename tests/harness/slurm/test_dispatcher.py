@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.campaign.dispatch import JobSeen
@@ -52,6 +53,24 @@ def test_a_node_is_asked_for_a_record_once_at_a_time_and_only_where_it_may_be(
     assert dispatcher.close(intent, over, asks=False) == "left-none"
     sinfo(program, n1="down* Not responding", n2="idle none")
     assert dispatcher.close(intent, over, asks=True) == "gone"
+
+
+def test_what_is_submitted_is_nowhere_that_others_may_write(
+    dispatcher: SlurmDispatcher, program: Program, make_intent: Callable[..., Intent], tmp_path: Path
+) -> None:
+    sinfo(program, n1="idle none")
+    asked = f'/usr/bin/stat -c %a "${{2%/*}}" >{tmp_path}/mode; /bin/cat "$2" >{tmp_path}/script; echo 7'
+    program("sbatch", asked)
+    assert dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True) == "asked"
+    assert (tmp_path / "mode").read_text() == "700\n"
+    assert (tmp_path / "script").read_text() == (tmp_path / "results" / "slurm" / "r1.close.sh").read_text()
+
+
+def test_a_node_that_a_run_names_is_a_name() -> None:
+    """Into the script of the next job goes which nodes are to be avoided."""
+    for odd in ("n1\nid", "../n1", "", "-n1", "n1\n"):
+        with pytest.raises(ValidationError):
+            Scheduled(scheduler="slurm", job="1", node=odd)
 
 
 def test_nodes_that_take_no_jobs_are_named_with_why_but_not_those_that_are_avoided(
