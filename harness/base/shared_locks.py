@@ -49,6 +49,13 @@ def open_shared_lock(file: Path) -> int:
     return descriptor
 
 
+def is_at(descriptor: int, file: Path) -> bool:
+    """Return whether a file that was opened is still the one of that name."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), file.lstat())
+    return False
+
+
 def _make(file: Path) -> int:
     """Make a lock file that everybody may open, from its first moment on and whatever the umask."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)

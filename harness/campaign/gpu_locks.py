@@ -17,7 +17,7 @@ import psutil
 
 from harness.base.failpoints import reached
 from harness.base.json_files import File
-from harness.base.shared_locks import folder_of_locks, open_shared_lock
+from harness.base.shared_locks import folder_of_locks, is_at, open_shared_lock
 from harness.base.storage import held
 from harness.base.text import one_line
 from harness.base.time_limits import ANSWER_SECONDS, Look
@@ -152,13 +152,17 @@ def _wait(
 
 def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: Path) -> int:
     """Lock a GPU; raises _InUse, saying who has it."""
-    descriptor = open_shared_lock(gpu_lock_file(gpu, root))
+    file = gpu_lock_file(gpu, root)
+    descriptor = open_shared_lock(file)
     stack.callback(os.close, descriptor)
     in_use = f"GPU {gpu.index} is in use by"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise _InUse(f"{in_use} {_holder(descriptor) or 'a run that does not say whose it is'}") from None
+    if not is_at(descriptor, file):
+        # Whoever comes next would lock another one. What tidies temporary folders removes what is old.
+        raise _InUse(f"GPU {gpu.index}: its lock {file} was removed just now")
     before = _holder(descriptor)
     if before and before.boot == boot_id() and (left := _left(before, gpu, container_runs, root)):
         raise _InUse(f"{in_use} {before}; {left}")

@@ -1,5 +1,6 @@
 """Locks of synthetic GPUs between real processes, of other users too."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -258,6 +260,23 @@ def test_many_at_once_are_never_on_one_gpu_together(root: Path) -> None:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert most == 1
+
+
+def test_a_lock_that_is_removed_while_it_is_taken_is_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one would find another file, and lock that."""
+    said: list[str] = []
+
+    def remove_once(descriptor: int, operation: int) -> None:
+        if not said:
+            gpu_lock_file(a_gpu(0), root).unlink()
+        fcntl.flock(descriptor, operation)
+
+    monkeypatch.setattr(gpu_locks, "_POLL_SECONDS", 0.01)
+    options = {"LOCK_EX": fcntl.LOCK_EX, "LOCK_NB": fcntl.LOCK_NB}
+    monkeypatch.setattr(gpu_locks, "fcntl", SimpleNamespace(flock=remove_once, **options))
+    with lock_gpus([claim(root, 0)], said.append, root=root):
+        assert obstacle(root, claim(root, 0)) is not None
+    assert said == [f"waiting: GPU 0: its lock {gpu_lock_file(a_gpu(0), root)} was removed just now"]
 
 
 def test_without_a_folder_for_everybody_it_is_one_line(tmp_path: Path) -> None:
