@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -76,6 +78,31 @@ def open_to_interruption() -> Iterator[None]:
         yield
     finally:
         _State.shields = shields
+
+
+def pause(seconds: float, is_own: Callable[[int], bool]) -> None:
+    """Wait; a signal that comes meanwhile from a process of ours, as `is_own` says by its number, is none of a person.
+
+    A program may signal its parent, and an orphan of it has this process for one. Only here a signal says who sent it:
+    one that comes at another moment counts as ever.
+    """
+    numbers = [number for number in SIGNALS if signal.getsignal(number) is _handle]
+    if not numbers or threading.current_thread() is not threading.main_thread():
+        time.sleep(seconds)
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        came = signal.sigtimedwait(numbers, seconds)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if came is None:
+        return
+    # A terminal's Ctrl-C is from no process.
+    if came.si_code <= 0 and is_own(came.si_pid):
+        name = signal.Signals(came.si_signo).name
+        _say(f"process {came.si_pid} of the run sent {name} to this command, which goes on")
+    else:
+        _handle(came.si_signo, None)
 
 
 @contextmanager

@@ -231,6 +231,14 @@ def is_of_run(pid: int, folder: Path) -> bool:
         return False
 
 
+def belongs_to_run(pid: int, folder: Path) -> bool:
+    """Return whether a process was started by a run, with its mark or, where it is tracked, without; zombies too."""
+    if is_of_run(pid, folder):
+        return True
+    marked = [one for one in psutil.pids() if one != os.getpid() and is_of_run(one, folder)]
+    return pid in unmarked(run_mark(folder), marked)
+
+
 def began_in(pid: int, folder: Path) -> bool:
     """Return whether a process that a note names can be the one that a run was started with.
 

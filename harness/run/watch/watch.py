@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from harness.base.interrupts import GRACE_SECONDS, skippable
+from harness.base.interrupts import GRACE_SECONDS, pause, skippable
 from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
 from harness.evidence.accounting import Accounting
 from harness.evidence.app_files import Progress, Wait
@@ -22,7 +22,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import MOST_RANKS, WorkFolder
 from harness.host.disk_use import DiskWatch
 from harness.host.gpu_memory import GpuWatch
-from harness.host.run_processes import cannot_be_killed, end_processes_of_run, is_of_run, survivors
+from harness.host.run_processes import belongs_to_run, cannot_be_killed, end_processes_of_run, is_of_run, survivors
 from harness.run.watch.collect import Collector
 from harness.run.watch.confirm import Hang, HangWatch
 from harness.run.watch.engine_watch import EngineWatch, Say
@@ -214,7 +214,7 @@ class Watch:
                 self._stop(handle, *reason)
                 return now
             asleep = time.monotonic()
-            time.sleep(POLL_SECONDS)
+            pause(POLL_SECONDS, partial(belongs_to_run, folder=self._folder))
             unseen = time.monotonic() - asleep
             if watchdog and unseen > UNSEEN_SECONDS:
                 watchdog.forgive(unseen)
