@@ -17,7 +17,7 @@ from harness.campaign.under_way import note_file
 from harness.evidence.records import TRAINING, Results, new_run_id
 from harness.host.facts import HostFacts
 from harness.matrix.stacks import ExecutorName
-from harness.registry.tags.known_good import KnownGood
+from harness.registry.tags.promotions import KnownGood
 from harness.training.fallbacks import Begin
 
 TRAININGS_FOLDER = "trainings"
