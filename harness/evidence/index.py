@@ -38,7 +38,7 @@ SYNTHETIC = "synthetic"
 class Row:
     """The part of a record that the index keeps. `gpus` and `beside` are JSON lists; times are in seconds since 1970.
 
-    `host_state` is a `HostState` as JSON; `data` is a name.
+    `host_state` is a `HostState` as JSON; `data` is a name. `rule` is the one that explains it, or its class.
     """
 
     run_id: str
@@ -85,6 +85,7 @@ class Row:
     uncommitted: bool = False
     node: str | None = None
     data: str = ""
+    rule: str = ""
 
     @classmethod
     def of(
@@ -122,6 +123,8 @@ class Row:
         values |= {"interrupted_by": interruption_of(record)}
         values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
         values |= {"injected_fault": record.injected_fault}
+        why = record.explanation
+        values |= {"rule": (why.rule or why.class_) if why else ""}
         # What neither has is a mistake here, and not a value that is missing.
         known = dict(intent) | dict(record) | values
         return cls(**{name: known[name] for name in _names()})

@@ -3,6 +3,7 @@
 The terminal, the page, the Markdown and `--json` all print what `answer_of` returns.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import floor
 
@@ -43,12 +44,13 @@ def answer_of(
     criteria: str = "",
     ids: Mapping[Key, str] | None = None,
     named: NamedCell | None = None,
+    train_now: Command | None = None,
 ) -> Answer:
     """Return the answer for one kind of host with so many `gpus`; `step` is the most useful command.
 
     `here` are its verdicts on cells that may be run, `found` its failures. Of a campaign that has just ended the answer
     is what it `concluded`; later it is about the cell that was `named` there. `criteria` is a clause on those of the
-    notes. `ids` are those of the groups.
+    notes. `ids` are those of the groups. `train_now` trains before more is shown.
     """
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, named)
@@ -56,13 +58,14 @@ def answer_of(
         claim = concluded + _of_named(best, named, tags, matrix)
     else:
         claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
-    if best is None and best_by_scope(here):
-        claim = "On this kind of host only runs of JAX count, which tell whether it is PyTorch; nothing trains with it."
+    if best is None and (others := best_by_scope(here)):
+        claim = _of_those_that_name_none(others, concluded)
     return Answer(
         sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
         grids=_grids(here, matrix, ids or {}),
         failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
         next=step,
+        train_now=None if train_now == step else train_now,
     )
 
 
@@ -103,6 +106,16 @@ def _claim(best: Verdict, tags: Tags) -> str:
     if best.tier == "seen":
         return f"Too few runs yet to name a cell that trains to the end on {place}: the furthest is {named}, {shown}"
     return f"Use {named} on {place}, which is {best.tier}: {shown}"
+
+
+def _of_those_that_name_none(others: Sequence[Verdict], concluded: str | None) -> str:
+    """Return why runs that count name no cell to train in; of a program's campaign, what it concluded of that."""
+    if any(one.own_program for one in others):
+        return concluded or (
+            "On this kind of host no run of this project's training counts yet: "
+            "of programs of your own the numbers are not checked, and no cell is named by them."
+        )
+    return "On this kind of host only runs of JAX count, which tell whether it is PyTorch; nothing trains with it."
 
 
 def _failed(one: Verdict) -> str:
@@ -148,25 +161,28 @@ def _grids(here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> t
     return tuple(_grid(scope, scopes[scope], matrix, ids) for scope in sorted(scopes, key=order))
 
 
-def _weight(one: Verdict) -> tuple[bool, bool, float, int]:
-    return one.runs > 0, one.qualifies_for_promotion, one.totals.hours, one.runs
+def _weight(one: Verdict) -> tuple[bool, bool, bool, float, int]:
+    return one.runs > 0, not one.own_program, one.qualifies_for_promotion, one.totals.hours, one.runs
 
 
 def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> AnswerGrid:
+    works = Counter(one.workload for one in cells.values() if one.runs)
+    usual = works.most_common(1)[0][0] if works else None
     stacks = _in_order({one.stack for one in cells.values()}, matrix.stacks)
     presets = _in_order({one.preset for one in cells.values()}, matrix.presets)
     return AnswerGrid(
         scope=scope,
-        title=f"On {parts_of(scope).in_words}",
+        title=f"On {parts_of(scope).in_words}{f', workload {usual}' if usual else ''}",
         stacks=stacks,
         presets=presets,
-        places=tuple(_place(stack, preset, cells, matrix, ids) for preset in presets for stack in stacks),
+        places=tuple(_place(stack, preset, cells, matrix, ids, usual) for preset in presets for stack in stacks),
     )
 
 
 def _place(
-    stack: str, preset: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str]
+    stack: str, preset: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str], usual: str | None
 ) -> AnswerPlace:
+    """Return a cell of a grid, most of whose runs are of the `usual` workload."""
     cell = f"{stack}-{preset}"
     one, known = cells.get(cell), matrix.cells.get(cell)
     tier: Tier = "untested"
@@ -182,6 +198,7 @@ def _place(
         cell=cell,
         tier=tier,
         text=f"{one.passes}/{one.runs} {tier}",
+        work="" if one.workload == usual else one.workload,
         group=group,
         start_low=floor(one.start_low * 1000) / 1000,
         starts=f"starts above {at_least(one.start_low)}",

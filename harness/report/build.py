@@ -102,6 +102,7 @@ def build_report(
             states_in_words(criteria),
             ids,
             named,
+            known.train_now,
         ),
         answers=Answers(
             use=(*which_cell(known.trained_in, matrix, known.tags, own), *_elsewhere(usable, here)),

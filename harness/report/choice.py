@@ -44,7 +44,7 @@ def which_cell(
     """Return the recommended cell in words, a paragraph for each scope; `made_here` as in `towards_known_good`."""
     best = best_by_scope(verdicts)
     if not best:
-        return ("Nothing was run yet.",) if not verdicts else ("None of the runs counts.",)
+        return ("No run that counts names a cell yet.",)
     return tuple(_in_words(one, verdicts, matrix, tags, made_here) for one in best)
 
 
@@ -121,11 +121,7 @@ def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
     ]
     if best.imported:
         said.append(f"Of these runs, {best.imported} came from other hosts by import.")
-    if best.own_program:
-        said.append(
-            "These are runs of a program of the user's own: numbers not checked, and nothing is promoted by them."
-        )
-    elif best.uncommitted:
+    if best.uncommitted:
         said.append(
             f"{_sentence(UNCOMMITTED)}: it is `seen` at most, and promoted never; commit them, and run it again."
         )

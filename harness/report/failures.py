@@ -15,7 +15,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Failure:
-    """A diagnosis with the number of counted runs that have it, their cells, and the newest of them with its stack.
+    """A diagnosis and its cause, with the counted runs that have both, their cells, and the newest with its stack.
 
     `why` is why that one counts as failed, where its outcome does not say it.
     """
@@ -29,12 +29,16 @@ class Failure:
 
 
 def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
-    """Return the diagnoses of the runs that failed, the most frequent first; `rows` are in the order of time."""
+    """Return the diagnoses of the runs that failed, the most frequent first; `rows` are in the order of time.
+
+    Those that another rule explains have another cause, and are counted apart.
+    """
     failed = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.failed_ids}
-    found: dict[str, list[Row]] = {}
+    found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.run_id in failed:
-            found.setdefault(counts[row.run_id].diagnosis or row.diagnosis or row.outcome, []).append(row)
+            diagnosis = counts[row.run_id].diagnosis or row.diagnosis or row.outcome
+            found.setdefault((diagnosis, row.rule), []).append(row)
     listed = [
         Failure(
             diagnosis,
@@ -44,7 +48,7 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
             runs[-1].stack,
             counts[runs[-1].run_id].why,
         )
-        for diagnosis, runs in found.items()
+        for (diagnosis, _), runs in found.items()
     ]
     return sorted(listed, key=lambda one: -one.count)
 
@@ -77,9 +81,8 @@ def what_fails(
     said = [_in_words(one, runs, explanations.get(one.newest)) for one in found[:SHOWN]]
     rest = found[SHOWN:]
     if rest:
-        said.append(
-            f"{many(sum(one.count for one in rest), 'run')} failed in other ways: {names([r.diagnosis for r in rest])}."
-        )
+        others = list(dict.fromkeys(one.diagnosis for one in rest))
+        said.append(f"{many(sum(one.count for one in rest), 'run')} failed in other ways: {names(others)}.")
     return tuple(said)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.report.code_evidence import counts_in_words
 from harness.report.model import CodeEvidence, CodeRun, Group, PassCount, Report
 from harness.report.words import utc
@@ -18,6 +19,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield "# Which environment trains to the end"
     yield from ("", f"**{_plain(answer.sentence)}**")
     yield from ("", f"Next: `{answer.next.command}` (it {_plain(answer.next.why)})")
+    if answer.train_now:
+        yield from ("", f"Or train now: `{answer.train_now.command}` (it {_plain(answer.train_now.why)})")
     yield from _section("What failed most here", answer.failures)
     yield from ("", f"{report.headline} Made {utc(report.made)}.")
     for caution in report.cautions:
@@ -29,6 +32,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _section("What the variables of presets `notes-...` changed", answers.notes)
     yield from _section("The three goals: `immediate`, `full`, `production`", answers.criteria)
     yield from ("", "## Verdicts by stack and preset")
+    if report.groups:
+        yield from ("", _plain(TIERS_IN_WORDS))
     for group in report.groups:
         yield from _grid(group)
     yield from _evidence(report)

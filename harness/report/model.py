@@ -28,13 +28,14 @@ class AnswerPlace(File):
     starts: str = Field("", description="the same in words")
     mtbf: str = Field("", description="what is shown of the mean time between failures, in words")
     reason: str | None = Field(None, description="why it is excluded")
+    work: str = Field("", description="the workload of its runs, where it is not that of the title")
 
 
 class AnswerGrid(File):
     """The cells of one scope on this kind of host, with what is known of each."""
 
     scope: str
-    title: str = Field(description="the scope in words")
+    title: str = Field(description="in words the scope, and the workload that most of its cells ran")
     stacks: tuple[str, ...]
     presets: tuple[str, ...]
     places: tuple[AnswerPlace, ...] = Field(description="row by row: every stack of the first preset, then of the next")
@@ -47,6 +48,9 @@ class Answer(File):
     grids: tuple[AnswerGrid, ...] = Field(description="by scope, GPUs first")
     failures: tuple[str, ...] = Field(description="what failed most often, and why, at most three")
     next: Command = Field(description="what to type next")
+    train_now: Command | None = Field(
+        None, description="what trains in the cell that the answer is about before it is known-good; null: `next` says"
+    )
 
 
 class Answers(File):

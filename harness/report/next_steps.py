@@ -35,13 +35,14 @@ def what_next(
     newest run and of the newest failure. `made_here` as in `towards_known_good`.
     """
     if best is None:
-        return (Command(command=invocation.command("run"), why="runs the matrix on this host"),)
+        # What failed is a program of the user's own, or JAX: to know why comes before the rest.
+        run = Command(command=invocation.command("run"), why="runs the matrix on this host")
+        return (*(_explaining(one, invocation) for one in found[:1]), run)
     intent = intents.get(best.last)
     steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intent, tags, matrix, invocation, made_here)
     failing = {cell for one in found for cell in one.cells}
     for one in found[:1]:
-        why = f"shows the evidence of the newest `{one.diagnosis}`"
-        explain = Command(command=invocation.command("explain", one.newest), why=why)
+        explain = _explaining(one, invocation)
         explanation, failed = explanations.get(one.newest), intents.get(one.newest)
         remedies = [f"{one.stack}-{preset}" for preset in explanation.presets] if explanation else []
         tried = [
@@ -57,6 +58,27 @@ def what_next(
         steps += [explain, *tried] if steps else [*tried, explain]
     status = Command(command=invocation.command("status", best.cell), why="lists the runs of the best cell")
     return tuple(steps) or (status,)
+
+
+def training_meanwhile(
+    best: Verdict | None, intents: Mapping[str, Intent], tags: Tags, matrix: Matrix, invocation: Invocation
+) -> Command | None:
+    """Return what trains in a cell of which too little is shown; None where `what_next` says it, or nothing passed."""
+    if best is None or best.tier not in ("seen", "candidate") or best.uncommitted:
+        return None
+    intent = intents.get(best.last)
+    changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
+    if changed and best.tier != "seen":
+        return None
+    train = _training(best, intent, tags, changed, invocation)
+    return train.model_copy(
+        update={"why": f"{train.why}, and resumes after a crash or a hang; too few runs show how often that will be"}
+    )
+
+
+def _explaining(failure: Failure, invocation: Invocation) -> Command:
+    why = f"shows the evidence of the newest `{failure.diagnosis}`"
+    return Command(command=invocation.command("explain", failure.newest), why=why)
 
 
 def _towards_training(

@@ -18,7 +18,7 @@ from harness.report.criteria import ReadRecord
 from harness.report.failures import Failure, failures
 from harness.report.invocation import Invocation
 from harness.report.model import Command
-from harness.report.next_steps import what_next
+from harness.report.next_steps import training_meanwhile, what_next
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class OfHost:
     """The findings of the records on one kind of host, or on all.
 
     `here` are the verdicts on cells that may be run, `trained_in` those on cells to train in. `found` are the failures,
-    `explained` their newest runs. `steps`: commands, the most useful first.
+    `explained` their newest runs. `steps`: commands, the most useful first; `train_now` as in `Answer`.
     """
 
     here: Sequence[Verdict]
@@ -35,6 +35,7 @@ class OfHost:
     explained: Mapping[str, Explanation | None]
     tags: Tags
     steps: tuple[Command, ...]
+    train_now: Command | None
 
 
 def record_reader(results: Results) -> ReadRecord:
@@ -80,4 +81,6 @@ def of_host(
     # Only cells that are in the matrix and not excluded can be recommended.
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     steps = what_next(best, found, explained, tags, cells, intents, matrix, invocation, own)
-    return OfHost(here, trained_in, found, explained, tags, (unfinished, *steps) if unfinished else steps)
+    train_now = training_meanwhile(best, intents, tags, matrix, invocation)
+    steps = tuple(filter(None, (unfinished, steps[0], train_now, *steps[1:])))
+    return OfHost(here, trained_in, found, explained, tags, steps, train_now)

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from harness.evidence.verdicts.recommend import TIERS
-from harness.evidence.verdicts.words import hours_in_words
+from harness.evidence.verdicts.words import TIERS_IN_WORDS, hours_in_words
 from harness.report.ages import steps
 from harness.report.code_evidence import counts_in_words
 from harness.report.grid import NOT_COUNTED
@@ -33,6 +33,7 @@ def to_html(report: Report) -> str:
         .get_template("page.html.j2")
         .render(
             report=report,
+            tiers=TIERS_IN_WORDS.partition(";")[0],
             not_counted=NOT_COUNTED,
             groups={group.id: group for group in report.groups},
             compared=_compared(report),

@@ -193,6 +193,10 @@ def _line(one: Verdict, numbers: Mapping[str, int], public: Public) -> CellLine:
 
 
 def _public_grid(grid: AnswerGrid, public: Public) -> AnswerGrid:
-    places = tuple(place.model_copy(update={"cell": public.text(place.cell)}) for place in grid.places)
+    places = tuple(
+        place.model_copy(update={"cell": public.text(place.cell), "work": public.text(place.work)})
+        for place in grid.places
+    )
     stacks, presets = tuple(map(public.text, grid.stacks)), tuple(map(public.text, grid.presets))
-    return grid.model_copy(update={"places": places, "stacks": stacks, "presets": presets})
+    of_grid = {"title": public.text(grid.title), "places": places, "stacks": stacks, "presets": presets}
+    return grid.model_copy(update=of_grid)

@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
 from harness.screen.colours import TIER_COLOURS
 
 GAP = 2
-TIERS_IN_WORDS = "seen < candidate < good < known-good, by how much was shown (docs/verdicts.md)"
 
 
 def print_answer(console: Console, answer: Answer) -> None:
@@ -28,11 +28,13 @@ def print_answer(console: Console, answer: Answer) -> None:
     for line in answer.failures:
         console.print(escape(f"- {line}"), soft_wrap=not narrow)
     print_next(console, answer.next)
+    if answer.train_now:
+        print_next(console, answer.train_now, "Or train now")
 
 
-def print_next(console: Console, following: Command) -> None:
+def print_next(console: Console, following: Command, title: str = "Next") -> None:
     """Print the command to type next, and what it does."""
-    console.print(escape(f"Next: {following.command}"), soft_wrap=True)
+    console.print(escape(f"{title}: {following.command}"), soft_wrap=True)
     console.print(escape(f"  It {following.why}."), soft_wrap=not console.is_terminal)
 
 
@@ -57,7 +59,7 @@ def _parts(
     part: list[tuple[str, Sequence[AnswerPlace]]] = []
     left = width
     for stack, places in columns:
-        needed = GAP + max([len(stack), *(len(place.text) for place in places)])
+        needed = GAP + max([len(stack), *(len(_said(place)) for place in places)])
         if part and needed > left:
             yield part
             part, left = [], width
@@ -68,4 +70,8 @@ def _parts(
 
 
 def _coloured(place: AnswerPlace) -> str:
-    return f"[{TIER_COLOURS[place.tier]}]{escape(place.text)}[/]"
+    return f"[{TIER_COLOURS[place.tier]}]{escape(_said(place))}[/]"
+
+
+def _said(place: AnswerPlace) -> str:
+    return f"{place.text} ({place.work})" if place.work else place.text

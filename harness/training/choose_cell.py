@@ -97,12 +97,9 @@ def choose_training_cell(
 def _answer(
     named: NamedCell | None, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities
 ) -> Verdict | None:
-    """Return the verdict that the answer is about; None where it names no cell to train in. `named`: by a campaign.
-
-    Runs of programs of the user's own, whose numbers nobody checked, recommend none.
-    """
+    """Return the verdict that the answer is about; None where it names no cell to train in. `named`: by a campaign."""
     here = that_train(usable_on(verdicts(results, matrix, host), matrix, host.kind), matrix)
-    answer = most_useful((one for one in here if not one.own_program), named)
+    answer = most_useful(here, named)
     if answer is None or answer.tier in NOT_TO_BE_USED or (answer.device == "cpu" and able.gpus):
         return None
     there = replace(able, executor="process" if answer.executor == "process" else "docker")

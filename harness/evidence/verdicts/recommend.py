@@ -33,8 +33,13 @@ def usable_on(verdicts: Iterable[Verdict], matrix: Matrix, host_kind: str | None
 
 
 def that_train(verdicts: Iterable[Verdict], matrix: Matrix) -> list[Verdict]:
-    """Return those on cells to train in: one whose steps JAX makes only tells whether it is PyTorch or ROCm."""
-    return [one for one in verdicts if one.stack not in matrix.stacks or not matrix.stacks[one.stack].jax]
+    """Return those that may recommend a cell to train in.
+
+    One whose steps JAX makes only tells whether it is PyTorch or ROCm. Of a program of the user's own nobody checked
+    the numbers, and what it fails with may be a mistake in it.
+    """
+    torch = (one for one in verdicts if one.stack not in matrix.stacks or not matrix.stacks[one.stack].jax)
+    return [one for one in torch if not one.own_program]
 
 
 def best_by_scope(verdicts: Iterable[Verdict]) -> list[Verdict]:

@@ -11,13 +11,15 @@ from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold, Verdict
 from harness.matrix.cells import Verdicts
 
+TIERS_IN_WORDS = "seen (too little to rely on) < candidate < good < known-good; docs/verdicts.md"
 UNCOMMITTED = "its image was made from changes that no commit has"
 
 
 def in_words(totals: Totals) -> str:
-    """Return starts, hours and failures: `24 of 24 starts, 7.1 h, 1 failure, 2 boots`."""
+    """Return starts, hours and failures: `24 of 24 starts, 7.1 h of training, 1 failure, 2 boots`."""
     boots = f"{totals.boots} boot{'s' if totals.boots > 1 else ''}"
-    return f"{totals.started} of {totals.starts} starts, {hours_in_words(totals.hours)}, {_failures(totals)}, {boots}"
+    hours = f"{hours_in_words(totals.hours)} of training"
+    return f"{totals.started} of {totals.starts} starts, {hours}, {_failures(totals)}, {boots}"
 
 
 def claim_in_words(verdict: Verdict) -> str:

@@ -24,6 +24,7 @@ from harness.evidence.records import Results, new_run_id
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.strikes import strike
+from tests.harness.report.synthetic import EXPLANATION
 
 MakeRecord = Callable[..., Record]
 
@@ -288,6 +289,12 @@ class TestIndex:
         assert (row.run_id, row.outcome, row.diagnosis) == ("r9", "failed", "crash")
         assert (row.host_kind, row.executor, row.seconds) == (record.intent.host.kind, "process", 5.0)
         assert row.samples_per_second is None
+
+    def test_a_row_holds_what_explains_its_run(self, make_record: MakeRecord) -> None:
+        record = make_record("r1", outcome="failed")
+        unknown = EXPLANATION.model_copy(update={"rule": None})
+        for explanation, rule in ((None, ""), (EXPLANATION, "x"), (unknown, "kernel-fault")):
+            assert Row.of(record.model_copy(update={"explanation": explanation})).rule == rule
 
     def test_without_any_run_there_are_no_rows_and_no_file(self, tmp_path: Path) -> None:
         results = Results(tmp_path / "none")

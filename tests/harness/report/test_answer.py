@@ -16,6 +16,7 @@ from harness.evidence.verdicts.missing import Shortfall
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.report.answer import answer_of
@@ -35,6 +36,7 @@ MakeRows = Callable[..., list[Row]]
 STACK = "rocm6.3-torch2.9.1"
 STEP = Command(command="matrix run", why="runs")
 TWO: dict[str, Any] = {"options": {"strategy": "ddp", "devices": 2}, "gpus": (0, 1)}
+OWN = {"command": "python train.py", "source": "/home/me/code"}
 NO_P2P = NamedCell(f"{STACK}-no-p2p", "ddp")
 
 
@@ -85,7 +87,7 @@ def test_both_gpus_come_first_where_a_cell_is_reliable_on_them(
     said = answer(on_gpus("plain", 40), on_gpus("no-p2p", 40, **TWO), make_rows("cpu-plain", 40)).sentence
     assert said.startswith(
         f"Use `{STACK}-no-p2p` on two GPUs (gfx1100) with ddp, which is known-good: "
-        "40 of 40 starts, 40.0 h, no failure, 2 boots, workload `quick`; 10 h of training end uninterrupted"
+        "40 of 40 starts, 40.0 h of training, no failure, 2 boots, workload `quick`; 10 h of training end uninterrupted"
     )
     assert said.count(". ") == 0
 
@@ -106,6 +108,30 @@ def test_jax_is_never_what_to_train_with(
     assert cell not in both.sentence
     assert "rocm7.14.0-jax0.10.0" in both.grids[0].stacks
     assert answer(by_jax).sentence.startswith("On this kind of host only runs of JAX count")
+
+
+def test_a_mistake_in_a_program_of_the_users_own_moves_no_answer(
+    answer: Callable[..., Answer], make_rows: MakeRows
+) -> None:
+    """Neither the sentence nor the place of the cell in the grid; that it failed is said."""
+    rows = make_rows("cpu-plain", 2) + make_rows("cpu-no-sdma", 1)
+    typo = make_rows("cpu-plain", 0, 3, "app-error", program=OWN, workload="app-mine", family="mine")
+    long = make_rows("cpu-no-sdma", 9, program=OWN, workload="app-long", family="long")
+    assert answer(rows, long).grids == answer(rows).grids
+    told = answer(rows, typo)
+    assert told.sentence == answer(rows).sentence
+    assert "`cpu-plain`" in told.sentence
+    assert told.grids == answer(rows).grids
+    assert told.failures[0].startswith("`app-error`: 3 of 6 counted runs, in `cpu-plain`.")
+
+
+def test_programs_of_the_users_own_alone_name_no_cell(
+    answer: Callable[..., Answer], make_rows: MakeRows, matrix: Matrix
+) -> None:
+    own = make_rows("cpu-plain", 40, program=OWN, workload="app-mine")
+    assert answer(own).sentence.startswith("On this kind of host no run of this project's training counts yet: of pro")
+    here = judge(own, {}, matrix.verdicts)
+    assert answer_of(here, [], {}, {}, matrix, 0, STEP, "It is good.").sentence == "It is good."
 
 
 def test_one_gpu_is_the_answer_where_two_fail_and_that_is_said(
@@ -149,13 +175,33 @@ def test_the_grid_has_every_scope_gpus_first_with_what_was_not_run_or_is_exclude
     newer = {"host": dual_host, "device": "cuda", "gpus": (0,)}
     other = make_rows("rocm7.1-torch2.10.0-expandable-segments", 1, **newer)
     grids = answer(make_rows("cpu-plain", 1), on_gpus("plain", 2), on_gpus("plain", 1, 1, **TWO), other).grids
-    assert [one.title for one in grids] == ["On two GPUs (gfx1100) with ddp", "On one GPU (gfx1100)", "On the CPU"]
+    assert [one.title for one in grids] == [
+        "On two GPUs (gfx1100) with ddp, workload quick",
+        "On one GPU (gfx1100), workload quick",
+        "On the CPU, workload quick",
+    ]
     assert {place.cell: place.text for place in grids[1].places} == {
         f"{STACK}-plain": "2/2 seen",
         f"{STACK}-expandable-segments": "excluded",
         "rocm7.1-torch2.10.0-plain": "untested",
         "rocm7.1-torch2.10.0-expandable-segments": "1/1 seen",
     }
+
+
+def test_a_grid_names_the_workload_of_most_cells_and_that_of_the_others(
+    answer: Callable[..., Answer], make_rows: MakeRows
+) -> None:
+    most = make_rows("cpu-plain", 1) + make_rows("cpu-no-sdma", 1)
+    told = answer(most, make_rows("cpu-notes-stable", 1, workload="soak"))
+    (grid,) = told.grids
+    assert grid.title == "On the CPU, workload quick"
+    assert {place.cell: place.work for place in grid.places} == {
+        "cpu-plain": "", "cpu-no-sdma": "", "cpu-notes-stable": "soak"
+    }  # fmt: skip
+    console = Console(width=80, highlight=False)
+    with console.capture() as captured:
+        print_answer(console, told)
+    assert "1/1 seen (soak)" in captured.get()
 
 
 def test_a_grid_shows_the_workload_whose_runs_count_before_one_of_which_none_does(
@@ -201,12 +247,12 @@ def test_on_a_terminal_no_name_is_broken_and_no_line_too_long(synthetic: Report,
     with console.capture() as captured:
         print_answer(console, synthetic.answer)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", captured.get()).splitlines()
-    assert max(len(line) for line in lines if not line.startswith("Next: ")) <= width
+    assert max(len(line) for line in lines if not line.startswith(("Next: ", "Or train now: "))) <= width
     for grid in synthetic.answer.grids:
         for name in (*grid.stacks, *grid.presets):
             assert any(name in line.split() for line in lines)
     assert f"Next: {synthetic.answer.next.command}" in lines
-    assert "seen < candidate < good < known-good, by how much was shown (docs/verdicts.md)" in lines
+    assert TIERS_IN_WORDS in lines
 
 
 def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) -> None:
@@ -215,12 +261,13 @@ def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) 
     with console.capture() as captured:
         print_answer(console, answer)
     page = unescape(re.sub("<[^>]*>", "", to_html(synthetic).split('<script type="application/json"')[0]))
-    texts = {"terminal": captured.get(), "page": page, "markdown": to_markdown(synthetic)}
+    texts = {"terminal": captured.get(), "page": page, "markdown": unescape(to_markdown(synthetic))}
     for name, text in texts.items():
         for said in (answer.sentence, *answer.failures):
             expected = said.replace("`", "") if name == "page" else said
             assert expected in text, name
         assert answer.next.command in text, name
+        assert TIERS_IN_WORDS.partition(";")[0] in text, name
         assert answer.next.why.replace("`", "" if name == "page" else "`") in text, name
     assert synthetic.model_dump(mode="json")["answer"] == answer.model_dump(mode="json")
 

@@ -167,7 +167,7 @@ def test_every_excluded_cell_is_there_with_its_reason(report_of: ReportOf, matri
 
 def test_a_report_on_nothing_says_so_and_what_to_type(report_of: ReportOf) -> None:
     report = report_of([])
-    assert report.answers.use == ("Nothing was run yet.",)
+    assert report.answers.use == ("No run that counts names a cell yet.",)
     assert [step.command for step in report.answers.next] == [".venv/bin/matrix run"]
     for text in (to_html(report), to_markdown(report)):
         assert "No run on this kind of host counts yet." in text
@@ -266,7 +266,7 @@ def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
 
     assert "`cpu-plain`" in answers([row], row.host_kind)[0]
     assert answers([row], "x") == (
-        "Nothing was run yet.",
+        "No run that counts names a cell yet.",
         "Runs on 1 other kind of hosts (GPUs, driver or kernel differ) are in the tables below; they say nothing about "
         "this host.",
     )

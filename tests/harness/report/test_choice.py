@@ -26,9 +26,9 @@ def told(*rows: list[Row]) -> str:
 def test_a_known_good_cell_is_named_with_its_runs_and_bound(make_rows: MakeRows) -> None:
     said = told(make_rows("cpu-plain", 40), make_rows("cpu-no-sdma", 3))
     assert said.startswith(
-        "On `cpu`: use `cpu-plain`, which is known good: 40 of 40 starts, 40.0 h, no failure, 2 boots, with workload "
-        "`quick`: more than 91 % of its starts succeed, and its mean time between failures is above 11.7 h, "
-        "in trainings up to 1.0 h (95 % confidence each)."
+        "On `cpu`: use `cpu-plain`, which is known good: 40 of 40 starts, 40.0 h of training, no failure, 2 boots, "
+        "with workload `quick`: more than 91 % of its starts succeed, and its mean time between failures is above "
+        "11.7 h, in trainings up to 1.0 h (95 % confidence each)."
     )
 
 
@@ -90,7 +90,7 @@ def test_runs_of_an_old_contract_are_said_to_be_unverified(make_rows: MakeRows) 
 
 def test_stale_runs_recommend_nothing(make_rows: MakeRows) -> None:
     verdicts = judge(make_rows("cpu-plain", 40), {("cpu-plain", "process"): "another"}, THRESHOLDS)
-    assert which_cell(verdicts, MATRIX, {}, verdicts) == ("None of the runs counts.",)
+    assert which_cell(verdicts, MATRIX, {}, verdicts) == ("No run that counts names a cell yet.",)
 
 
 def test_seconds_that_a_run_took_longer_put_no_cell_before_plain(make_rows: MakeRows) -> None:

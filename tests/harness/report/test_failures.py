@@ -28,6 +28,16 @@ def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: Make
     assert said[1].endswith(f"`matrix explain {found[1].newest}` searches for the cause.")
 
 
+def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeRows) -> None:
+    rows = [replace(row, rule="illegal-access") for row in make_rows("cpu-plain", 0, 2)]
+    rows += [replace(row, rule="missing-kernel") for row in make_rows("cpu-plain", 0, 1)]
+    found = failures(judge(rows, {}, Verdicts()), rows, count_runs(rows))
+    assert [(one.diagnosis, one.count, one.newest) for one in found] == [
+        ("crash", 2, rows[1].run_id),
+        ("crash", 1, rows[2].run_id),
+    ]
+
+
 def test_what_never_failed_is_said(make_rows: MakeRows) -> None:
     rows = make_rows("cpu-plain", 4)
     assert what_fails(judge(rows, {}, Verdicts()), [], {}) == ("Nothing failed in 4 counted runs.",)

@@ -15,7 +15,7 @@ from harness.registry.tags.promote import claims_of, missing_of
 from harness.report.choice import Tags, which_cell
 from harness.report.failures import failures
 from harness.report.invocation import Invocation
-from harness.report.next_steps import what_next
+from harness.report.next_steps import training_meanwhile, what_next
 from tests.harness.report.synthetic import EXPLANATION
 
 MakeRows = Callable[..., list[Row]]
@@ -53,6 +53,33 @@ def commands(matrix: Matrix, make_intent: Callable[..., Intent]) -> Commands:
 
 def test_before_the_first_run_it_is_that(commands: Commands) -> None:
     assert commands([]) == [f"{PLACE} run"]
+
+
+def test_a_failure_is_explained_first_where_no_run_names_a_cell(
+    make_rows: MakeRows, matrix: Matrix, commands: Commands
+) -> None:
+    rows = make_rows("cpu-plain", 0, 1)
+    found = failures(judge(rows, {}, Verdicts()), rows, count_runs(rows))
+    told = what_next(None, found, {}, {}, (), {}, matrix, HERE, ())
+    assert [one.command for one in told] == [f"{PLACE} explain {rows[0].run_id}", f"{PLACE} run"]
+
+
+@pytest.mark.parametrize(("runs", "may"), [(1, True), (5, True), (16, False), (40, False)])
+def test_before_enough_is_shown_one_may_train_all_the_same(
+    make_rows: MakeRows, matrix: Matrix, make_intent: Callable[..., Intent], runs: int, *, may: bool
+) -> None:
+    """What is good already is trained in by `what_next`."""
+    rows = make_rows("cpu-plain", runs, **OWN)
+    best = most_useful(judge(rows, {}, Verdicts()))
+    intents = {rows[-1].run_id: make_intent(rows[-1].run_id, **OWN)}
+    told = training_meanwhile(best, intents, {}, matrix, HERE)
+    assert (told is not None) == may
+    if told:
+        assert told.command == (
+            f"{PLACE} train --data '/home/me/my bars.csv' --output TRAINING --cell cpu-plain --executor process "
+            "--lookback 25"
+        )
+    assert training_meanwhile(None, {}, {}, matrix, HERE) is None
 
 
 def test_more_runs_have_the_cell_data_lookback_and_a_workload_that_counts(

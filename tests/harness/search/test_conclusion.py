@@ -96,7 +96,9 @@ LASTING = Totals(40, 40, 0, (Life(20.0),), boots=2)
 
 def test_what_lasts_is_said_with_its_hours() -> None:
     found = concluded(HOURS, "reached", Tally(40, 40, totals=LASTING))
-    assert found.sentence.startswith("cpu-a is known-good: 40 of 40 starts, 20.0 h, no failure, 2 boots, so that")
+    assert found.sentence.startswith(
+        "cpu-a is known-good: 40 of 40 starts, 20.0 h of training, no failure, 2 boots, so that"
+    )
     assert "and its mean time between failures above 5.8 h with 0.95 confidence" in found.sentence
 
 
@@ -104,7 +106,7 @@ def test_what_lacks_another_boot_asks_for_one() -> None:
     once = replace(LASTING, boots=1)
     found = concluded(HOURS, "another-boot", Tally(40, 40, totals=once))
     assert not found.reached
-    assert "all else is shown of cpu-a (40 of 40 starts, 20.0 h, no failure, 1 boot)" in found.sentence
+    assert "all else is shown of cpu-a (40 of 40 starts, 20.0 h of training, no failure, 1 boot)" in found.sentence
     assert found.continues
 
 

@@ -36,8 +36,8 @@ def test_what_is_good_is_named_with_its_evidence(matrix: Matrix) -> None:
     told = conclude_stages(StageEnd("good", contender(matrix, good=True), (), (), ()), 2)
     assert told.reached
     assert told.sentence == (
-        f"{STACK}-plain on 2 GPUs (ddp) is good: 20 of 20 starts, 5.0 h, no failure, 1 boot; its mean time between "
-        "failures is above 1.4 h with 0.95 confidence."
+        f"{STACK}-plain on 2 GPUs (ddp) is good: 20 of 20 starts, 5.0 h of training, no failure, 1 boot; its mean time "
+        "between failures is above 1.4 h with 0.95 confidence."
     )
     assert not told.continues
 

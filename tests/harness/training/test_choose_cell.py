@@ -127,7 +127,7 @@ def test_without_a_tag_it_is_what_the_answer_names(
     choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
     assert (choice.cell.id, choice.executor) == (OTHER, "process")
     assert choice.summary.startswith(f"{OTHER}: the answer of the runs here (")
-    assert choice.summary.endswith("5 of 5 starts, 5.0 h, no failure, 1 boot), not known-good yet")
+    assert choice.summary.endswith("5 of 5 starts, 5.0 h of training, no failure, 1 boot), not known-good yet")
     assert f"`{OTHER}`" in write_reports(results, matrix).answer.sentence
     # What the campaign concluded is the answer, though the records alone would name another.
     ran(BETTER, 7)

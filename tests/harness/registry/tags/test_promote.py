@@ -59,7 +59,7 @@ def test_enough_passes_of_one_image_qualify(row: Row) -> None:
 def test_one_pass_less_does_not_and_the_line_says_so(row: Row) -> None:
     (claim,) = claims_of(repeated(row, ENOUGH - 1))
     told = str(refusal(claim, THRESHOLDS))
-    shown = "32 of 32 starts, 16.0 h, no failure, 2 boots"
+    shown = "32 of 32 starts, 16.0 h of training, no failure, 2 boots"
     assert told.endswith(f"it is good: {shown} with its image, {shown} in all; 1 more start without a failure would do")
     with pytest.raises(UserError, match="1 more start without"):
         choose_claims([claim], None, THRESHOLDS)
@@ -70,7 +70,10 @@ def test_runs_of_another_image_do_not_count_for_this_one(row: Row) -> None:
     (claim,) = claims_of(rows)
     assert (claim.image, claim.runs) == (IMAGE, 10)
     refused = str(refusal(claim, THRESHOLDS))
-    assert "10 of 10 starts, 5.0 h, no failure, 2 boots with its image, 43 of 43 starts, 21.5 h" in refused
+    assert (
+        "10 of 10 starts, 5.0 h of training, no failure, 2 boots with its image, 43 of 43 starts, 21.5 h of training"
+        in refused
+    )
     assert "23 more starts and 5.3 more hours of training without a failure would do" in refused
 
 
