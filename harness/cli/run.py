@@ -1,6 +1,7 @@
 """The commands that run cells."""
 
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,9 @@ def run(
         return
     again = settings.invocation.command(*typed_words())
     machine = machine_of(settings.root)
+    # What the last campaign suggested is of the past, however this one ends.
+    with suppress(UserError, OSError):
+        remember_answer(settings.results, machine, LastAnswer(last_answer(settings.results, machine).named))
     with (
         through_closed_terminal(settings, what="campaign"),
         stay_awake("a campaign of matrix runs", _warn_of_sleep),

@@ -2,14 +2,27 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.base.errors import UserError
 from harness.campaign.under_way import under_way
 from harness.cli.completion import complete_cells
-from harness.cli.shared import FiniteRange, Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
+from harness.cli.shared import (
+    FiniteRange,
+    Settings,
+    as_json,
+    err,
+    known,
+    out,
+    pass_settings,
+    print_json,
+    print_lines,
+    warn,
+)
 from harness.evidence.by_node import NodeRuns, by_node
 from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index, Row
@@ -19,14 +32,19 @@ from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.scope import is_simulated_scope
+from harness.evidence.verdicts.telling import telling_apart, what_differs
 from harness.evidence.verdicts.verdict import Verdict
+from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.host.facts import HostFacts
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
 from harness.screen import tables
-from harness.screen.fitted import print_table, wide_option
+from harness.screen.fitted import print_folded, print_table, wide_option
 from harness.training.state import unfinished_trainings
+
+if TYPE_CHECKING:
+    from harness.evidence.run_files import Intent
 
 LEGEND = "above: lower bounds of the share of starts and the mean time between failures"
 
@@ -123,17 +141,15 @@ def status(
             f"{len(verdicts) - len(shown)} verdicts on variants of cells are not shown; --variants shows them"
         )
     beside += dict.fromkeys(f"{run} was struck out by hand: {why}" for one in shown for run, why in one.struck.items())
-    warn(beside)
+    for line in beside:
+        print_folded(err, f"matrix: {line}")
     if shown or not beside:
         if shown:
-            # As in the report's grid; cells that the matrix file has no longer come last.
-            places = {name: place for place, name in enumerate(settings.matrix.cells)}
-            shown.sort(key=lambda one: places.get(one.cell, len(places)))
-            print_table(out, tables.verdicts_table(shown, tags), tables.columns_to_leave_out(shown), "why", wide=wide)
-            print_lines([LEGEND])
+            _print_verdicts(settings, shown, tags, wide=wide)
         else:
             out.print("No records yet.")
-        print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))
+        for line in _expectations(shown, expect_hours, settings.matrix.verdicts.confidence):
+            print_folded(out, line)
         _print_following(settings, everything, rows, verdicts, tags, host)
 
 
@@ -156,6 +172,31 @@ def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) 
         if one.tier in ("candidate", "good", "known-good") and not one.stale:
             expected = expectation_of_totals(one.totals, hours, confidence)
             yield f"{one.cell} ({one.scope}): {expected.in_words}"
+
+
+def _print_verdicts(settings: Settings, shown: list[Verdict], tags: Sequence[KnownGood], *, wide: bool) -> None:
+    # As in the report's grid; cells that the matrix file has no longer come last.
+    places = {name: place for place, name in enumerate(settings.matrix.cells)}
+    shown.sort(key=lambda one: places.get(one.cell, len(places)))
+    table = tables.verdicts_table(shown, tags, _told_apart(shown, settings.results))
+    others = tables.columns_to_leave_out(shown)
+    # Of what is left out last as much is shown as there is room for.
+    print_table(out, table, others, "workload" if others[-1] == "workload" else "why", wide=wide)
+    print_lines([LEGEND, TIERS_IN_WORDS])
+
+
+def _told_apart(shown: Sequence[Verdict], results: Results) -> dict[str, str]:
+    """Return what tells verdicts on a cell and a workload apart, by the ids of their newest runs."""
+    told: dict[str, str] = {}
+    for together in telling_apart(shown):
+        intents: dict[str, Intent] = {}
+        for one in together:
+            # A damaged record is named beside the verdicts.
+            with suppress(UserError):
+                if record := results.record(one.last):
+                    intents[one.last] = record.intent
+        told |= what_differs(together, intents)
+    return told
 
 
 def _print_following(

@@ -39,7 +39,7 @@ NAMED = 6
 OF_CELLS = ("Python", "preset sets", "torch", "ROCm")
 OF_WORKLOADS = ("qualifies for promotion",)
 OF_VERDICTS = ("ran on", "not counted", "workload", "trained", "starts above", "MTBF above", "note", "why", "scope")
-OF_RUNS = ("samples/s", "ran on", "detail", "seconds", "workload", "why", "counts as")
+OF_RUNS = ("samples/s", "ran on", "seconds", "workload", "detail", "counts as", "why")
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
@@ -191,10 +191,13 @@ def build_lines(plan: "BuildPlan") -> list[str]:
 COUNT_WORDS: Mapping[CountName, str] = {"passed": "passed", "failed": "failed", "not-counted": "not counted"}
 
 
-def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) -> Table:
+def verdicts_table(
+    verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = (), told_apart: Mapping[str, str] | None = None
+) -> Table:
     """Return a table of verdicts with the number of runs, the bound of their starts, and that of their hours.
 
-    Verdicts that one of the `tags` rests on are marked; the tag is that of their scope.
+    Verdicts that one of the `tags` rests on are marked; the tag is that of their scope. `told_apart`: what tells one
+    from another of its cell and workload, by the id of its newest run.
     """
     names = (
         "cell",
@@ -220,7 +223,8 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
         lasts = (hours_in_words(totals.hours), mtbf) if totals.hours else ("", "")
         not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())
         why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())
-        workload = f"{work_in_words(one)} ({one.family[:8]})"
+        differs = (told_apart or {}).get(one.last)
+        workload = f"{work_in_words(one)} ({differs})" if differs else work_in_words(one)
         scope = f"{one.scope}, {one.executor}"
         values = map(
             escape, (f"{one.passes} of {one.runs}", starts, *lasts, scope, note, workload, one.ran_on, not_counted, why)
@@ -238,10 +242,15 @@ def columns_to_leave_out(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
 
 
 def run_columns_to_leave_out(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return the columns that a narrow terminal does without, last the workload where the runs differ in it."""
+    """Return the columns that a narrow terminal does without: the outcome, and how and why it counts, stay longest.
+
+    Where the runs differ in their workload, it tells more than a detail that no terminal has room for.
+    """
     if len({work_in_words(row) for row in rows}) == 1:
         return OF_RUNS
-    return (*(name for name in OF_RUNS if name != "workload"), "workload")
+    others = [name for name in OF_RUNS if name != "workload"]
+    others.insert(others.index("counts as"), "workload")
+    return tuple(others)
 
 
 def runs_table(rows: Iterable[Row], counts: Counts) -> Table:

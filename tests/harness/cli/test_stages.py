@@ -246,6 +246,25 @@ def test_where_no_base_image_can_be_had_the_next_command_runs_processes(
     assert "It runs cells as processes: base image x cannot be pulled." in done.stdout
 
 
+def test_what_a_campaign_suggested_is_of_the_past_once_another_began(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However that one ended, without an answer of its own too."""
+
+    def lacks_base(prepared: PreparedCampaign, *_: object) -> CampaignResult:
+        prepared.bench.lacks_base = "base image x cannot be pulled"
+        return CampaignResult("c", 0, 1, False, False, None)
+
+    def breaks(*_: object) -> CampaignResult:
+        raise NoEngineError("the Docker engine does not answer")
+
+    for made, said in ((lacks_base, True), (breaks, False)):
+        monkeypatch.setattr(run, "run_campaign", made)
+        typed(root, "run", FIRST, "--yes")
+        words = ["--results", str(root.parent / "results"), "--root", str(root), "status"]
+        assert ("base image x cannot be pulled" in CliRunner().invoke(cli, words).stdout) == said
+
+
 def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: Path) -> None:
     assert "budget: no run fits" in plan(root, "--budget", "1m").stdout
     done = typed(root, "run", "--yes", "--budget", "1m")

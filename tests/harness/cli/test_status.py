@@ -12,7 +12,8 @@ from harness.cli.main import cli
 from harness.cli.status import LEGEND
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record, Scheduled
+from harness.evidence.run_files import Intent, Record, Scheduled
+from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move
@@ -175,8 +176,19 @@ def test_cells_stand_in_the_order_of_the_matrix_file_with_what_the_columns_show(
         keep(results, make_record(run_id=f"r{number}", cell=f"cpu-{preset}"))
     lines = status(results).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["cpu-plain", "cpu-notes-aggressive", "cpu-gone"]
-    assert lines[4] == LEGEND
-    assert len(LEGEND) <= 80
+    assert lines[4:6] == [LEGEND, TIERS_IN_WORDS]
+    assert max(map(len, lines[4:6])) <= 80
+
+
+def test_verdicts_on_a_cell_say_what_their_runs_had_otherwise(
+    results: Results, make_record: Callable[..., Record], make_intent: Callable[..., Intent]
+) -> None:
+    keep(results, make_record("r5", options={**make_intent("r").options, "lookback": 30}, family="f" * 64))
+    lines = [line for line in status(results).splitlines() if line.startswith("cpu-plain ")]
+    assert sorted("(--lookback 30)" in line for line in lines) == [False, True]
+    (results.folder_of("r5") / "record.json").write_text("{}")
+    lines = [line for line in status(results).splitlines() if line.startswith("cpu-plain ")]
+    assert all("(last run " in line for line in lines)
 
 
 @pytest.mark.parametrize("with_runs", [True, False])

@@ -1,0 +1,76 @@
+"""The words that tell verdicts on one cell apart, where workload, data and place are the same. Pure."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from harness.evidence.run_files import Intent
+from harness.evidence.verdicts.verdict import Verdict
+from harness.evidence.verdicts.words import work_in_words
+from harness.matrix.workload_options import AMOUNTS, arguments
+
+# More differences are counted.
+NAMED = 3
+# The parts of an environment, as records name them.
+PARTS = {"app": "app", "lock": "packages", "interpreter": "Python", "base": "base image"}
+
+
+def telling_apart(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
+    """Return the verdicts that cell, workload, data, scope and executor do not tell apart, together."""
+    alike: dict[tuple[str, ...], list[Verdict]] = {}
+    for one in verdicts:
+        alike.setdefault((one.cell, work_in_words(one), one.scope, one.executor), []).append(one)
+    return [together for together in alike.values() if len(together) > 1]
+
+
+def what_differs(together: Sequence[Verdict], intents: Mapping[str, Intent]) -> dict[str, str]:
+    """Return what is different of each of such verdicts, by the id of its newest run; `intents` are of those runs."""
+    newest = max(together, key=lambda one: one.last_at)
+    parts = {one.last: _parts(one, newest, intents) for one in together}
+    names = list(dict.fromkeys(name for known in parts.values() for name in known))
+    differ = [name for name in names if len({known.get(name) for known in parts.values()}) > 1]
+    said = {}
+    for one in together:
+        words = [word for name in differ if (word := parts[one.last].get(name))]
+        more = [f"and {len(words) - NAMED} more"] if len(words) > NAMED else []
+        said[one.last] = ", ".join([*words[:NAMED], *more])
+    # What no word tells apart the time does.
+    given = list(said.values())
+    return {
+        one.last: said[one.last] if given.count(said[one.last]) == 1 and said[one.last] else _and_time(said, one)
+        for one in together
+    }
+
+
+def _and_time(said: Mapping[str, str], one: Verdict) -> str:
+    last = f"last run {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(one.last_at))}"
+    return f"{said[one.last]}, {last}" if said[one.last] else last
+
+
+def _parts(one: Verdict, newest: Verdict, intents: Mapping[str, Intent]) -> dict[str, str]:
+    """Return what may tell a verdict from the others, in words by what they are about."""
+    intent, its = intents.get(one.last), intents.get(newest.last)
+    parts = {"uncommitted": "uncommitted changes"} if one.uncommitted else {}
+    if one.changed:
+        parts["changed"] = "before the host changed"
+    if intent is None or its is None:
+        return parts
+    parts |= {name: _option(name, value) for name, value in _options(intent).items() if name not in AMOUNTS}
+    parts |= {"kernel": f"kernel {intent.host.kernel}", "driver": f"driver {intent.host.driver}"}
+    if one.environment_hash != newest.environment_hash:
+        changed = [word for name, word in PARTS.items() if intent.environment.get(name) != its.environment.get(name)]
+        parts["environment"] = f"with an earlier {' and '.join(changed) or 'environment'}"
+    return parts
+
+
+def _options(intent: Intent) -> dict[str, Any]:
+    """Return the options of a run; of a program of the user's own its command."""
+    program = intent.options.get("program")
+    own = {"command": " ".join(intent.program.command)} if intent.program else {}
+    return {**{name: value for name, value in intent.options.items() if value is not program}, **own}
+
+
+def _option(name: str, value: Any) -> str:
+    if name == "command":
+        return str(value)
+    return " ".join(arguments({name: value})) or f"without {'--' + name.replace('_', '-')}"

@@ -1,0 +1,99 @@
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.evidence.index import Row
+from harness.evidence.run_files import Intent, Record
+from harness.evidence.verdicts.telling import telling_apart, what_differs
+from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Verdicts
+
+Said = Callable[..., list[str]]
+EARLIER = {"environment": {"lock": "a", "app": "1"}, "environment_hash": "0" * 64}
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def said(make_record: Callable[..., Record]) -> Said:
+    """What tells the verdicts on runs apart, in the order of the runs; each is a mapping of changes to its intent."""
+
+    def made(*runs: dict[str, Any]) -> list[str]:
+        records = [
+            make_record(f"r{number}", started=1e9 + number, **{"environment": {"lock": "a", "app": "2"}, **run})
+            for number, run in enumerate(runs)
+        ]
+        # Verdicts are of different groups whatever the runs differ in.
+        rows = [replace(Row.of(record), family=f"f{number}") for number, record in enumerate(records)]
+        rows = [replace(row, finished=row.started) for row in rows]
+        verdicts = sorted(judge(rows, {}, Verdicts()), key=lambda one: one.last)
+        (together,) = telling_apart(verdicts)
+        told = what_differs(together, {record.intent.run_id: record.intent for record in records})
+        return [told[one.last] for one in together]
+
+    return made
+
+
+def test_options_are_named_as_they_are_typed_and_only_those_that_differ(
+    said: Said, make_intent: Callable[..., Intent]
+) -> None:
+    options = make_intent("r").options
+    mixed = {"lookback": 30, "use_mixed_precision": True}
+    plain = {"lookback": 60, "use_mixed_precision": False}
+    assert said({"options": {**options, **plain, "epochs": 1}}, {"options": {**options, **mixed, "epochs": 2}}) == [
+        "without --use-mixed-precision, --lookback 60",
+        "--use-mixed-precision, --lookback 30",
+    ]
+
+
+def test_many_differences_are_counted(said: Said) -> None:
+    one, other = (dict.fromkeys(("seed", "threads", "lookback", "batch_size"), value) for value in (1, 2))
+    assert said({"options": one}, {"options": other})[0] == "--seed 1, --threads 1, --lookback 1, and 1 more"
+
+
+def test_what_an_earlier_environment_had_otherwise_is_named(said: Said) -> None:
+    assert said(EARLIER, {}) == ["with an earlier app", "last run 2001-09-09 01:46:41"]
+
+
+def test_another_kernel_is_named(said: Said, host: HostFacts) -> None:
+    older = host.model_copy(update={"kernel": "5.10"})
+    assert said({"host": older}, {"host": host}) == ["kernel 5.10", f"kernel {host.kernel}"]
+
+
+def test_a_program_is_known_by_its_command_else_by_the_time(said: Said) -> None:
+    def of(command: str, version: str) -> dict[str, Any]:
+        program = {"command": command, "source": "/x"}
+        return {"program": program, "options": {"program": {"command": command.split(), "version": version}}}
+
+    assert said(of("python a.py", "1"), of("python b.py", "1")) == ["python a.py", "python b.py"]
+    assert said(of("python a.py", "1"), of("python a.py", "2"))[0].startswith("last run 2001-09-09 ")
+
+
+def test_what_the_other_columns_tell_apart_needs_no_words(make_record: Callable[..., Record]) -> None:
+    rows = [
+        Row.of(make_record("r1")),
+        Row.of(make_record("r2", executor="docker")),
+        Row.of(make_record("r3", workload="soak", options={"lookback": 3})),
+        Row.of(make_record("r4", cell="cpu-no-sdma")),
+    ]
+    assert telling_apart(judge(rows, {}, Verdicts())) == []
+
+
+def test_a_record_that_cannot_be_read_costs_only_its_words(make_record: Callable[..., Record]) -> None:
+    rows = [replace(Row.of(make_record(f"r{number}")), family=f"f{number}") for number in range(2)]
+    verdicts: list[Verdict] = judge(rows, {}, Verdicts())
+    told = what_differs(verdicts, {})
+    assert json.dumps(sorted(told)) == '["r0", "r1"]'
+    assert all(one.startswith("last run ") for one in told.values())
