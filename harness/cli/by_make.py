@@ -24,13 +24,18 @@ VARIABLES = {
 OPTION = re.compile(r"--[a-z][a-z-]+")
 
 
+def is_by_make() -> bool:
+    """Return whether a person typed `make`, which runs this."""
+    return bool(os.environ.get(BY_MAKE))
+
+
 def with_make(text: str) -> str:
     """Return a message; where `make` runs this, with the variable of make for each option that it names as a remedy.
 
     A remedy is what comes after the first semicolon: an option to give, another value for one, or one to leave out. In
     backquotes stand whole commands, which are typed as they are.
     """
-    if not os.environ.get(BY_MAKE):
+    if not is_by_make():
         return text
     remedy = re.sub("`[^`]*`", "", text.partition("; ")[2])
     named = dict.fromkeys(OPTION.findall(remedy))

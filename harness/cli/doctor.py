@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 from rich.text import Text
 
-from harness.cli.by_make import with_make
+from harness.cli.by_make import is_by_make, with_make
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
 from harness.doctor import Finding, Level, examine, foreign_system, read_machine
 from harness.doctor.ask import ask
@@ -41,8 +41,11 @@ def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
     else:
         for line in map(Text.from_markup, finding_lines(findings, everything=everything)):
             print_folded(out, line, INDENTATION, command="fix: ")
-        said, follows = ("Next, once these problems are solved", "doctor") if is_wrong else ("Next", "run")
-        out.print(f"{said}: {settings.invocation.command(follows)}", soft_wrap=True, highlight=False, markup=False)
+        said = "Next, once these problems are solved" if is_wrong else "Next"
+        follows = settings.invocation.command("doctor" if is_wrong else "run")
+        if is_by_make():
+            follows = "make doctor" if is_wrong else "make matrix-test"
+        out.print(f"{said}: {follows}", soft_wrap=True, highlight=False, markup=False)
     sys.exit(is_wrong)
 
 

@@ -1,7 +1,8 @@
 """The options by which a command runs a program of the user's own: `--app DIR ... -- python train.py`."""
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.cli.goal import Duration
+from harness.cli.shared import Settings
 from harness.environments.programs import take_program
 from harness.matrix.programs import STDOUT
 from harness.matrix.workload_options import OF_APP
@@ -17,6 +19,7 @@ from harness.matrix.workloads import Workload
 
 COMMAND = "harness.command_of_program"
 DAY = 86400.0
+STARTS = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|(?:ba)?sh|[^-/][^/]*\.(?:py|sh))$")
 # How the files of a product must load, by what their names end with.
 WEIGHTS = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".ckpt": "torch", ".bin": "torch"}
 
@@ -27,10 +30,20 @@ class WithProgram(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep them from the arguments."""
         given = any(word.partition("=")[0] == "--app" for word in args)
+        if given and "--" not in args and not ctx.resilient_parsing and (begin := _begin_of_command(args)):
+            settings, words = ctx.find_object(Settings), (str(ctx.info_name), *args[:begin], "--", *args[begin:])
+            typed = settings.invocation.command(*words) if settings else shlex.join(words)
+            raise UserError(f"--app: the command of your program comes last, after `--`; type `{typed}`")
         if given and "--" in args:
             at = args.index("--")
             args, ctx.meta[COMMAND] = args[:at], tuple(args[at + 1 :])
         return super().parse_args(ctx, args)
+
+
+def _begin_of_command(args: Sequence[str]) -> int | None:
+    """Return where a command begins that has no `--` before it: at what starts a program, and is no option's value."""
+    free = (n for n, word in enumerate(args) if not (n and args[n - 1].startswith("--") and "=" not in args[n - 1]))
+    return next((n for n in free if STARTS.search(args[n])), None)
 
 
 def program_options(command: Any) -> Any:

@@ -191,7 +191,7 @@ def _tell(
     else:
         # What is known is what was known before: what was in the way is not to scroll out of sight.
         print_next(out, written.answer.next)
-    made = f"Records in {settings.results.runs}" if ended.done or ended.conclusion else "No run was made"
+    made = f"Records in {settings.results.runs}" if ended.done or ended.conclusion else "No run is done"
     echo(f"{made}, report in {written.files[0]} and {written.files[1].name}")
 
 

@@ -38,6 +38,11 @@ def has_own_data(intent: Intent) -> bool:
     )
 
 
+def has_data_elsewhere(intent: Intent) -> bool:
+    """Return whether the data of a run stayed on another host, which does not tell whether they were the user's."""
+    return intent.program is None and intent.data.path == ELSEWHERE
+
+
 def changed_options(intent: Intent, matrix: Matrix) -> dict[str, Any]:
     """Return the options of a run that its workload in the matrix file has otherwise: what stages changed of it."""
     named = matrix.workloads.get(intent.workload)

@@ -11,11 +11,12 @@ from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import arguments
 from harness.report.choice import Tags, towards_known_good
 from harness.report.failures import Failure
-from harness.report.invocation import Invocation, changed_options, has_own_data, work_words
+from harness.report.invocation import Invocation, changed_options, has_data_elsewhere, has_own_data, work_words
 from harness.report.model import Command
 
 OWN_BARS = "merged.csv"
 OUTPUT = "TRAINING"
+OF_OTHER_DATA = "; those runs came without their bars: add --data FILE for yours, without it they are synthetic"
 
 
 def what_next(
@@ -48,7 +49,7 @@ def what_next(
         tried = [
             Command(
                 command=invocation.command("run", remedy, *(work_words(failed) if failed else ())),
-                why="tries a preset that may help",
+                why=f"tries a preset that may help{_on_data(failed)}",
             )
             for remedy in [cell for cell in remedies if cell in cells and cell not in failing][:1]
             # No option of `matrix run` asks for a strategy; what else stages changed of a workload, it may do without.
@@ -93,10 +94,11 @@ def _towards_training(
     if changed and best.tier == "seen":
         # No option of `matrix run` asks for the like of it, but the stages do.
         work = work_words(intent, workload="") if intent else ()
-        return [Command(command=invocation.command("run", *work), why="goes on with it, in stages")]
+        return [Command(command=invocation.command("run", *work), why=f"goes on with it, in stages{_on_data(intent)}")]
     if best.uncommitted:
         again = invocation.command("run", best.cell, *(work_words(intent) if intent else ()))
-        return [Command(command=again, why="runs it again, once the changes in `git status` are committed")]
+        why = f"runs it again, once the changes in `git status` are committed{_on_data(intent)}"
+        return [Command(command=again, why=why)]
     train = _training(best, intent, tags, changed, invocation)
     tagged = (best.cell, best.environment_hash, best.scope) in tags
     may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged
@@ -105,7 +107,7 @@ def _towards_training(
     if (best.tier != "known-good" or (may_be_promoted and not more.missing.nothing)) and not changed:
         work = work_words(intent, more.workload) if intent else ()
         takes = f"{more.missing.in_words} without a failure{more.why_more}"
-        why = f"runs it until it is known-good, which takes {takes}"
+        why = f"runs it until it is known-good, which takes {takes}{_on_data(intent)}"
         on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
         return [train, on] if best.tier in ("good", "known-good") and best.device != "cpu" else [on]
     # What is good, or nearly so, in a way that stages found is trained in that way: no tag tells of it.
@@ -115,6 +117,10 @@ def _towards_training(
         promote = invocation.command("promote", best.cell)
         return [Command(command=promote, why="gives its image the tag that training uses"), train]
     return [train]
+
+
+def _on_data(intent: Intent | None) -> str:
+    return OF_OTHER_DATA if intent and has_data_elsewhere(intent) else ""
 
 
 def _training(

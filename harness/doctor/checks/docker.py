@@ -7,7 +7,8 @@ from harness.doctor.machine import Machine
 
 # The image that `make base` builds.
 OWN_BASE = "vpoc-base:bookworm"
-AS_PROCESSES = "export MATRIX_EXECUTOR=process"
+OF_THIS_SHELL = "  # holds in this shell"
+AS_PROCESSES = f"export MATRIX_EXECUTOR=process{OF_THIS_SHELL}"
 
 
 def docker(machine: Machine) -> Iterator[Finding]:
@@ -109,9 +110,10 @@ def base_image(machine: Machine) -> Iterator[Finding]:
         else:
             yield problem(
                 f"base image {base.name} is not here and cannot be pulled: {base.unreachable}",
-                "no image of the default selection can be built from it; processes need none, but only runs in "
-                "containers qualify for promotion",
-                f"{AS_PROCESSES}  # or, for containers: make base && export MATRIX_BASE={OWN_BASE}",
+                "no image of the default selection can be built from it; processes need none, and find what trains as "
+                "well, but only runs in containers qualify for promotion: `make base` makes a base image for those, "
+                f"and `export MATRIX_BASE={OWN_BASE}` names it",
+                AS_PROCESSES,
             )
 
 

@@ -70,7 +70,7 @@ def integrated_gpu(machine: Machine) -> Iterator[Finding]:
         f"ROCm also sees {names}, which PyTorch's wheels have no kernels for",
         "a program that sees all GPUs fails on it (`invalid device function`), or takes the wrong BLAS library for the "
         "others; runs of this tool do not see it, programs you start by hand do (or switch it off in the firmware)",
-        f"export ROCR_VISIBLE_DEVICES={indices}",
+        f"export ROCR_VISIBLE_DEVICES={indices}  # holds in this shell",
     )
 
 

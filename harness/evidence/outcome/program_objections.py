@@ -39,7 +39,8 @@ def program_in_words(seen: ProgramEvidence) -> str:
         if seen.advances
         else "no progress told"
     )
-    checked = f", {len(seen.products)} files checked" if seen.products else ""
+    files = len(seen.products)
+    checked = f", {files} file{'s' * (files > 1)} checked" if files else ""
     unchecked = "".join(
         f"; {one.product.file} was not loaded: {one.unchecked}" for one in seen.products if one.unchecked
     )

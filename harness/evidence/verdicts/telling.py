@@ -25,6 +25,8 @@ def telling_apart(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
 
 def what_differs(together: Sequence[Verdict], intents: Mapping[str, Intent]) -> dict[str, str]:
     """Return what is different of each of such verdicts, by the id of its newest run; `intents` are of those runs."""
+    if any(one.last not in intents for one in together):
+        intents = {}
     newest = max(together, key=lambda one: one.last_at)
     parts = {one.last: _parts(one, newest, intents) for one in together}
     names = list(dict.fromkeys(name for known in parts.values() for name in known))

@@ -110,10 +110,29 @@ def test_doctor_and_plan_give_one_figure_of_the_disk(
     assert fitting <= 50
 
 
+def test_of_a_plan_without_a_run_the_reason_is_all_that_is_said(tmp_path: Path) -> None:
+    for name in ("sys", "proc", "dev"):
+        (tmp_path / "bare" / name).mkdir(parents=True)
+    lines = plan(tmp_path / "bare", FIRST, "--workload", "production").stdout.splitlines()
+    assert lines[1:] == [
+        "Plan: no cell can run on this host: needs an AMD GPU that the wheels have kernels for; none found"
+    ]
+
+
 def test_a_stage_is_run_alone(root: Path) -> None:
     told = json.loads(plan(root, "--json", FIRST, "--stage", "two-gpus").stdout)
     assert (told["workload"]["name"], told["workload"]["strategy"]) == ("standard", "ddp")
     assert [run["gpus"] for run in told["runs"]] == [[0, 1]]
+
+
+@pytest.mark.parametrize("name", ["plan", "run", "train"])
+@pytest.mark.parametrize(
+    "command", [["python", "train.py", "--epochs", "3"], ["./train.sh"], ["/usr/bin/torchrun", "x"]]
+)
+def test_a_command_without_its_two_dashes_is_shown_with_them(root: Path, name: str, command: list[str]) -> None:
+    done = typed(root, name, "--app", "my code", *command)
+    assert isinstance(done.exception, UserError)
+    assert f"{name} --executor process --app 'my code' -- {' '.join(command)}`" in str(done.exception)
 
 
 @pytest.mark.parametrize(
@@ -219,14 +238,14 @@ def test_where_even_the_answer_cannot_be_written_the_error_is_reported(
 
 
 @pytest.mark.parametrize("done", [0, 1])
-def test_a_campaign_that_made_no_run_repeats_no_older_answer(
+def test_a_campaign_of_which_no_run_is_done_repeats_no_older_answer(
     root: Path, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
     ended = CampaignResult("c", done, 3, False, False, None)
     monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
     shown = typed(root, "run", FIRST, "--repeats", "3", "--yes").stdout
     assert ("No run on this kind of host counts yet." in shown) == bool(done)
-    assert ("No run was made, report in " in shown) == (not done)
+    assert ("No run is done, report in " in shown) == (not done)
     assert "\nNext: " in f"\n{shown}"
 
 

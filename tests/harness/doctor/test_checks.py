@@ -340,6 +340,8 @@ def test_what_is_wrong_with_engine_or_disk_is_found_and_nothing_else(name: str, 
     assert {one for one in worse_than_ok(findings) if one[0] in of_expected} == expected
     assert {check for check, _ in worse_than_ok(findings)} - of_expected <= NOTES
     assert any(told in f.what for f in findings if (f.check, f.level) in expected)
+    # One way, not two; and what an export sets is gone with the shell.
+    assert all(f.fix.endswith("  # holds in this shell") for f in findings if f.fix and "export " in f.fix)
 
 
 @pytest.mark.parametrize("make", [trees.none, trees.dual_7900xt, trees.with_igpu, trees.wsl2, trees.nvidia])
@@ -431,7 +433,7 @@ def test_an_integrated_gpu_is_found_with_the_way_to_hide_it(read: Read, tmp_path
     assert {f.check for f in findings if f.level in {"warning", "problem"}} == {"integrated-gpu"}
     found = only(findings, "integrated-gpu")
     assert "GPU 2 (gfx1036, 0000:11:00.0)" in found.what
-    assert found.fix == "export ROCR_VISIBLE_DEVICES=0,1"
+    assert found.fix == "export ROCR_VISIBLE_DEVICES=0,1  # holds in this shell"
 
 
 def test_an_integrated_gpu_alone_trains_nothing(read: Read, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.paths import CHECKOUT
+from harness.cli.by_make import BY_MAKE
 from harness.cli.doctor import doctor
 from harness.cli.shared import Settings
 from harness.doctor import CHECKS, check_id
@@ -64,11 +65,16 @@ def test_a_machine_without_a_gpu_can_run_cpu_cells(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_end_says_what_to_type_next(tmp_path: Path) -> None:
+def test_the_end_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = trees.dual_7900xt(tmp_path)
     assert run(root=tmp_path).splitlines()[-1] == "Next: .venv/bin/matrix run"
+    monkeypatch.setenv(BY_MAKE, "1")
+    assert run(root=tmp_path).splitlines()[-1] == "Next: make matrix-test"
     tree.remove("dev/kfd")
-    assert run(root=tmp_path, expected=1).splitlines()[-1].startswith("Next, once these problems are solved: ")
+    solved = "Next, once these problems are solved: "
+    assert run(root=tmp_path, expected=1).splitlines()[-1] == f"{solved}make doctor"
+    monkeypatch.delenv(BY_MAKE)
+    assert run(root=tmp_path, expected=1).splitlines()[-1].startswith(solved)
 
 
 def test_native_windows_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

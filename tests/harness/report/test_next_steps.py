@@ -15,7 +15,7 @@ from harness.registry.tags.promote import claims_of, missing_of
 from harness.report.choice import Tags, which_cell
 from harness.report.failures import failures
 from harness.report.invocation import Invocation
-from harness.report.next_steps import training_meanwhile, what_next
+from harness.report.next_steps import OF_OTHER_DATA, training_meanwhile, what_next
 from tests.harness.report.synthetic import EXPLANATION
 
 MakeRows = Callable[..., list[Row]]
@@ -53,6 +53,23 @@ def commands(matrix: Matrix, make_intent: Callable[..., Intent]) -> Commands:
 
 def test_before_the_first_run_it_is_that(commands: Commands) -> None:
     assert commands([]) == [f"{PLACE} run"]
+
+
+@pytest.mark.parametrize("path", ["<data>", "/home/me/my bars.csv"])
+def test_bars_that_stayed_on_another_host_are_asked_for(
+    make_rows: MakeRows, matrix: Matrix, make_intent: Callable[..., Intent], path: str
+) -> None:
+    data = {"path": path, "sha256": "a" * 64}
+    for rows in (make_rows("cpu-plain", 2), make_rows("cpu-plain", 0, 2)):
+        verdicts = judge(rows, {}, Verdicts())
+        found = failures(verdicts, rows, count_runs(rows))
+        explained = {one.newest: EXPLANATION for one in found}
+        intents = {row.run_id: make_intent(row.run_id, data=data) for row in rows}
+        cells = ("cpu-debug-serialize",)
+        step = what_next(most_useful(verdicts), found, explained, {}, cells, intents, matrix, HERE, verdicts)[0]
+        assert " run cpu-" in step.command
+        assert step.why.endswith(OF_OTHER_DATA) == (path == "<data>")
+        assert ("--data" in step.command) == (path != "<data>")
 
 
 def test_a_failure_is_explained_first_where_no_run_names_a_cell(

@@ -70,7 +70,7 @@ def work(tmp_path: Path) -> Path:
 def test_one_that_completes_is_marked_as_not_checked_and_qualifies_for_nothing(make: Make, tmp_path: Path) -> None:
     record = make(TRAIN, produces=[{"file": "metrics.json", "finite": ["loss"]}])
     assert (record.outcome, record.diagnosis) == ("completed", None)
-    told = "exit 0, 3 lines of progress, the last of step 3 of 3, loss 0.333333, 1 files checked; numbers not checked"
+    told = "exit 0, 3 lines of progress, the last of step 3 of 3, loss 0.333333, 1 file checked; numbers not checked"
     assert record.detail == told
     assert (record.ran_on, record.first_step, record.result) == ("cpu x1", True, None)
     row = Row.of(record)
