@@ -1,5 +1,6 @@
 """Failures among the runs that count, with their causes and frequencies. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,13 +12,16 @@ from harness.report.model import DiagnosedFailures
 from harness.report.words import many, names
 
 SHOWN = 5
+# One line of a program's output can be a page long.
+LONGEST = 120
 
 
 @dataclass(frozen=True)
 class Failure:
     """A diagnosis and its cause, with the counted runs that have both, their cells, and the newest with its stack.
 
-    `why` is why that one counts as failed, where its outcome does not say it.
+    `why` is why that one counts as failed, where its outcome does not say it. `others` of them ended in other
+    words than it did, which are its `detail`.
     """
 
     diagnosis: str
@@ -26,6 +30,8 @@ class Failure:
     newest: str
     stack: str
     why: str = ""
+    detail: str = ""
+    others: int = 0
 
 
 def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
@@ -47,10 +53,17 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
             runs[-1].run_id,
             runs[-1].stack,
             counts[runs[-1].run_id].why,
+            runs[-1].detail,
+            sum(_wording(row) != _wording(runs[-1]) for row in runs),
         )
         for (diagnosis, _), runs in found.items()
     ]
     return sorted(listed, key=lambda one: -one.count)
+
+
+def _wording(row: Row) -> str:
+    """Return how a run ended, whatever the numbers in it."""
+    return re.sub(r"\d+", "", row.detail)
 
 
 def by_diagnosis(
@@ -88,6 +101,11 @@ def what_fails(
 
 def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     said = f"`{one.diagnosis}`: {one.count} of {many(runs, 'counted run')}, in {names(one.cells)}."
+    if one.others and explanation and one.detail in explanation.cause:
+        said += f" The newest ({one.others} ended in another way):"
+    elif one.others:
+        last = one.detail if len(one.detail) <= LONGEST else f"{one.detail[:LONGEST]}..."
+        said += f" The newest: {last.rstrip('.')} ({one.others} ended in another way)."
     if explanation is None and one.why:
         return f"{said} {one.why[:1].upper()}{one.why[1:]}. `matrix explain {one.newest}` says what to do."
     if explanation is None:

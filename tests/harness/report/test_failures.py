@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
@@ -36,6 +38,28 @@ def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeR
         ("crash", 2, rows[1].run_id),
         ("crash", 1, rows[2].run_id),
     ]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "said"),
+    [
+        (
+            "ended with exit 1: KeyError: 'a'",
+            " The newest: ended with exit 1: ImportError: x (2 ended in another way).",
+        ),
+        ("ended with exit 2: ImportError: x", ""),
+    ],
+)
+def test_of_one_cause_that_showed_itself_in_two_ways_the_newest_is_quoted(
+    make_rows: MakeRows, earlier: str, said: str
+) -> None:
+    """Other numbers are no other way."""
+    rows = [replace(row, detail=earlier) for row in make_rows("cpu-plain", 0, 2)]
+    rows += [replace(row, detail="ended with exit 1: ImportError: x") for row in make_rows("cpu-plain", 0, 1)]
+    verdicts = judge(rows, {}, Verdicts())
+    found = failures(verdicts, rows, count_runs(rows))
+    (told,) = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
+    assert told.startswith(f"`crash`: 3 of 3 counted runs, in `cpu-plain`.{said} A kernel touched foreign memory. ")
 
 
 def test_what_never_failed_is_said(make_rows: MakeRows) -> None:
