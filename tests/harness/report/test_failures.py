@@ -44,10 +44,10 @@ def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeR
     ("earlier", "said"),
     [
         (
-            "ended with exit 1: KeyError: 'a'",
-            " The newest: ended with exit 1: ImportError: x (2 ended in another way).",
+            "exit 1: KeyError: 'a'",
+            " The newest: exit 1: ImportError: x (2 ended in another way).",
         ),
-        ("ended with exit 2: ImportError: x", ""),
+        ("exit 2: ImportError: x", ""),
     ],
 )
 def test_of_one_cause_that_showed_itself_in_two_ways_the_newest_is_quoted(
@@ -55,11 +55,15 @@ def test_of_one_cause_that_showed_itself_in_two_ways_the_newest_is_quoted(
 ) -> None:
     """Other numbers are no other way."""
     rows = [replace(row, detail=earlier) for row in make_rows("cpu-plain", 0, 2)]
-    rows += [replace(row, detail="ended with exit 1: ImportError: x") for row in make_rows("cpu-plain", 0, 1)]
+    rows += [replace(row, detail="exit 1: ImportError: x") for row in make_rows("cpu-plain", 0, 1)]
     verdicts = judge(rows, {}, Verdicts())
     found = failures(verdicts, rows, count_runs(rows))
     (told,) = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
     assert told.startswith(f"`crash`: 3 of 3 counted runs, in `cpu-plain`.{said} A kernel touched foreign memory. ")
+    quoting = EXPLANATION.model_copy(update={"cause": "it said exit 1: ImportError: x"})
+    (told,) = what_fails(verdicts, found, {found[0].newest: quoting})
+    assert told.count("ImportError") == 1
+    assert ("(2 ended in another way): It said" in told) == bool(said)
 
 
 def test_what_never_failed_is_said(make_rows: MakeRows) -> None:
