@@ -11,6 +11,7 @@ from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import NoEngineError, UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign.detach import Detached
+from harness.campaign.plan import NOTHING_RUNS
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.run_campaign import CampaignResult
 from harness.campaign.screen_gpus import may_use
@@ -110,12 +111,13 @@ def test_doctor_and_plan_give_one_figure_of_the_disk(
     assert fitting <= 50
 
 
-def test_of_a_plan_without_a_run_the_reason_is_all_that_is_said(tmp_path: Path) -> None:
+def test_of_a_plan_without_a_run_the_reason_comes_first_and_then_what_to_do(tmp_path: Path) -> None:
     for name in ("sys", "proc", "dev"):
         (tmp_path / "bare" / name).mkdir(parents=True)
     lines = plan(tmp_path / "bare", FIRST, "--workload", "production").stdout.splitlines()
     assert lines[1:] == [
-        "Plan: no cell can run on this host: needs an AMD GPU that the wheels have kernels for; none found"
+        "Plan: no cell can run on this host: needs an AMD GPU that the wheels have kernels for; none found",
+        f"  next: {NOTHING_RUNS}",
     ]
 
 
