@@ -331,8 +331,8 @@ def was_slow(tmp_path, _log):
 def was_slow_checkpoint(tmp_path, _log):
     times = [(line["phase"], line["monotonic"]) for line in lines(tmp_path)]
     spans = [end - begin for (phase, begin), (_, end) in pairwise(times) if phase == "checkpoint"]
-    assert sum(span > 4 for span in spans) == 1, "only the next one"
-    assert len(spans) > 1
+    # Beside much else another may take as long, and not all of them.
+    assert max(spans) > 4 > min(spans), "only the next one"
 
 
 def was_torn_progress(tmp_path, _log):
