@@ -216,7 +216,9 @@ def test_a_dry_run_changes_nothing(command: Command, place: str, results: Result
 def test_too_few_runs_are_refused_with_their_number(command: Command, place: str, results: Results) -> None:
     shutil.rmtree(results.run_folder(results.finished()[0]))
     line = told(command("promote", "cpu-plain", "--registry", place, expected=2))
-    assert re.search(r"is good: 1 of 1 starts, (under 1 s|\d+ (s|min)) of training, no failure, 1 boot with its image", line)
+    assert re.search(
+        r"is good: 1 of 1 starts, (under 1 s|\d+ (s|min)) of training, no failure, 1 boot with its image", line
+    )
     assert "1 more start without a failure would do" in line
     assert RegistryTags(place).moves() == read_moves(results) == []
 
