@@ -160,6 +160,7 @@ def test_what_works_or_cannot_be_looked_at_goes_on(
     watch = looks(work, 1.0)
     for _ in range(200):
         watch.look("it")
+    assert watch._looked > 3 * watch._seconds, "that is longer than it may stall"
 
 
 def test_time_in_which_nobody_looked_does_not_count(looks: Callable[..., Any]) -> None:

@@ -240,9 +240,11 @@ def test_a_file_of_too_few_days_is_refused_with_how_many_are_needed(tmp_path: Pa
 
 
 def test_days_of_a_file_of_which_nothing_is_known_are_left_to_the_app(tmp_path: Path) -> None:
-    workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 1, header="stamp,open"), workload())
-    (tmp_path / "bars.parquet").write_bytes(b"PAR1\0\xff\n")
-    workload_data.require_sessions(tmp_path / "bars.parquet", workload())
+    bars = bars_of(tmp_path / "bars.csv", 1, header="stamp,open")
+    (parquet := tmp_path / "bars.parquet").write_bytes(b"PAR1\0\xff\n")
+    for file in (bars, parquet):
+        workload_data.require_sessions(file, workload())
+        assert workload_data._days(file, 99) is None
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/zero")])
