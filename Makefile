@@ -130,9 +130,6 @@ test-oracles: setup-dev ## run AMD's own programs on simulated hosts (Debian's p
 test-slurm: setup-dev ## a campaign on a real Slurm, through what happens to jobs (Debian's slurmctld, slurmd, slurm-client; skipped without)
 	.venv/bin/python -m pytest $(MARKED) tests/slurm
 
-# Its models are so small that threads only wait for each other.
-test-app: export OMP_NUM_THREADS = 1
-test-app: export POLARS_MAX_THREADS = 1
 test-app: $(TEST_READY)
 	$(TEST_PYTHON) -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks
 
