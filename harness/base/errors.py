@@ -48,6 +48,10 @@ class NoSpaceError(UserError):
     code = "no-space"
 
 
+class RemovedMeanwhileError(UserError):
+    """The folder of a file was removed while the file was written."""
+
+
 class UnhealthyHostError(UserError):
     """A GPU or the host takes no more runs before somebody looked at it."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO
 
-from harness.base.errors import InUseError, NoSpaceError, UserError
+from harness.base.errors import InUseError, NoSpaceError, RemovedMeanwhileError, UserError
 from harness.base.failpoints import reached
 
 UNFINISHED = ".*.tmp*"
@@ -78,7 +78,9 @@ def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
 
 def cannot_be_written(place: object, error: OSError) -> UserError:
     """Return the error, of its kind, that a place cannot be written to."""
-    kind = NoSpaceError if error.errno in NO_SPACE else UserError
+    kind = RemovedMeanwhileError if error.errno == errno.ENOENT else UserError
+    if error.errno in NO_SPACE:
+        kind = NoSpaceError
     return kind(f"{place}: cannot be written: {error.strerror}; {remedy_for(error)}")
 
 

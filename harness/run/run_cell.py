@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from harness.base.errors import UserError
+from harness.base.errors import RemovedMeanwhileError, UserError
 from harness.base.interrupts import open_to_interruption, shielded
 from harness.environments.executors.job import Executor
 from harness.evidence.accounting import Accounting
@@ -149,8 +149,10 @@ def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:
 def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[Evidence, UserError | None]:
     """Return the evidence of a run whose files cannot be written, or that cannot be started, and what to tell of it.
 
-    Where it had itself filled the disk, it has failed by that, and there is no error.
+    Where it had itself removed its folder or filled the disk, it has failed by that, and there is no error.
     """
+    if isinstance(error, RemovedMeanwhileError):
+        return replace(evidence, stopped_by="work-folder", stop_detail=f"the work folder is gone: {error}"), None
     if watch.seconds:
         watch.look_at_disk()
     if watch.stopped_by == "disk-limit":

@@ -1,6 +1,7 @@
 """Runs of an app that leaves anything but a result, and treats its folder as it likes: each has its record."""
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -105,6 +106,24 @@ def test_with_the_folder_of_the_run(code: str, told: str, attack: Attack, tmp_pa
     assert (record.outcome, record.diagnosis) == ("failed", "work-folder" if told else "no-result")
     assert record.detail.startswith(told)
     assert not (tmp_path / "results" / "runs" / "r1").is_symlink()
+
+
+def test_with_the_folder_of_the_run_before_it_is_noted(
+    attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove(point: str) -> None:
+        if point == "file-written" and not removed:
+            removed.append(point)
+            shutil.rmtree(tmp_path / "results" / "runs" / "r1")
+
+    removed = list[str]()
+    monkeypatch.setattr(
+        "harness.environments.executors.process.reached",
+        lambda _: monkeypatch.setattr("harness.base.storage.reached", remove),
+    )
+    record = attack("time.sleep(60)")
+    assert (record.outcome, record.diagnosis, removed) == ("failed", "work-folder", ["file-written"])
+    assert record.detail.startswith("the work folder is gone")
 
 
 @pytest.mark.parametrize("code", WITH_OUR_FILES.values(), ids=WITH_OUR_FILES)
