@@ -121,9 +121,8 @@ def reap_orphans(*, kill: bool = False) -> int:
         else:
             return reaped
         # A child of ours is waited for by whoever started it, and the kernel tells of the others only after it.
-        for pid, one in _processes().items():
-            if one.parent == os.getpid():
-                reaped += _reap(pid, kill)
+        for pid in _children():
+            reaped += _reap(pid, kill)
     return reaped
 
 
@@ -150,7 +149,9 @@ def kill_orphans(mark: str, seconds: float) -> None:
 
 
 def _children() -> list[int]:
-    """Return the children of this process, by the thread that has them; none where the kernel does not list them."""
+    """Return the children of this process, by the thread that has them where the kernel lists them."""
+    if not Path("/proc/thread-self/children").exists():
+        return [pid for pid, one in _processes().items() if one.parent == os.getpid()]
     found = list[int]()
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
