@@ -91,7 +91,13 @@ class Plan:
         if self.runs:
             return None
         reasons = sorted({skipped.reason for skipped in self.skipped})
-        return f"no cell can run on this host: {'; '.join(reasons) or 'none was chosen'}"
+        where = " on this host" if self.is_hosts else ""
+        return f"no cell can run{where}: {'; '.join(reasons) or 'none was chosen'}"
+
+    @property
+    def is_hosts(self) -> bool:
+        """Return whether a cell is left out for what this host is or lacks; no doctor helps with other reasons."""
+        return any(skipped.of_host for skipped in self.skipped)
 
     def check_feasible(self) -> None:
         """Refuse a plan with nothing to run, or with no room for it.
@@ -100,7 +106,7 @@ class Plan:
             UserError: saying which.
         """
         if self.why_empty:
-            raise UserError(f"{self.why_empty}; {NOTHING_RUNS}")
+            raise UserError(f"{self.why_empty}; {NOTHING_RUNS}" if self.is_hosts else self.why_empty)
         if not self.fits:
             need = f"needs {self.disk_gb:.0f} GB, {self.free_gb:.0f} GB are free"
             raise NoSpaceError(f"{self.place}: the plan {need}; free some or choose fewer stacks")
@@ -132,11 +138,7 @@ def make_plan(
     the time is expected only where there are such runs, everything else would be a guess.
     """
     cells = list(cells)
-    skipped = [
-        Skipped(cell, reason)
-        for cell in cells
-        if (reason := why_not(cell, host, named=named) or unfit(cell, workload, host.gpus))
-    ]
+    skipped = [one for cell in cells if (one := _skipped(cell, workload, host, named=named))]
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
     by_cell = ([placements(cell, workload, repeat, host.gpus) for cell in kept] for repeat in range(1, repeats + 1))
@@ -164,6 +166,14 @@ def make_plan(
         controls=MOST_RUNS if controls and repeats > 1 and not goal and any(map(_on_gpu, runs)) else 0,
         side_by_side=rounds < len(runs),
     )
+
+
+def _skipped(cell: Cell, workload: Workload, host: Capabilities, *, named: bool) -> Skipped | None:
+    if reason := why_not(cell, host, named=named):
+        return Skipped(cell, reason, of_host=not cell.excluded)
+    if reason := unfit(cell, workload, host.gpus):
+        return Skipped(cell, reason, of_host=reason == too_few_gpus(cell, workload, host.gpus))
+    return None
 
 
 def _on_gpu(run: PlannedRun) -> bool:

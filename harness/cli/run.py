@@ -241,7 +241,7 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Next
 def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
     if prepared.plan.why_empty:
         following = DOCTOR_SAYS if prepared.stages else NOTHING_RUNS
-        return [f"Plan: {prepared.plan.why_empty}", f"  next: {following}"]
+        return [f"Plan: {prepared.plan.why_empty}", *([f"  next: {following}"] if prepared.plan.is_hosts else [])]
     data = prepared.bench.data
     if prepared.stages:
         return [*forecast_lines(forecast(prepared)), *([f"  data: {data.name}"] if data else [])]

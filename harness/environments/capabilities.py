@@ -79,10 +79,11 @@ class StackRoom:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A cell that is not run here."""
+    """A cell that is not run here. `of_host`: for what this host is or lacks, which the doctor looks at."""
 
     cell: Cell
     reason: str
+    of_host: bool = True
 
 
 def choose_engine(cells: Sequence[Cell], executor: ExecutorName | None) -> Engine | None:

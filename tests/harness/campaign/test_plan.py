@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from harness.base.errors import UserError
 from harness.campaign.plan import make_plan, unfit
 from harness.environments.capabilities import GB, Capabilities, why_not
 from harness.matrix.cells import Cell, Matrix
@@ -61,6 +62,24 @@ def test_a_stack_without_kernels_for_the_gpus_is_left_out_unless_it_is_named(mat
 def test_an_excluded_cell_keeps_its_reason(matrix: Matrix) -> None:
     cell = matrix.cells["rocm6.3-torch2.9.1-expandable-segments"]
     assert why_not(cell, TWO_GPUS) == cell.excluded
+
+
+@pytest.mark.parametrize(
+    ("cell", "asked", "of_host"),
+    [
+        ("rocm6.3-torch2.9.1-plain", {}, True),
+        ("rocm6.3-torch2.9.1-expandable-segments", {}, False),
+        ("cpu-plain", {"target": "next_up"}, False),
+    ],
+    ids=["the host", "the matrix", "the app"],
+)
+def test_the_doctor_is_named_only_where_the_host_is_what_refuses(
+    cell: str, asked: dict[str, str], of_host: bool, matrix: Matrix
+) -> None:
+    workload = matrix.workloads["quick"].model_copy(update=asked)
+    with pytest.raises(UserError) as refused:
+        make_plan([matrix.cells[cell]], workload, 1, NO_GPU, {}, named=True).check_feasible()
+    assert ("matrix doctor" in str(refused.value), "on this host" in str(refused.value)) == (of_host, of_host)
 
 
 def test_a_stack_takes_any_python_that_its_torch_has_wheels_for(matrix: Matrix) -> None:
