@@ -28,6 +28,7 @@ def test_without_a_gpu_the_cpu_stack_runs(matrix: Matrix) -> None:
     assert len(plan.runs) >= 4
     assert {s.cell.stack.accelerator for s in plan.skipped} == {"rocm"}
     assert all("AMD GPU" in s.reason for s in plan.skipped)
+    assert "every GPU" not in plan_lines(replace(plan, workload=matrix.workloads["production"]))[0]
 
 
 def test_with_gpus_the_rocm_stacks_run_and_the_cpu_stack_only_when_named(matrix: Matrix) -> None:
