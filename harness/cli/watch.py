@@ -36,7 +36,8 @@ def watch(settings: Settings, as_json: bool) -> None:
         print_json(describe(look, scene, now))
         return
     if not look.goes_on:
-        echo(f"Nothing runs with {settings.results.folder} on this host; `matrix run` starts a campaign.")
+        begins = "`matrix run` starts a campaign, seen once its plan is printed"
+        echo(f"Nothing runs with {settings.results.folder} on this host; {begins}.")
         return
     try:
         _follow(watched, look, scene, err)
@@ -57,12 +58,15 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) ->
             for record in look.finished:
                 for line in finished_lines(record, labels.get(record.intent.run_id, record.intent.cell)):
                     console.print(stamped(line), soft_wrap=True)
-            for intent, current in zip(look.running, scene.currents, strict=False):
-                if labels.setdefault(intent.run_id, current.label) and intent.run_id not in stalls:
-                    stalls[intent.run_id] = StallLines()
+            for current in scene.currents:
+                if current.intent is None:
+                    continue
+                run_id = current.intent.run_id
+                if labels.setdefault(run_id, current.label) and run_id not in stalls:
+                    stalls[run_id] = StallLines()
                     if not view.shown:
-                        console.print(stamped(escape(f"{current.label}: goes on as {intent.run_id}")), soft_wrap=True)
-                if current.still and stalls[intent.run_id].worth(current.still.seconds) and not view.shown:
+                        console.print(stamped(escape(f"{current.label}: goes on as {run_id}")), soft_wrap=True)
+                if current.still and stalls[run_id].worth(current.still.seconds) and not view.shown:
                     console.print(stamped(escape(f"{current.label}: {current.still.words}")), soft_wrap=True)
             steps = [one.doing for one in look.steps]
             for step in steps if steps != said and not view.shown else ():

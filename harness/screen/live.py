@@ -12,6 +12,7 @@ from rich.text import Text
 
 from harness.base.durations import span
 from harness.evidence.app_files import Progress
+from harness.evidence.run_files import Intent
 from harness.evidence.verdicts.verdict import Tier, Verdict
 from harness.matrix.cells import Cell
 from harness.screen.colours import TIER_COLOURS
@@ -64,7 +65,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Current:
-    """The current activity: a run (`cell` is its cell), or a step before one.
+    """The current activity: a run (`cell` is its cell, `intent` what it was begun with if read), or a step before one.
 
     `began` is in seconds since 1970. `lines` are the last of each rank, `first` is the first step seen of the current
     training, `step` the last one, `loss` the last one reported.
@@ -79,6 +80,7 @@ class Current:
     lines: Mapping[int, Progress] = field(default_factory=dict)
     loss: float | None = None
     still: Stall | None = None
+    intent: Intent | None = None
 
     @property
     def last(self) -> Progress | None:

@@ -123,7 +123,6 @@ class Watched:
         return Scene(
             began=now if began is None else began,
             squares=squares_of([self.matrix.cells[i] for i in ids if i in self.matrix.cells], self._verdicts(look)),
-            # After those of the runs, which are in their order.
             currents=(*self._currents.values(), *(Current(one.doing, one.since) for one in look.steps)),
             done=len(made),
             total=total,
@@ -196,7 +195,8 @@ def current_of(
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
     on += f" of {intent.scheduled.node}" if intent.scheduled and on else ""
     on += f" on {intent.scheduled.node}" if intent.scheduled and not on else ""
-    current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
+    label = f"{intent.cell}{again}{on}, {intent.workload}"
+    current = before or Current(label, intent.started, intent.cell, intent=intent)
     work = results.folder_of(intent.run_id).work
     for line in lines:
         if current.lines.get(line.rank) != line:
@@ -243,8 +243,10 @@ def locked_inodes() -> frozenset[int]:
 def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
     """Return a snapshot as plain values."""
     runs = []
-    for intent, current in zip(look.running, scene.currents, strict=False):
-        line = current.last
+    for current in scene.currents:
+        intent, line = current.intent, current.last
+        if intent is None:
+            continue
         runs.append(
             {
                 "run": intent.run_id,

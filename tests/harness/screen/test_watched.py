@@ -4,6 +4,7 @@ import fcntl
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from harness.host.processes import ProcessId, boot_id
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.screen import watched
-from harness.screen.live import Scene
+from harness.screen.live import Current, Scene
 from harness.screen.watched import Snapshot, Watched, describe, held_campaigns, locked_inodes
 from harness.training.state import open_state_file
 from tests.harness.screen.test_live import a_line
@@ -91,6 +92,10 @@ def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
     assert 19 < current.still.seconds < 300
     [square] = scene.squares
     assert (square.cell, square.passes, square.runs, square.tier) == ("cpu-plain", 1, 1, "seen")
+    # Steps that go on beside it are not taken for it.
+    beside = replace(scene, currents=(Current("a step", time.time()), *scene.currents))
+    [run] = describe(look, beside, time.time())["runs"]
+    assert (run["run"], run["done"]) == ("now", 30)
 
 
 def test_a_run_whose_harness_is_gone_does_not_go_on(
@@ -287,6 +292,7 @@ def test_nothing_to_watch_is_said_plainly(results: Results) -> None:
     done = CliRunner().invoke(watch.watch, [], obj=settings)
     assert done.exit_code == 0
     assert done.output.startswith(f"Nothing runs with {results.folder} on this host")
+    assert "seen once its plan is printed" in done.output
     told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
     assert told == {"schema": 2, "campaigns": [], "trains": False, "doing": [], "runs": [], "cells": [], "runs_done": 0}
     assert not results.folder.exists()
