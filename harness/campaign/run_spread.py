@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
 from harness.campaign.dispatch import Dispatcher
@@ -37,7 +38,7 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
                 spread.fill()
     except KeyboardInterrupt as signalled:
         if running := follower.interrupted(str(signalled)):
-            runner.display.problem(f"{running} runs go on to their records; {CONTINUES}")
+            runner.display.problem(f"{many(running, 'run goes', 'runs go')} on to the record; {CONTINUES}")
         raise
 
 

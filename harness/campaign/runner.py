@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.interrupts import shielded
+from harness.base.nouns import many
 from harness.campaign.bench import Bench
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
@@ -137,7 +138,7 @@ class Runner:
             return list(follower.records())
         except KeyboardInterrupt as signalled:
             if running := follower.interrupted(str(signalled)):
-                self.display.problem(f"{running} runs go on to their records; {CONTINUES}")
+                self.display.problem(f"{many(running, 'run goes', 'runs go')} on to the record; {CONTINUES}")
             raise
 
     def _record(self, run: Run, observe: Observer) -> Record:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from harness.base.durations import span
+from harness.base.nouns import many
 from harness.campaign.dispatch import JobSeen
 
 # Nodes are asked for once in that time, while nothing runs.
@@ -61,7 +62,7 @@ class Waiting:
     @property
     def in_words(self) -> str:
         """How many runs run and wait, and why."""
-        text = f"{self.running} jobs run, {self.waiting} wait"
+        text = f"{many(self.running, 'job runs', 'jobs run')}, {self.waiting} wait"
         if self.reasons:
             text += f": {', '.join(f'{count} for {why}' for why, count in sorted(self.reasons.items()))}"
         return f"{text}; {self.nodes_in_words}" if self.away else text

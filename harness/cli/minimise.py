@@ -7,6 +7,7 @@ from typing import Any, Literal
 import click
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
@@ -193,7 +194,7 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
             yield f"So far, but not confirmed: {names}."
     if found.conclusion == "not-enough-runs":
         yield "The same command with a larger --max-runs continues from here."
-    yield f"{found.runs} runs."
+    yield f"{many(found.runs, 'run')}."
 
 
 def _passed(runs: Any) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.campaign.shrink import Over, failed_run, require_failed
@@ -87,10 +88,10 @@ def minimise_run(
 def shrunk_lines(record: Record, found: Shrunk) -> Iterator[str]:
     """Yield what a search found, in words; the answer comes last."""
     run_id, failed = record.intent.run_id, f"{record.outcome} ({record.diagnosis})"
-    runs = f"{found.runs} runs"
+    runs = made = many(found.runs, "run")
     if found.others:
-        runs += f"; {found.others} of them failed in another way, or could not be made of so little"
-    yield f"{runs}, in {found.results}"
+        made += f"; {found.others} of them failed in another way, or could not be made of so little"
+    yield f"{made}, in {found.results}"
     if found.options:
         yield f"It takes {', '.join(f'`{name}: {value}`' for name, value in found.options)} in its workload."
     if found.file:
@@ -105,7 +106,7 @@ def shrunk_lines(record: Record, found: Shrunk) -> Iterator[str]:
         yield f"{run_id}: {failed} was not seen again, with {found.whole}."
     else:
         far = f" It fails with {found.smallest}, but less may do." if found.smallest else ""
-        yield f"{run_id}: {found.runs} runs did not suffice to say how little of {found.whole} still fails.{far}"
+        yield f"{run_id}: {runs} did not suffice to say how little of {found.whole} still fails.{far}"
 
 
 def next_command(settings: Settings, record: Record, found: Shrunk, max_runs: int, options: Mapping[str, Any]) -> str:

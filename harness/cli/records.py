@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import rebuild_index
 from harness.evidence.index_file import index_file
@@ -62,7 +63,7 @@ def index(settings: Settings, as_json: bool) -> None:
     if as_json:
         print_json({"records": records, "damaged": damaged})
     else:
-        echo(f"{records} records in {index_file(settings.results.folder)}")
+        echo(f"{many(records, 'record')} in {index_file(settings.results.folder)}")
 
 
 def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bool, force: bool) -> None:
@@ -74,7 +75,7 @@ def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bo
     if as_json:
         print_json({"page": str(shared.page), **asdict(shared.archive), "file": str(shared.archive.file)})
     else:
-        print_lines([f"{shared.page}: {shared.archive.runs} runs; post {shared.archive.file} beside it"])
+        print_lines([f"{shared.page}: {many(shared.archive.runs, 'run')}; post {shared.archive.file} beside it"])
 
 
 def report_on(settings: Settings) -> "WrittenReport":

@@ -10,6 +10,7 @@ import click
 
 from harness.base.command_words import with_option
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.campaign.bench import Bench
 from harness.campaign.forecast import forecast, forecast_lines
@@ -163,8 +164,8 @@ def run(
     if ended.error:
         raise ended.error
     if ended.interrupted:
-        done = f"{ended.done} runs" if ended.total is None else f"{ended.done} of {ended.total} runs"
-        err.print(f"Interrupted: {done} are done; {CONTINUES}.")
+        done = many(ended.done, "run") if ended.total is None else f"{ended.done} of {ended.total} runs"
+        err.print(f"Interrupted: {done} done; {CONTINUES}.")
         sys.exit(INTERRUPTED)
     host = prepared.bench.host
     unfinished = ended.conclusion.why == "exhausted" if ended.conclusion else ended.done != ended.total

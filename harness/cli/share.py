@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 from rich.progress import track
 
+from harness.base.nouns import many
 from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, err, known, pass_settings, print_json
 from harness.evidence.index import Index
@@ -43,7 +44,7 @@ def export_(settings: Settings, file: Path, cells: tuple[str, ...], hide: tuple[
     if as_json:
         print_json({**asdict(exported), "file": str(exported.file)})
     else:
-        echo(f"{exported.runs} runs in {exported.file}, SHA-256 {exported.sha256}")
+        echo(f"{many(exported.runs, 'run')} in {exported.file}, SHA-256 {exported.sha256}")
 
 
 @click.command("import")
@@ -63,7 +64,7 @@ def import_(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
             echo(f"matrix: {run_id}: is here with another content, which stays", err=True)
         told.append({**asdict(imported), "file": str(file)})
         if not as_json:
-            echo(f"{file}: {len(imported.runs)} runs added, {imported.duplicates} were here already")
+            echo(f"{file}: {many(len(imported.runs), 'run')} added, {imported.duplicates} here already")
     if as_json:
         print_json({"imported": told})
 

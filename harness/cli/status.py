@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.campaign.under_way import under_way
 from harness.cli.completion import complete_cells
 from harness.cli.shared import (
@@ -138,7 +139,7 @@ def status(
     beside += filter(None, [*(one.in_words for one in unfinished), _hint(everything, results, machine, answers)])
     if len(shown) < len(verdicts):
         beside.append(
-            f"{len(verdicts) - len(shown)} verdicts on variants of cells are not shown; --variants shows them"
+            f"not shown: {many(len(verdicts) - len(shown), 'verdict')} on variants of cells; --variants shows them"
         )
     beside += dict.fromkeys(f"{run} was struck out by hand: {why}" for one in shown for run, why in one.struck.items())
     for line in beside:

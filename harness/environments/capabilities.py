@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import NoEngineError
+from harness.base.nouns import many
 from harness.base.paths import ENVIRONMENTS
 from harness.environments.environment import (
     STAMP,
@@ -56,7 +57,7 @@ class Capabilities:
     def sentence(self) -> str:
         """The findings, and what is done about them."""
         found = "On a simulated host, found" if self.simulated else "Found"
-        gpus = f"{len(self.gpus)} AMD GPU{'s' * (len(self.gpus) > 1)}" if self.gpus else "no AMD GPU"
+        gpus = many(len(self.gpus), "AMD GPU") if self.gpus else "no AMD GPU"
         if self.unused:
             gpus = f"{len(self.gpus) + self.unused} AMD GPUs ({self.unused} with a screen, which no run uses)"
         stacks = "the ROCm stacks run" if self.gpus else "the cpu stack runs"

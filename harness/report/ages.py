@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
+from harness.base.nouns import many
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, work_in_words
 from harness.report.grid import Key, key_of
 from harness.report.model import FailureAges
-from harness.report.words import many, share
+from harness.report.words import share
 
 # More pictures than this are not looked at.
 DRAWN = 6

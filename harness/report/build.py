@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from harness import __version__
+from harness.base.nouns import many
 from harness.environments.dockerfile import render
 from harness.evidence.gpu_evidence import read_gpu_evidence
 from harness.evidence.host_state import HostSettings
@@ -33,7 +34,6 @@ from harness.report.invocation import AS_MADE, Invocation
 from harness.report.model import Answers, Command, ExcludedCells, FindingLine, Report, RunDetail
 from harness.report.notes import what_the_notes_changed
 from harness.report.of_host import of_host, record_reader
-from harness.report.words import many
 
 # How many runs of each cell of each grid are shown in full: the newest, and the newest that did not complete.
 NEWEST, NEWEST_FAILED = 3, 2

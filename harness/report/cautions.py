@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from harness.base.nouns import many
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import runs_in_words
 from harness.matrix.cells import Matrix
-from harness.report.words import many, names
+from harness.report.words import names
 
 
 def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, matrix: Matrix) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.base.nouns import many
 from harness.evidence.verdicts.best_of import confidence_of_best, tried
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.missing import Shortfall, missing_to
@@ -14,7 +15,7 @@ from harness.evidence.verdicts.words import UNCOMMITTED, claim_in_words, in_word
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import STANDARD_WORKLOAD, family_of, train_options
 from harness.matrix.workloads import Workload
-from harness.report.words import many, names, share
+from harness.report.words import names, share
 from harness.training.expect import USUAL_HOURS
 
 # Known-good tags by cell, environment hash and scope.

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 from harness.base.durations import span
+from harness.base.nouns import many
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import Counts
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import workload_hash
 from harness.matrix.workloads import Workload
-from harness.report.words import many
 
 CRITERIA = ("immediate", "full", "production")
 # How it is computed, and not what: these may differ.

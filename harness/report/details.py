@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.base.nouns import many
 from harness.evidence.app_files import MemoryPeaks, Result, TimeKind, Training
 from harness.evidence.gpu_sensors import read_sensors
 from harness.evidence.run_files import Record
@@ -12,7 +13,6 @@ from harness.report.curves import loss_curves, read_progress
 from harness.report.gpu_curves import gpu_curves
 from harness.report.kernel_events import kernel_events
 from harness.report.model import RunDetail, TrainingLine
-from harness.report.words import many
 
 # Smaller shares of the time are left out.
 SMALLEST_SHARE = 0.01
@@ -52,7 +52,7 @@ def _used(result: Result) -> str:
     jax = f"jax {result.jax_version} beside " if result.jax_version else ""
     return (
         f"{jax}torch {result.torch.version}{hip}, strategy {result.strategy}, {devices}, {result.dtype}, "
-        f"{result.threads} thread{'s' * (result.threads != 1)}"
+        f"{many(result.threads, 'thread')}"
     )
 
 

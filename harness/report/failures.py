@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.base.nouns import many
 from harness.evidence.index import Row
 from harness.evidence.run_files import Explanation
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict
 from harness.report.model import DiagnosedFailures
-from harness.report.words import many, names
+from harness.report.words import names
 
 SHOWN = 5
 # One line of a program's output can be a page long.

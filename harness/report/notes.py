@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.base.nouns import many
 from harness.evidence.verdicts.verdict import Verdict
-from harness.report.words import many, names
+from harness.report.words import names
 
 NOTES, CONTROL = "notes-", "plain"
 # False discovery rate of the differences shown.

@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.base.storage import write_durably
 from harness.base.text import printable
 from harness.campaign.answered import last_answer
@@ -31,7 +32,7 @@ from harness.report.answer import answer_of
 from harness.report.model import AnswerGrid, Command
 from harness.report.upstream.facts import gpu_in_words
 from harness.report.upstream.public import Public
-from harness.report.words import many, share, utc
+from harness.report.words import share, utc
 
 HERE = Path(__file__).parent
 PAGE_ENDING = ".html"

@@ -8,11 +8,6 @@ from collections.abc import Sequence
 LISTED = 3
 
 
-def many(count: int, singular: str, plural: str | None = None) -> str:
-    """Return a number with its noun."""
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
-
-
 def names(given: Sequence[str]) -> str:
     """Return names in backquotes; of many, the first few and the number of the others."""
     shown = [f"`{name}`" for name in given[:LISTED]]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.base.nouns import many
 from harness.evidence.run_files import HealthCheck
 from harness.host.amdgpu import pci_address
 from harness.host.facts import GpuFacts
@@ -123,5 +124,5 @@ def look_for_resets(gpus: Iterable[GpuFacts], since: float, root: Path) -> Step:
     addresses = {address for gpu in gpus if (address := pci_address(gpu, root))}
     resets = reset_lines(log.lines, addresses)
     more = f" (and {len(resets) - 1} more)" if len(resets) > 1 else ""
-    told = resets[0] + more if resets else f"{len(log.lines)} lines, no reset among them"
+    told = resets[0] + more if resets else f"{many(len(log.lines), 'line')}, no reset among them"
     return Step("kernel-log", None, not resets, told, seconds)

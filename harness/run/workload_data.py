@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.interrupts import GRACE_SECONDS
+from harness.base.nouns import many
 from harness.base.paths import DATA
 from harness.base.storage import file_hash
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree
@@ -109,7 +110,7 @@ def require_sessions(file: Path, workload: Workload) -> None:
     if days is not None and days < needed:
         smaller = ", or a smaller --lookback" if days >= SHORTEST_LOOKBACK + fewest else ""
         raise UserError(
-            f"--data {file}: has bars of {days} day{'s' * (days != 1)}, and {needed} sessions are needed "
+            f"--data {file}: has bars of {many(days, 'day')}, and {needed} sessions are needed "
             f"({workload.lookback} for lookback, {fewest} to use); give more data{smaller}"
         )
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.base.durations import span
+from harness.base.nouns import many
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Intent
 from harness.evidence.verdicts.verdict import Tier, Verdict
@@ -165,7 +166,7 @@ class LiveView:
 
     def _foot(self) -> Text:
         scene = self._scene
-        counted = f"{scene.done} of {scene.total} runs" if scene.total else f"{scene.done} runs"
+        counted = f"{scene.done} of {scene.total} runs" if scene.total else many(scene.done, "run")
         parts = [counted, f"{span(self._now - scene.began)} so far"]
         if scene.ends is not None:
             left = scene.ends - self._now

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.base.durations import span
+from harness.base.nouns import many
 from harness.environments.interpreters import python_source
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import CountName, Counts
@@ -124,9 +125,9 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
     free = _free(plan.free_gb, plan.disk_gb)
     gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
     each = f", each on GPU {' and on GPU '.join(str(*one) for one in gpus)}" if gpus else ""
-    runs = f"{_until(plan.goal)}: runs" if plan.goal else _many(len(plan.runs), "run")
+    runs = f"{_until(plan.goal)}: runs" if plan.goal else many(len(plan.runs), "run")
     lines = [
-        f"Plan: {_many(len(cells), 'cell')}, {runs} of workload {workload.name} ({workload.description}){each}",
+        f"Plan: {many(len(cells), 'cell')}, {runs} of workload {workload.name} ({workload.description}){each}",
         *_cells(cells.values(), wide=wide),
         f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
         f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values())) or 'none'}",
@@ -165,7 +166,7 @@ def _cells(cells: Collection[Cell], *, wide: bool) -> list[str]:
         presets.setdefault(cell.stack.name, []).append(cell.preset.name)
     if wide:
         return ["  cells:", *(f"    {stack}: {', '.join(names)}" for stack, names in presets.items())]
-    return [f"  cells: {len(cells)} of {_many(len(presets), 'stack')} (`matrix plan --wide` lists them)"]
+    return [f"  cells: {len(cells)} of {many(len(presets), 'stack')} (`matrix plan --wide` lists them)"]
 
 
 def _limits(plan: "Plan") -> str:
@@ -177,7 +178,7 @@ def build_lines(plan: "BuildPlan") -> list[str]:
     """Return the plan of a build in a few lines."""
     free = _free(plan.free_gb, plan.disk_gb)
     lines = [
-        f"Build: {len(plan.build)} images, {len(plan.there)} are there already",
+        f"Build: {many(len(plan.build), 'image')}, {len(plan.there)} there already",
         f"  cells: {', '.join(cell.id for cell in plan.build) or 'none'}",
         f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
     ]
@@ -307,10 +308,6 @@ def _time(plan: "Plan") -> str:
     if plan.seconds_expected is None:
         return f"{most}; no earlier run of this work and data here to estimate from"
     return f"about {span(plan.seconds_expected)} as measured here before, {most}"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _until(goal: "Goal") -> str:

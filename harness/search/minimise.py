@@ -8,6 +8,7 @@ from math import log
 from random import Random
 from typing import Literal
 
+from harness.base.nouns import many
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
 from harness.search.sequential import BinomialCount, PairedTest, log_ratio
 
@@ -176,7 +177,7 @@ class _Search:
         return {variables: self._make(variables) for variables in shuffled}
 
     def _has_difference(self) -> bool:
-        self._notify(f"looking for an effect of {len(self._all)} variables together")
+        self._notify(f"looking for an effect of {many(len(self._all), 'variable')} together")
         everything, nothing = frozenset(self._all), frozenset[str]()
         while not self._pairs.shows_difference(MOST_ERROR):
             if self._alike or self._runs + 2 > self._max_runs * EFFECT_SHARE:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from harness.base.nouns import many
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.search.conclusion import Conclusion, nothing_fits
@@ -95,7 +96,7 @@ def _shown(one: Contender) -> str:
 def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:
     had_turn = [one for one in end.explored if one.stack not in end.untried]
     nearest = _nearest(end)
-    tried = f"{len(had_turn)} stack{'s' * (len(had_turn) != 1)} had {'their' if len(had_turn) != 1 else 'its'} turn"
+    tried = f"{many(len(had_turn), 'stack had its', 'stacks had their')} turn"
     untried = f", {len(end.untried)} not ({_some(end.untried)})" if end.untried else ""
     said = f"{tried}{untried}"
     if end.why in ("none", "gpu-lost"):

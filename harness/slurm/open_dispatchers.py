@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.base.storage import json_hash
 from harness.evidence.last_line import last_line
 from harness.evidence.records import Results
@@ -90,7 +91,7 @@ def _ask(
                 exclusive=False,
             )
             submit_job(results, options, (*matrix, "slurm-node"))
-    notify(f"asking {len(unknown)} nodes what they are")
+    notify(f"asking what {many(len(unknown), 'node is', 'nodes are')}")
     until = time.monotonic() + ASK_SECONDS
     while time.monotonic() < until:
         told = known_nodes(results)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from packaging.version import Version
 
+from harness.base.nouns import many
 from harness.evidence.run_files import OutcomeName
 from harness.matrix.cells import Preset
 from harness.matrix.strategies import RANK_PER_DEVICE, Strategy
@@ -155,7 +156,7 @@ def next_fallback(
         if furthest
         else "none of which got to a step"
     )
-    why = f"{len(attempts)} attempts were made, {so_far}, and "
+    why = f"{many(len(attempts), 'attempt was', 'attempts were')} made, {so_far}, and "
     why += "no healthy GPU is left" if lacks_gpus else "nothing is left to be changed"
     return Exhausted(why if allow_cpu or own_program or settings.device == "cpu" else f"{why} on a GPU; {ALLOW_CPU}")
 

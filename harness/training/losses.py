@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+from harness.base.nouns import many
 from harness.base.storage import read_regular
 from harness.evidence.app_files import Result, Training
 from harness.evidence.work_folder import LARGEST, model_names
@@ -24,7 +25,7 @@ def losses_in_words(result: Result, output: Path, name: str) -> tuple[str, ...]:
 
 def _in_words(training: Training, constant: float | None) -> str:
     kept, done, asked = training.kept_epoch, training.epochs_done, training.epochs_requested
-    epochs = f"epoch {kept} of {done} is kept" if kept else f"{done} epochs"
+    epochs = f"epoch {kept} of {done} is kept" if kept else many(done, "epoch")
     early = f" (stopped early, of {asked}: later ones were no better)" if training.stopped_early else ""
     losses = {epoch.epoch: epoch.validation for epoch in training.epoch_losses}
     loss = losses.get(kept or done)

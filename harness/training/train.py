@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun
@@ -203,7 +204,7 @@ def _in_short(job: TrainingJob, attempt: Attempt) -> str:
     why = f" ({attempt.class_})" if attempt.class_ else ""
     if job.program:
         return f"{attempt.outcome}{why}{f', it told step {attempt.step}' if attempt.step else ''}"
-    return f"{attempt.outcome}{why}, {attempt.step} steps are kept"
+    return f"{attempt.outcome}{why}, {many(attempt.step, 'step is', 'steps are')} kept"
 
 
 def _next_in_words(job: TrainingJob, begin: Begin, records: Sequence[Record], bench: Bench) -> str:

@@ -69,7 +69,7 @@ def test_nodes_are_asked_again_after_a_boot_and_each_host_kind_has_a_campaign_of
             (True, ("gfx1100", "gfx1100"))
         }
     said = (place / "said.txt").read_text()
-    assert "asking 2 nodes what they are" in said
+    assert "asking what 2 nodes are" in said
     assert "n1: " in said
     assert "n2: " in said
 

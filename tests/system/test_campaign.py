@@ -80,7 +80,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 130, out + err
-    assert "Interrupted: 1 of 3 runs are done" in err
+    assert "Interrupted: 1 of 3 runs done" in err
     assert left_running(tmp_path) == []
     assert sorted(outcomes(tmp_path).values()) == ["completed", "interrupted"]
     assert (tmp_path / "report.html").is_file()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness.base.nouns import many
 from harness.doctor.checks import access
 from harness.doctor.finding import Finding, command_in, note, ok, problem, warning
 from harness.doctor.machine import Machine
@@ -18,7 +19,7 @@ def what_runs(machine: Machine) -> Iterator[Finding]:
     if room.cells:
         yield note(
             room.sentence,
-            f"{room.cells} cells of the default selection can run here; `matrix plan` lists their runs",
+            f"{many(room.cells, 'cell')} of the default selection can run here; `matrix plan` lists the runs",
         )
     else:
         reasons = "; ".join(room.left_out)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from harness.base.nouns import many
 from harness.base.untrusted_tree import shown
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
@@ -40,7 +41,7 @@ def program_in_words(seen: ProgramEvidence) -> str:
         else "no progress told"
     )
     files = len(seen.products)
-    checked = f", {files} file{'s' * (files > 1)} checked" if files else ""
+    checked = f", {many(files, 'file')} checked" if files else ""
     unchecked = "".join(
         f"; {one.product.file} was not loaded: {one.unchecked}" for one in seen.products if one.unchecked
     )

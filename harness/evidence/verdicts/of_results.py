@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from harness.base.nouns import many
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index, Row
@@ -76,15 +77,15 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
     if injected := [row for row in rows if row.injected_fault is not None]:
         lines.append(f"{runs_in_words(injected)} with an injected fault, not counted")
     if rehearsed := sum(row.rehearsal for row in rows):
-        lines.append(f"{rehearsed} runs are rehearsals, and count for nothing")
+        lines.append(f"{many(rehearsed, 'rehearsal')}, counted for nothing")
     if own := sum(row.own_program for row in rows):
-        lines.append(f"{own} runs are of programs of your own: numbers not checked, and they qualify for nothing")
+        lines.append(f"{many(own, 'run')} of programs of your own: numbers not checked, qualifying for nothing")
     unverified = sum(not (row.verified or row.own_program) for row in rows)
     if unverified:
-        lines.append(f"{unverified} runs were not verified by their host, and qualify for nothing")
+        lines.append(f"{many(unverified, 'run')} not verified by the host, qualifying for nothing")
     unreadable = sum(map(results.has_record, others))
     if unreadable:
-        lines.append(f"{unreadable} records cannot be read; `matrix index` says why")
+        lines.append(f"{many(unreadable, 'record')} cannot be read; `matrix index` says why")
     return lines
 
 

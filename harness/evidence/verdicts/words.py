@@ -5,6 +5,7 @@ from collections.abc import Collection
 from math import floor
 
 from harness.base.durations import span
+from harness.base.nouns import many
 from harness.evidence.index import Row
 from harness.evidence.records import is_of_training
 from harness.evidence.verdicts.totals import Totals
@@ -40,8 +41,8 @@ def runs_in_words(rows: Collection[Row]) -> str:
     attempts = Counter(row.campaign for row in rows if is_of_training(row.campaign))
     runs, trainings = len(rows) - attempts.total(), len(attempts)
     several = f" ({attempts.total()} attempts)" if attempts.total() > trainings else ""
-    said = [f"{runs:,} run{'s' * (runs != 1)}"] if runs or not trainings else []
-    return " and ".join([*said, *([f"{trainings:,} training{'s' * (trainings != 1)}{several}"] if trainings else [])])
+    said = [many(runs, "run")] if runs or not trainings else []
+    return " and ".join([*said, *([f"{many(trainings, 'training')}{several}"] if trainings else [])])
 
 
 def work_in_words(one: Row | Verdict) -> str:

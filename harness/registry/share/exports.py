@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.base.storage import file_hash
 from harness.evidence.health_log import read_steps
 from harness.evidence.index import Index, Row
@@ -52,14 +53,14 @@ def export_records(
     rows = [row for row in Index(results).rows() if not cells or row.cell in cells]
     left_out = []
     if rehearsed := sum(row.rehearsal for row in rows):
-        left_out.append(f"{rehearsed} rehearsals: they are no evidence")
+        left_out.append(f"{many(rehearsed, 'rehearsal')}: no evidence")
     rows = [row for row in rows if not row.rehearsal]
     if own := sum(row.own_program for row in rows):
-        left_out.append(f"{own} runs of programs of your own: what they are and set is private")
+        left_out.append(f"{many(own, 'run')} of programs of your own: what they are and set is private")
     rows = [row for row in rows if not row.own_program]
     known = shareable(rows, host.machine, hide)
     if others := len(rows) - len(known):
-        left_out.append(f"{others} runs of other hosts: export them there, or name those hosts with --hide")
+        left_out.append(f"{many(others, 'run')} of other hosts: export them there, or name those hosts with --hide")
     if not known:
         of_cells = f" of {', '.join(cells)}" if cells else ""
         reasons = "".join(f"; {reason}" for reason in left_out)

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
+from harness.base.nouns import many
 from harness.diagnosis.rules import load_signatures
 from harness.evidence.app_files import Result
 from harness.evidence.records import Results
@@ -20,7 +21,6 @@ from harness.registry.share.anonymise import scrubber_of_run
 from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_files import shared_files
 from harness.report.upstream.public import Public
-from harness.report.words import many
 
 LOG_LINES, KERNEL_LINES, STACK_LINES = 60, 40, 80
 LONGEST_LINE = 400

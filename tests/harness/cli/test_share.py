@@ -42,10 +42,10 @@ def test_what_was_exported_and_imported_is_reported(matrix: Matrix, kept: Path, 
     file = str(tmp_path / "a.tar.gz")
     code, out, err = matrix(kept, "export", file)
     assert code == 0
-    assert out.startswith(f"1 runs in {file}, SHA-256 ")
-    assert err == "matrix: left out: 1 runs of other hosts: export them there, or name those hosts with --hide\n"
-    assert matrix(tmp_path / "there", "import", file) == (0, f"{file}: 1 runs added, 0 were here already\n", "")
-    assert matrix(tmp_path / "there", "import", file) == (0, f"{file}: 0 runs added, 1 were here already\n", "")
+    assert out.startswith(f"1 run in {file}, SHA-256 ")
+    assert err == "matrix: left out: 1 run of other hosts: export them there, or name those hosts with --hide\n"
+    assert matrix(tmp_path / "there", "import", file) == (0, f"{file}: 1 run added, 0 here already\n", "")
+    assert matrix(tmp_path / "there", "import", file) == (0, f"{file}: 0 runs added, 1 here already\n", "")
 
 
 def test_cells_are_exported_alone(
@@ -57,7 +57,7 @@ def test_cells_are_exported_alone(
     results.finish(of_another)
     files = [str(tmp_path / f"{name}.tar.gz") for name in "abc"]
     assert matrix(kept, "export", files[0])[1].startswith("2 runs in ")
-    assert matrix(kept, "export", files[1], "cpu-tuned")[1].startswith("1 runs in ")
+    assert matrix(kept, "export", files[1], "cpu-tuned")[1].startswith("1 run in ")
     assert matrix(tmp_path / "there", "import", files[1])[0] == 0
     (verdict,) = json.loads(matrix(tmp_path / "there", "status", "--json")[1])["verdicts"]
     assert verdict["cell"] == "cpu-tuned"

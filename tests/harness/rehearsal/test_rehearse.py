@@ -69,7 +69,7 @@ def test_a_stack_goes_from_lock_to_record_and_is_no_evidence(
     assert not row.can_be_evidence
     assert not row.qualifies_for_promotion
     assert of_results.verdicts_on([row], made, matrix, [row]) == []
-    with pytest.raises(UserError, match="1 rehearsals: they are no evidence"):
+    with pytest.raises(UserError, match="1 rehearsal: no evidence"):
         export_records(made, tmp_path / "records.tar.gz", read_host(Path("/")))
 
 

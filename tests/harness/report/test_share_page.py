@@ -85,8 +85,8 @@ class Tags(HTMLParser):
 def test_the_page_shows_cards_cells_starts_and_hours_and_nobodys_name(command: Command, tmp_path: Path) -> None:
     done = command("--share", str(tmp_path / "mine.html"))
     assert done.stdout == f"{tmp_path}/mine.html: 2 runs; post {tmp_path}/mine.tar.gz beside it\n"
-    assert "left out: 1 rehearsals" in done.stderr
-    assert "left out: 1 runs of other hosts" in done.stderr
+    assert "left out: 1 rehearsal" in done.stderr
+    assert "left out: 1 run of other hosts" in done.stderr
     text = (tmp_path / "mine.html").read_text(encoding="utf-8")
     found = [telling for telling in (*PLANTED, "m" * 16, str(tmp_path)) if telling in text]
     assert not found

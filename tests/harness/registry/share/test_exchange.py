@@ -150,7 +150,7 @@ def test_runs_of_other_hosts_are_left_out_unless_their_names_are_given(
     (here.run_folder("r2") / "log.txt").write_text("on gpubox", encoding="utf-8")
     exported = export_records(here, tmp_path / "a.tar.gz", host)
     assert exported.runs == 1
-    assert exported.left_out == ("1 runs of other hosts: export them there, or name those hosts with --hide",)
+    assert exported.left_out == ("1 run of other hosts: export them there, or name those hosts with --hide",)
     assert export_records(here, tmp_path / "b.tar.gz", host, hide=("gpubox",)).runs == 2
     third = host.model_copy(update={"machine": "t" * 16})
     import_records(there, tmp_path / "b.tar.gz", third)
@@ -165,7 +165,7 @@ def test_runs_of_a_program_of_the_users_own_stay(
     keep_run(here, "r2", program=program, workload="app-secret", variables={"train": program["environment"]})
     exported = export_records(here, tmp_path / "a.tar.gz", host)
     assert exported.runs == 1
-    assert exported.left_out == ("1 runs of programs of your own: what they are and set is private",)
+    assert exported.left_out == ("1 run of programs of your own: what they are and set is private",)
     with tarfile.open(exported.file) as archive:
         assert not any(b"secret" in archive.extractfile(one).read() for one in archive if one.isfile())  # type: ignore[union-attr]
 
