@@ -11,7 +11,7 @@ from harness.base.storage import read_regular
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints, steps_done
-from harness.matrix.workload_options import CHOICE_OPTIONS, arguments
+from harness.matrix.workload_options import arguments
 from harness.training.attempts import ATTEMPTS_FILE
 
 # With another one the app takes it for another training (its identity.py says which else).
@@ -19,6 +19,8 @@ SAME = (
     *("rows", "as_of", "lookback", "data_fraction", "placement", "value_area", "rth_close", "rolls", "target", "seed"),
     *("batch_size", "learning_rate", "weight_decay", "clip_norm", "schedule", "keep", "hidden_layers", "chunk_rows"),
 )
+# Of these; it is not given where all rows are in memory.
+WITHOUT_DEFAULT = "chunk_rows"
 
 
 def check_resumable(output: Path, name: str, options: Mapping[str, Any], results: Results) -> None:
@@ -34,8 +36,8 @@ def check_resumable(output: Path, name: str, options: Mapping[str, Any], results
         return
     was = before.intent.options
     for option in SAME:
-        if option in CHOICE_OPTIONS and option not in was:
-            # Of an older app, whose checkpoints the newer one reads, or does not.
+        if option != WITHOUT_DEFAULT and not (option in was and option in options):
+            # Left to the app, which may take just that for it; or of an older app.
             continue
         if was.get(option) != options.get(option):
             then, now = (" ".join(arguments({option: of[option]})) if option in of else "none" for of in (was, options))

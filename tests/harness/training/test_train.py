@@ -439,6 +439,8 @@ def test_other_options_are_not_resumed_from_checkpoints_whose_record_tells_their
     assert refused() is None
     place.train(replace(DONE, step=100))
     assert refused(epochs=90, loader_workers=0) is None
+    # What was left to the app may be what is named now; of it the app alone knows.
+    assert refused(target="up_30", schedule="constant") is None
     assert refused(lookback=25) == (
         f"--resume: the checkpoints in {place.job.output} are of a training with --lookback 60, this one has "
         "--lookback 25; give the same, or leave --resume out to train from the beginning"
