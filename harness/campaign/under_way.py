@@ -129,8 +129,8 @@ def _notes(results: Results, machine: str = "") -> Iterator[tuple[Path, UnderWay
             told = json.loads(read_regular(file))
             process, command, what = ProcessId(**told["process"]), told["command"], told.get("what", "campaign")
             doing, since = one_line(str(told.get("doing", "")))[:LONGEST_DOING], float(told.get("since", 0))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
-        numbers = all(type(one) is int and 0 < one < FAR for one in (process.pid, process.started))
+        numbers = all(type(one) is int and 0 < one < FAR for one in (process.pid, process.started)) and since < FAR
         if numbers and isinstance(process.boot, str) and isinstance(command, str) and what in WHATS:
             yield file, UnderWay(process, one_line(command), what, doing, since)

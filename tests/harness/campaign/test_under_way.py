@@ -138,6 +138,8 @@ def note(**changed: object) -> str:
         note(what=[]),
         note(since="never"),
         note(since=[]),
+        note(since=10**400),
+        note(since=float("nan")),
     ],
 )
 def test_a_damaged_note_says_nothing(tmp_path: Path, content: str) -> None:
