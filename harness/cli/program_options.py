@@ -30,7 +30,7 @@ class WithProgram(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep them from the arguments."""
         given = any(word.partition("=")[0] == "--app" for word in args)
-        if given and "--" not in args and not ctx.resilient_parsing and (begin := _begin_of_command(args)):
+        if given and "--" not in args and not ctx.resilient_parsing and (begin := self._begin_of_command(args)):
             settings, words = ctx.find_object(Settings), (str(ctx.info_name), *args[:begin], "--", *args[begin:])
             typed = settings.invocation.command(*words) if settings else shlex.join(words)
             raise UserError(f"--app: the command of your program comes last, after `--`; type `{typed}`")
@@ -39,11 +39,11 @@ class WithProgram(click.Command):
             args, ctx.meta[COMMAND] = args[:at], tuple(args[at + 1 :])
         return super().parse_args(ctx, args)
 
-
-def _begin_of_command(args: Sequence[str]) -> int | None:
-    """Return where a command begins that has no `--` before it: at what starts a program, and is no option's value."""
-    free = (n for n, word in enumerate(args) if not (n and args[n - 1].startswith("--") and "=" not in args[n - 1]))
-    return next((n for n in free if STARTS.search(args[n])), None)
+    def _begin_of_command(self, args: Sequence[str]) -> int | None:
+        """Return where a command without `--` begins: at what starts a program, and is no option's value."""
+        with_value = {name for one in self.params if not getattr(one, "is_flag", True) for name in one.opts}
+        starts = (n for n, word in enumerate(args) if STARTS.search(word) and (not n or args[n - 1] not in with_value))
+        return next(starts, None)
 
 
 def program_options(command: Any) -> Any:

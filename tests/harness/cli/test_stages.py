@@ -132,9 +132,9 @@ def test_a_stage_is_run_alone(root: Path) -> None:
     "command", [["python", "train.py", "--epochs", "3"], ["./train.sh"], ["/usr/bin/torchrun", "x"]]
 )
 def test_a_command_without_its_two_dashes_is_shown_with_them(root: Path, name: str, command: list[str]) -> None:
-    done = typed(root, name, "--app", "my code", *command)
+    done = typed(root, name, "--app", "my code", "--json", *command)
     assert isinstance(done.exception, UserError)
-    assert f"{name} --executor process --app 'my code' -- {' '.join(command)}`" in str(done.exception)
+    assert f"{name} --executor process --app 'my code' --json -- {' '.join(command)}`" in str(done.exception)
 
 
 @pytest.mark.parametrize(
