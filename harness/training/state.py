@@ -3,7 +3,7 @@
 import fcntl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from harness.base.errors import InUseError
 from harness.base.json_files import Versioned
 from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
+from harness.base.text import one_line
 from harness.campaign.under_way import note_file
 from harness.evidence.records import TRAINING, Results, new_run_id
 from harness.host.facts import HostFacts
@@ -51,7 +52,7 @@ class TrainingState(Versioned):
         """Return where it is, how far it came, and how it goes on."""
         count = len(self.begins)
         begun = f"begun {when(self.began)}, {count} attempt{'' if count == 1 else 's'}"
-        return f"{self.output}: a training has no model yet ({begun}); this continues it: `{self.command}`"
+        return one_line(f"{self.output}: a training has no model yet ({begun}); this continues it: `{self.command}`")
 
     @property
     def brief(self) -> dict[str, Any]:
@@ -125,16 +126,19 @@ def unfinished_trainings(results: Results, machine: str) -> list[TrainingState]:
     """Return the trainings of a machine that have no model and are not under way, nor named as left by a kill."""
     found = []
     for file in sorted((results.folder / TRAININGS_FOLDER).glob("*.json")):
-        state = None if note_file(results, machine, file.stem).exists() else _parsed(file)
-        if state and state.begins and state.command and state.machine == machine and Path(state.output or "").is_dir():
-            found.append(state)
+        # Whoever shares the folder may have written it, and nearly every command reads it.
+        with suppress(OSError):
+            state = None if note_file(results, machine, file.stem).exists() else _parsed(file)
+            here = state and state.machine == machine and Path(state.output or "").is_dir()
+            if state and here and state.begins and state.command:
+                found.append(state)
     return found
 
 
 def _parsed(file: Path) -> TrainingState | None:
     try:
         return TrainingState.parse(read_regular(file))
-    except (OSError, ValidationError):
+    except (FileNotFoundError, ValidationError):
         return None
 
 

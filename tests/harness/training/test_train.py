@@ -708,23 +708,28 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         file.remove()
         assert file.read("a") is None
         assert file.unfinished_other("b") is None
+        # What cannot be read is none that may be begun again.
+        file.file.mkdir()
+        with pytest.raises(OSError, match="no regular file"):
+            file.read("a")
+        assert unfinished_trainings(Results(tmp_path), host.machine) == []
 
 
 def test_a_training_without_a_model_is_named_with_what_continues_it(tmp_path: Path, host: HostFacts) -> None:
     results, output = Results(tmp_path / "results"), tmp_path / "TRAINING"
     output.mkdir()
-    about = {"begins": ("first", "same-again"), "machine": "mine", "output": str(output), "command": "matrix train x"}
+    about = {"begins": ("first", "same-again"), "machine": "mine", "output": str(output), "command": "matrix\ntrain"}
     mine, other = (new_state(key, "cpu-plain", None).model_copy(update=about) for key in "ab")
     with open_state_file(results, host, output, "bars") as file:
         file.write(mine)
         file.write(other.model_copy(update={"begins": ("first",)}))
     told = sorted(one.in_words for one in unfinished_trainings(results, "mine"))
     assert [re.sub(r"begun [-0-9]{10} [0-9:]{5}", "begun", one) for one in told] == [
-        f"{output}: a training has no model yet (begun, {count}); this continues it: `matrix train x`"
+        f"{output}: a training has no model yet (begun, {count}); this continues it: `matrix\\ntrain`"
         for count in ("1 attempt", "2 attempts")
     ]
     assert unfinished_trainings(results, "another") == []
-    with noted_under_way(results, "mine", "matrix train x", file.file.stem):
+    with noted_under_way(results, "mine", "matrix train", file.file.stem):
         assert [one.id for one in unfinished_trainings(results, "mine")] == [mine.id]
     output.rmdir()
     assert unfinished_trainings(results, "mine") == []
