@@ -42,7 +42,7 @@ def first_problem(error: ValidationError) -> str:
     if error.error_count() > MOST_TOLD:
         return headline(error)
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 class File(BaseModel):

@@ -5,10 +5,13 @@ A breach of the contract between app and harness is no fault of the device: such
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from harness.base.contract import CONTRACT
 from harness.evidence.app_files import Phase, Progress, Result, TimeKind, Training
 from harness.evidence.rank_account import NEVER_LATE, AskedWork, ModelAccount, RankAccount, SeenAt
+from harness.evidence.run_files import Intent
+from harness.matrix.strategies import RANK_PER_DEVICE
 
 # The app's clock and ours are looked at up to a second apart; a slow disk adds to that, in one line or the other.
 TIME_SLACK_SECONDS = 10.0
@@ -18,6 +21,30 @@ ROUNDING = 1e-6
 TRAINING_TIME: tuple[TimeKind, ...] = ("device", "loader", "copy", "bookkeeping")
 # The first few say what is wrong; what follows them is mostly their consequence.
 MAX_BREACHES = 3
+
+
+def asked_of(intent: Intent) -> AskedWork:
+    """Return the work that the progress of a run has to account for, by its intent."""
+    options = intent.options
+    return AskedWork(
+        contract=intent.contract,
+        nonce=intent.nonce,
+        ranks=int(options.get("devices", 1)) if options.get("strategy") in RANK_PER_DEVICE else 1,
+        epochs=int(options.get("epochs", 1)),
+        processes=len(intent.commands),
+        resumed=intent.resumed or (0,) * len(options.get("model", ("mlp",))),
+        loop=str(options.get("loop", "plain")),
+        may_end_early=bool(options.get("patience")),
+        data_bytes=_size(Path(intent.data.path)),
+    )
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        # What reads it says so.
+        return 0
 
 
 class Accounting:

@@ -3,9 +3,7 @@
 No verdict, count or tag is made from it.
 """
 
-import errno
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, FailFast, Field, ValidationError
 
-from harness.base.json_files import File, Versioned
+from harness.base.json_files import File, Versioned, first_problem
+from harness.base.storage import read_regular
 from harness.evidence.records import Results
 
 GPU_EVIDENCE = "gpu-evidence.json"
@@ -93,31 +92,14 @@ def _found(results: Results, folders: list[Path]) -> Iterator[EvidenceFile]:
         file = folder / GPU_EVIDENCE
         name = os.fsencode(file.relative_to(results.folder)).decode(errors="replace")
         try:
-            yield EvidenceFile(name, GpuEvidence.parse(_read(file)))
+            yield EvidenceFile(name, GpuEvidence.parse(read_regular(file, LARGEST_BYTES)))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValidationError) as error:
             yield EvidenceFile(name, None, _in_short(error))
 
 
-def _read(file: Path) -> bytes:
-    with open(file, "rb", opener=_without_waiting) as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        content = stream.read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {LARGEST_BYTES / 1e6:g} MB")
-    return content
-
-
-def _without_waiting(file: str, flags: int) -> int:
-    # A pipe would wait for ever for whoever writes into it.
-    return os.open(file, flags | os.O_NONBLOCK)
-
-
 def _in_short(error: OSError | ValidationError) -> str:
     if isinstance(error, OSError):
         return f"cannot be read: {error.strerror}"
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    problem = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-    return f"is damaged or something else: {problem}"[:LONGEST_PROBLEM]
+    return f"is damaged or something else: {first_problem(error)}"[:LONGEST_PROBLEM]

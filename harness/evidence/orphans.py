@@ -1,15 +1,12 @@
 """The account of a run whose harness was gone before it had ended: by the progress that it left."""
 
 import math
-from pathlib import Path
 
-from harness.evidence.accounting import Accounting
-from harness.evidence.outcome.tolerances import COMPARED_STEPS
+from harness.evidence.accounting import Accounting, asked_of
 from harness.evidence.progress import MOST_AT_ONCE, ProgressReader
-from harness.evidence.rank_account import AskedWork, SeenAt
+from harness.evidence.rank_account import SeenAt
 from harness.evidence.run_files import Intent
 from harness.evidence.work_folder import LARGEST, WorkFolder
-from harness.matrix.strategies import RANK_PER_DEVICE
 
 MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE
 
@@ -29,28 +26,3 @@ def account_for(intent: Intent, work: WorkFolder, seconds: float) -> Accounting:
         if not reader.behind:
             break
     return accounting
-
-
-def asked_of(intent: Intent) -> AskedWork:
-    """Return the work that the progress of a run has to account for, by its intent."""
-    options = intent.options
-    models = options.get("model", ("mlp",))
-    return AskedWork(
-        contract=intent.contract,
-        nonce=intent.nonce,
-        ranks=int(options.get("devices", 1)) if options.get("strategy") in RANK_PER_DEVICE else 1,
-        epochs=int(options.get("epochs", 1)),
-        processes=len(intent.commands),
-        resumed=intent.resumed or (0,) * len(models),
-        kept_steps=COMPARED_STEPS,
-        loop=str(options.get("loop", "plain")),
-        may_end_early=bool(options.get("patience")),
-        data_bytes=_size(Path(intent.data.path)),
-    )
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.evidence.app_files import EpochLosses, Phase, Progress
+from harness.evidence.outcome.tolerances import COMPARED_STEPS
 from harness.evidence.phase_order import RESTARTING, may_follow
 
 # A disk that tears a line takes the line after it, too. A process that leaves out more hides something.
@@ -46,8 +47,8 @@ class AskedWork:
 
     `contract` is that of its app and `nonce` the word that only this run was given. `processes`: how many the first
     rank has, one after the other, of which the last trains. `resumed`: for each model, in order, the optimizer steps it
-    may resume from, 0 for none. `kept_steps`: of how many steps of each model the result has the numbers. `data_bytes`:
-    size of the data. `may_end_early`: whether a model may end after any of its epochs.
+    may resume from, 0 for none. `data_bytes`: size of the data. `may_end_early`: whether a model may end after any of
+    its epochs.
     """
 
     contract: int
@@ -56,7 +57,6 @@ class AskedWork:
     epochs: int
     processes: int
     resumed: tuple[int, ...]
-    kept_steps: int
     loop: str
     data_bytes: int = 0
     may_end_early: bool = False
@@ -95,7 +95,6 @@ class RankAccount:
         self._processes = expected.processes if rank == 0 else 1
         self._epochs = expected.epochs
         self._resumed = expected.resumed
-        self._kept_steps = expected.kept_steps
         self._min_step = MIN_STEP_SECONDS.get(expected.loop, min(MIN_STEP_SECONDS.values()))
         self._most_blocks = MAX_PASSES + expected.data_bytes // SMALLEST_BLOCK_BYTES
         self._may_end_early = expected.may_end_early
@@ -257,7 +256,7 @@ class RankAccount:
                 yield f"{line.done - done} steps in {line.monotonic - then:.4f} s, faster than any device"
             model.rated = line.done, line.monotonic
         model.done, model.last_step = max(line.done, model.done), seen
-        if line.loss is not None and line.done <= self._kept_steps:
+        if line.loss is not None and line.done <= COMPARED_STEPS:
             model.losses[line.done] = line.loss, line.gradient_norm
 
     def _kept(self, model: ModelAccount, line: Progress) -> Iterator[str]:

@@ -7,10 +7,11 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from typing import TypeVar
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
@@ -20,6 +21,8 @@ from harness.base.storage import is_shared, make_folder_durably, open_regular, s
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.processes import ProcessId
+
+OfFolder = TypeVar("OfFolder", Intent, Record)
 
 # Ends the campaign id of a training; what its attempts leave is for the training to remove.
 TRAINING = "train"
@@ -135,16 +138,7 @@ class Results:
 
         One that cannot be read is named in `damaged` and skipped; without that list it raises UserError.
         """
-        for run_id in self.finished():
-            try:
-                record = self.record(run_id)
-            except UserError as error:
-                if damaged is None:
-                    raise
-                damaged.append(str(error))
-            else:
-                if record:
-                    yield record
+        return _readable(self.record, self.finished(), damaged)
 
     def finished(self) -> list[str]:
         """The ids of the runs that have a record."""
@@ -155,18 +149,8 @@ class Results:
 
         One that cannot be read is named in `damaged` and skipped; without that list it raises UserError.
         """
-        for run_id in self.begun() if among is None else among:
-            if self.has_record(run_id):
-                continue
-            try:
-                intent = self.intent(run_id)
-            except UserError as error:
-                if damaged is None:
-                    raise
-                damaged.append(str(error))
-            else:
-                if intent:
-                    yield intent
+        begun = self.begun() if among is None else among
+        return _readable(self.intent, (run_id for run_id in begun if not self.has_record(run_id)), damaged)
 
     def has_record(self, run_id: str) -> bool:
         """Return whether a run has its record."""
@@ -187,6 +171,21 @@ class Results:
                 return sorted(place.name for place in places if not place.name.startswith(".") and place.is_dir())
         except FileNotFoundError:
             return []
+
+
+def _readable(
+    read: Callable[[str], OfFolder | None], run_ids: Iterable[str], damaged: list[str] | None
+) -> Iterator[OfFolder]:
+    for run_id in run_ids:
+        try:
+            found = read(run_id)
+        except UserError as error:
+            if damaged is None:
+                raise
+            damaged.append(str(error))
+        else:
+            if found:
+                yield found
 
 
 def new_run_id(label: str) -> str:

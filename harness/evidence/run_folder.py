@@ -202,17 +202,7 @@ class RunFolder:
         Raises:
             UserError: when the folder cannot be written to.
         """
-        try:
-            content = self.work.tree.read(WorkFolder.RESULT, LARGEST["result"])
-        except FileNotFoundError:
-            return None, f"there is no {WorkFolder.RESULT}"
-        except NotAFileError as error:
-            return None, f"{WorkFolder.RESULT} {error}"
-        write_durably(self.named(self.KEPT_RESULT), content)
-        try:
-            return Result.parse(content), ""
-        except ValidationError as error:
-            return None, f"{WorkFolder.RESULT} cannot be read: {first_problem(error)}"
+        return self._kept(self.work, WorkFolder.RESULT, LARGEST["result"], self.KEPT_RESULT, Result)
 
     def keep_verification(self) -> tuple[Verification | None, str]:
         """Keep what was found when the run was verified, and return it, or None and why there is nothing.
@@ -220,17 +210,21 @@ class RunFolder:
         Raises:
             UserError: when the folder cannot be written to.
         """
+        name, most = WorkFolder.VERIFICATION, LARGEST["verification"]
+        return self._kept(self.verifying, name, most, self.KEPT_VERIFICATION, Verification)
+
+    def _kept(self, work: WorkFolder, name: str, most: int, kept: str, kind: type[Read]) -> tuple[Read | None, str]:
         try:
-            content = self.verifying.tree.read(WorkFolder.VERIFICATION, LARGEST["verification"])
-            found = Verification.parse(content)
+            content = work.tree.read(name, most)
         except FileNotFoundError:
-            return None, f"there is no {WorkFolder.VERIFICATION}"
+            return None, f"there is no {name}"
         except NotAFileError as error:
-            return None, f"{WorkFolder.VERIFICATION} {error}"
+            return None, f"{name} {error}"
+        write_durably(self.named(kept), content)
+        try:
+            return kind.parse(content), ""
         except ValidationError as error:
-            return None, f"{WorkFolder.VERIFICATION} cannot be read: {first_problem(error)}"
-        write_durably(self.named(self.KEPT_VERIFICATION), content)
-        return found, ""
+            return None, f"{name} cannot be read: {first_problem(error)}"
 
     def keep_models(self, result: Result) -> tuple[list[str | None], str]:
         """Keep a copy of every model that a result names; return their hashes, and why one cannot be read.

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.base.errors import RemovedMeanwhileError, UserError
 from harness.base.interrupts import open_to_interruption, shielded
 from harness.environments.executors.job import Executor
-from harness.evidence.accounting import Accounting
+from harness.evidence.accounting import Accounting, asked_of
 from harness.evidence.interruptions import host_is_shutting_down, interruption_by
 from harness.evidence.leftovers import remove_excess
 from harness.evidence.outcome.decide import Outcome
@@ -62,7 +62,7 @@ def run_cell(
     with shielded():
         spec = resolve_run(run, results.folder_of(run.run_id))
         results.begin(spec.intent)
-        accounting = Accounting(spec.request.expected, LIMITS)
+        accounting = Accounting(asked_of(spec.intent), LIMITS)
         own = OwnProgram(spec)
         watch = Watch(
             spec.folder,

@@ -211,17 +211,8 @@ def _request(run: Run, launch: Launch, nonce: str) -> Request:
         contract=launch.contract,
         nonce=nonce,
         resumed=resumed_steps(run.workload.model, run.name, run.resume_from or ()),
-        data_bytes=_size(Path(run.data.path)),
         not_verified=launch.not_verified,
     )
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        # What reads it says so.
-        return 0
 
 
 def _plain_app(run: Run, *words: str) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.base.contract import OLD_CONTRACT
-from harness.evidence.outcome.tolerances import COMPARED_STEPS
-from harness.evidence.rank_account import AskedWork
 from harness.matrix.programs import Program
 from harness.matrix.strategies import RANK_PER_DEVICE
 
@@ -18,9 +16,9 @@ class Request:
     `gpus`: how many must be seen in use from outside. `devices`: how many the strategy is to use, of whatever kind.
     `hip`: the beginning of `torch.version.hip`, where it is not `rocm`'s. `jax`: the version of JAX that is to make
     the steps; None: torch is. `injected_fault`: the fault that is injected into it. `contract` is its app's, `nonce`
-    the intent's; `resumed`: the steps that the checkpoints hold from which its models resume, in order. `data_bytes`:
-    the size of the data. `program`: the user's own that is run in place of the app.
-    `not_verified`: why this host has nothing to verify it in; None where it has.
+    the intent's; `resumed`: the steps that the checkpoints hold from which its models resume, in order. `program`:
+    the user's own that is run in place of the app. `not_verified`: why this host has nothing to verify it in; None
+    where it has.
     """
 
     workload_hash: str
@@ -39,7 +37,6 @@ class Request:
     contract: int = OLD_CONTRACT
     nonce: str | None = None
     resumed: tuple[int, ...] = ()
-    data_bytes: int = 0
     not_verified: str | None = None
     program: Program | None = None
 
@@ -58,22 +55,6 @@ class Request:
     def epochs(self) -> int:
         """Epochs asked for."""
         return int(self.options.get("epochs", 1))
-
-    @property
-    def expected(self) -> AskedWork:
-        """Return what progress has to account for."""
-        return AskedWork(
-            contract=self.contract,
-            nonce=self.nonce,
-            ranks=self.ranks,
-            epochs=self.epochs,
-            processes=len(self.phases),
-            resumed=self.resumed or (0,) * len(self.models),
-            kept_steps=COMPARED_STEPS,
-            loop=str(self.options.get("loop", "plain")),
-            may_end_early=bool(self.options.get("patience")),
-            data_bytes=self.data_bytes,
-        )
 
     @property
     def dtype(self) -> str:

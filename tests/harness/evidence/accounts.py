@@ -107,7 +107,7 @@ def result_of(values: Values, told: Told, **changes: Any) -> Values:
 def expected(**changes: Any) -> AskedWork:
     """What the fixture `result_values` was asked for."""
     asked = {"contract": 2, "nonce": NONCE, "ranks": 1, "epochs": 2, "processes": 1, "resumed": (0,)}
-    asked |= {"kept_steps": 16, "loop": "plain"}
+    asked |= {"loop": "plain"}
     return AskedWork(**{**asked, **changes})
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from harness.evidence.accounting import asked_of
 from harness.evidence.app_files import Progress, Result
 from harness.evidence.rank_account import SeenAt
+from harness.evidence.run_files import Intent
 from tests.harness.evidence.accounts import (
     Told,
     Values,
@@ -44,6 +46,16 @@ def scaled(values: Values, epochs: int, per_epoch: int) -> Values:
         **values, "epochs_requested": epochs, "epochs_done": epochs, "steps_per_epoch": per_epoch,
         "steps_done": epochs * per_epoch, "epoch_losses": losses,
     }  # fmt: skip
+
+
+def test_progress_is_expected_of_every_rank_and_process(make_intent: Callable[..., Intent]) -> None:
+    options = {"strategy": "ddp", "devices": 3, "model": ["mlp", "attention"], "epochs": 2}
+    intent = make_intent(options=options, commands={"features": (), "train": ()})
+    asked = asked_of(intent)
+    assert (asked.ranks, asked.processes, asked.resumed, asked.epochs) == (3, 2, (0, 0), 2)
+    assert (asked.contract, asked.nonce) == (intent.contract, intent.nonce)
+    assert not asked.may_end_early
+    assert asked_of(make_intent(options={**options, "patience": 2})).may_end_early
 
 
 @pytest.mark.parametrize(

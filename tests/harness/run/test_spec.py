@@ -12,6 +12,7 @@ from harness.base.contract import CONTRACT
 from harness.environments.environment import FORMER_OPTIONS, Environment, app_hash, image_environment
 from harness.environments.executors.container import DeviceNode
 from harness.environments.verifier import NO_VERIFIER, Verifier
+from harness.evidence.accounting import asked_of
 from harness.evidence.app_files import InputFile
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
@@ -109,16 +110,16 @@ def test_a_run_has_a_nonce_of_its_own_that_only_its_training_gets(run: Run, tmp_
 
 def test_what_a_training_may_resume_from_is_expected_of_it(run: Run, tmp_path: Path) -> None:
     run = replace(run, workload=run.workload.model_copy(update={"model": ("mlp", "attention")}))
-    assert resolve_run(run, RunFolder(tmp_path)).request.expected.resumed == (0, 0)
+    assert asked_of(resolve_run(run, RunFolder(tmp_path)).intent).resumed == (0, 0)
     digest = "a" * 64
     checkpoints = tuple(
         Path(f"/r/output/{folder}_checkpoints/step-{steps:09}.{digest}.pt")
         for folder, steps in (("model_mlp", 40), ("model", 7))
     )
     resumed = replace(run, resume_from=checkpoints)
-    assert resolve_run(resumed, RunFolder(tmp_path)).request.expected.resumed == (40, 7)
+    assert asked_of(resolve_run(resumed, RunFolder(tmp_path)).intent).resumed == (40, 7)
     only_first = replace(run, resume_from=checkpoints[:1])
-    assert resolve_run(only_first, RunFolder(tmp_path)).request.expected.resumed == (40, 0)
+    assert asked_of(resolve_run(only_first, RunFolder(tmp_path)).intent).resumed == (40, 0)
 
 
 def test_an_app_of_another_version_is_given_options_by_the_names_that_every_app_takes(

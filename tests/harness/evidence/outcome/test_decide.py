@@ -115,15 +115,6 @@ def test_what_completes_with_an_old_contract_says_so(request_: Request, evidence
     assert "32 steps; old contract, not verified" in old.detail
 
 
-def test_progress_is_expected_of_every_rank_and_process(request_: Request) -> None:
-    options = {**request_.options, "strategy": "ddp", "model": ["mlp", "attention"]}
-    asked = replace(request_, options=options, devices=3, phases=("features", "train")).expected
-    assert (asked.ranks, asked.processes, asked.resumed, asked.epochs) == (3, 2, (0, 0), 2)
-    assert (asked.contract, asked.nonce) == (request_.contract, request_.nonce)
-    assert not asked.may_end_early
-    assert replace(request_, options={**options, "patience": 2}).expected.may_end_early
-
-
 def lie(path: str, value: Any) -> Callable[[Values], None]:
     def change(values: Values) -> None:
         *steps, last = path.split(".")

@@ -83,7 +83,7 @@ def test_the_lines_of_every_rank_are_seen_to_the_last_and_their_memory_is_kept(t
 
 
 def test_a_run_whose_progress_is_not_its_own_is_ended_at_once(tmp_path: Path) -> None:
-    expected = AskedWork(CONTRACT, "a" * 32, 2, epochs=1, processes=1, resumed=(0,), kept_steps=16, loop="plain")
+    expected = AskedWork(CONTRACT, "a" * 32, 2, epochs=1, processes=1, resumed=(0,), loop="plain")
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, accounting=Accounting(expected))
     assert made.stopped_by == "breach"
     assert re.match(r"rank [01]: its progress lacks the run's nonce", made.stop_detail)
