@@ -1,9 +1,9 @@
 """A merged CSV as a row of chunks, and files with some of them: sessions, where its stamps tell them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -16,6 +16,8 @@ CHUNKS_OF_ROWS = 1000
 BLOCK = 1 << 20
 # A row of bars has a hundred bytes.
 LONGEST_LINE = 1 << 16
+# Of four hundred years.
+MOST_SESSIONS = 100_000
 
 
 @dataclass(frozen=True)
@@ -59,48 +61,71 @@ def read_chunks(file: Path) -> DataChunks:
         UserError: when it cannot be read, has no rows, or a line that is longer than any of bars.
     """
     try:
-        with file.open("rb") as stream:
-            header = stream.readline(LONGEST_LINE)
-            place, lines, hours = len(header), [], []
-            line = header
-            while len(line) < LONGEST_LINE and (line := stream.readline(LONGEST_LINE)):
-                # An empty line, as at the end of many files, is no row.
-                if line.strip():
-                    lines.append(place)
-                    hours.append(line[:20])
-                place += len(line)
+        with suppress(ValueError, OverflowError):
+            return _of_sessions(file)
+        return _of_rows(file)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    if len(line) == LONGEST_LINE:
-        told = "its first line" if line is header else f"row {len(lines)}"
-        raise UserError(f"{file}: {told} has {LONGEST_LINE:,} bytes or more; give a merged CSV")
-    if not lines:
-        raise UserError(f"{file}: has no rows")
-    with suppress(ValueError):
-        return _of_sessions(file, header, (*lines, place), hours)
-    size = -(-len(lines) // CHUNKS_OF_ROWS)
-    firsts = range(0, len(lines), size)
-    names = tuple(f"row {first + 1}" for first in firsts)
-    return DataChunks(file, header, (*(lines[first] for first in firsts), place), names, are_sessions=False)
 
 
-def _of_sessions(file: Path, header: bytes, places: Sequence[int], stamps: Sequence[bytes]) -> DataChunks:
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield where the header and each row begin, and the line; last, where the file ends and an empty one.
+
+    One at a time: a file of millions of rows may be short.
+    """
+    place = rows = 0
+    with file.open("rb") as stream:
+        while line := stream.readline(LONGEST_LINE):
+            if len(line) == LONGEST_LINE:
+                told = f"row {rows}" if place else "its first line"
+                raise UserError(f"{file}: {told} has {LONGEST_LINE:,} bytes or more; give a merged CSV")
+            # An empty line, as at the end of many files, is no row.
+            if line.strip() or not place:
+                yield place, line
+                rows += 1
+            place += len(line)
+    yield place, b""
+
+
+def _of_sessions(file: Path) -> DataChunks:
     """Return the chunks of a file by trade date.
 
     Raises:
-        ValueError: where a stamp is no UTC time with a Z.
+        ValueError, OverflowError: where a stamp is no UTC time with a Z, or has no trade date, or there are too many.
     """
-    zone, known = ZoneInfo(EXCHANGE), dict[bytes, date]()
-    starts, names = list[int](), list[str]()
-    last: date | None = None
-    for place, stamp in zip(places, stamps, strict=False):
-        if (day := known.get(stamp[:13])) is None:
-            if stamp[-1:] != b"Z":
-                raise ValueError(stamp)
-            at = datetime.strptime(stamp[:13].decode(), "%Y-%m-%dT%H").replace(tzinfo=UTC)
-            day = known[stamp[:13]] = (at.astimezone(zone) + timedelta(hours=24 - BEGINS)).date()
-        if day != last:
-            last = day
-            starts.append(place)
-            names.append(day.isoformat())
-    return DataChunks(file, header, (*starts, places[-1]), tuple(names), are_sessions=True)
+    lines = _lines(file)
+    _, header = next(lines)
+    starts, names, hour = list[int](), list[str](), b""
+    for place, line in lines:
+        if line[:13] != hour:
+            hour = line[:13]
+            # The end ends the last of them.
+            day = _trade_date(line[:20]) if line else ""
+            if names[-1:] != [day]:
+                starts.append(place)
+                names.append(day)
+        if len(names) > MOST_SESSIONS:
+            raise ValueError(names[-1])
+    if not names:
+        raise ValueError(header)
+    return DataChunks(file, header, tuple(starts), tuple(names[:-1]), are_sessions=True)
+
+
+def _trade_date(stamp: bytes) -> str:
+    if stamp[-1:] != b"Z":
+        raise ValueError(stamp)
+    at = datetime.strptime(stamp[:13].decode(), "%Y-%m-%dT%H").replace(tzinfo=UTC)
+    return (at.astimezone(ZoneInfo(EXCHANGE)) + timedelta(hours=24 - BEGINS)).date().isoformat()
+
+
+def _of_rows(file: Path) -> DataChunks:
+    # Neither the header nor the end is one.
+    count = sum(1 for _ in _lines(file)) - 2
+    if count < 1:
+        raise UserError(f"{file}: has no rows")
+    size = -(-count // CHUNKS_OF_ROWS)
+    lines = _lines(file)
+    _, header = next(lines)
+    starts = (place for row, (place, _) in enumerate(lines) if row % size == 0 or row == count)
+    names = tuple(f"row {first + 1}" for first in range(0, count, size))
+    return DataChunks(file, header, tuple(starts), names, are_sessions=False)

@@ -124,7 +124,9 @@ def _days(file: Path, most: int) -> int | None:
                 return None
             place = names.index(STAMP)
             days: set[bytes] = set()
-            for line in stream:
+            while line := stream.readline(HEAD_BYTES):
+                if len(line) == HEAD_BYTES:
+                    return None
                 cells = line.split(b",", place + 1)
                 # What is no stamp stops training, too, and is the app's to name.
                 days.add(cells[place].strip(b'" \r\n')[:DATE_LENGTH] if place < len(cells) else b"")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
+from harness.run import data_parts
 from harness.run.data_parts import read_chunks
 
 HEADER = "ts,open,high,low,close,volume,vix\n"
@@ -84,6 +85,29 @@ def test_a_line_of_any_length_is_not_read_into_memory(content: bytes, told: str,
     finally:
         tracemalloc.stop()
     assert most < 1 << 20
+
+
+def test_of_rows_of_any_number_no_more_is_kept_than_where_chunks_begin(tmp_path: Path) -> None:
+    (tmp_path / "short.csv").write_bytes(b"ts\n" + b"1\n" * 100_000)
+    tracemalloc.start()
+    try:
+        chunks = read_chunks(tmp_path / "short.csv")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (chunks.are_sessions, len(chunks)) == (False, 1000)
+    assert most < 1 << 20
+
+
+def test_of_more_sessions_than_any_data_has_a_chunk_is_some_rows(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_parts, "MOST_SESSIONS", len(STAMPS) - 1)
+    assert read_chunks(file).names == ("row 1", "row 2", "row 3", "row 4", "row 5")
+
+
+@pytest.mark.parametrize("stamp", ["9999-12-31T23:00:00Z", "0001-01-01T00:00:00Z", "2024-01-01 00:00:00Z"])
+def test_stamps_without_a_trade_date_tell_no_sessions(stamp: str, tmp_path: Path) -> None:
+    (tmp_path / "bars.csv").write_text(f"{HEADER}{stamp},1\n", encoding="utf-8")
+    assert read_chunks(tmp_path / "bars.csv").names == ("row 1",)
 
 
 def test_what_cannot_be_cut_is_refused(tmp_path: Path) -> None:

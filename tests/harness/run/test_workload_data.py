@@ -1,4 +1,5 @@
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,18 @@ def test_days_of_a_file_of_which_nothing_is_known_are_left_to_the_app(tmp_path: 
     for file in (bars, parquet):
         workload_data.require_sessions(file, workload())
         assert workload_data._days(file, 99) is None
+
+
+def test_of_a_row_without_an_end_the_days_are_left_to_the_app(tmp_path: Path) -> None:
+    bars = bars_of(tmp_path / "bars.csv", 1)
+    os.truncate(bars, 1 << 28)
+    tracemalloc.start()
+    try:
+        assert workload_data._days(bars, 99) is None
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 20
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/zero")])
