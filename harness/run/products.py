@@ -20,6 +20,8 @@ from harness.matrix.programs import Product, Program
 LARGEST_JSON = 4 << 20
 # Those of a hundred thousand tensors, of eight values each, are within both.
 LARGEST_HEADER, MOST_HEADER_VALUES = 16 << 20, 1 << 20
+# An object of one value takes twenty times as much as a number. A tensor has one, and two lists.
+MOST_BRACKETS = 3 << 17
 MOST_DIMENSIONS = 64
 PREFIX = struct.Struct("<Q")
 # Bits of each type that a safetensors file may name.
@@ -118,7 +120,10 @@ def safetensors_problem(file: Path) -> str:
         if length > min(LARGEST_HEADER, size - PREFIX.size):
             return "is no safetensors file: it is too short for its header"
         try:
-            header = load_json(stream.read(length), MOST_HEADER_VALUES)
+            content = stream.read(length)
+            if content.count(b"{") + content.count(b"[") > MOST_BRACKETS:
+                raise ValueError("of no tensors")
+            header = load_json(content, MOST_HEADER_VALUES)
             tensors = [header[name] for name in header if name != "__metadata__"]
             places = sorted((*_pair(one["data_offsets"]), _bytes(one)) for one in tensors)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):

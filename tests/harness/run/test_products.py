@@ -134,3 +134,11 @@ def test_a_file_of_many_tensors_is_read_up_to_a_bound_of_its_own(count: int, pro
     file = tmp_path / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(header)) + header)
     assert safetensors_problem(file) == problem
+
+
+def test_a_header_of_more_objects_than_tensors_have_is_not_taken_in(tmp_path: Path) -> None:
+    """Each takes twenty times as much memory as a number."""
+    objects = b'{"w": %b, "__metadata__": [%b]}' % (json.dumps(TENSOR).encode(), b",".join([b'{"":0}'] * 400_000))
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(objects)) + objects + bytes(8))
+    assert safetensors_problem(file) == UNREADABLE
