@@ -65,7 +65,7 @@ def training_meanwhile(
     best: Verdict | None, intents: Mapping[str, Intent], tags: Tags, matrix: Matrix, invocation: Invocation
 ) -> Command | None:
     """Return what trains in a cell of which too little is shown; None where `what_next` says it, or nothing passed."""
-    if best is None or best.tier not in ("seen", "candidate") or best.uncommitted:
+    if best is None or best.tier not in ("seen", "candidate") or best.uncommitted or not _takes_training(best, matrix):
         return None
     intent = intents.get(best.last)
     changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
@@ -75,6 +75,11 @@ def training_meanwhile(
     return train.model_copy(
         update={"why": f"{train.why}, and resumes after a crash or a hang; too few runs show how often that will be"}
     )
+
+
+def _takes_training(best: Verdict, matrix: Matrix) -> bool:
+    """Return whether its cell is trained in by `matrix train`, which takes no interpreter of the user's own."""
+    return best.stack not in matrix.stacks or matrix.stacks[best.stack].accelerator != "any"
 
 
 def _explaining(failure: Failure, invocation: Invocation) -> Command:
@@ -109,7 +114,8 @@ def _towards_training(
         takes = f"{more.missing.in_words} without a failure{more.why_more}"
         why = f"runs it until it is known-good, which takes {takes}{_on_data(intent)}"
         on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
-        return [train, on] if best.tier in ("good", "known-good") and best.device != "cpu" else [on]
+        good = best.tier in ("good", "known-good") and best.device != "cpu"
+        return [train, on] if good and _takes_training(best, matrix) else [on]
     # What is good, or nearly so, in a way that stages found is trained in that way: no tag tells of it.
     if changed and best.tier != "known-good":
         return [train]

@@ -81,12 +81,15 @@ def test_a_failure_is_explained_first_where_no_run_names_a_cell(
     assert [one.command for one in told] == [f"{PLACE} explain {rows[0].run_id}", f"{PLACE} run"]
 
 
-@pytest.mark.parametrize(("runs", "may"), [(1, True), (5, True), (16, False), (40, False)])
+@pytest.mark.parametrize(
+    ("cell", "runs", "may"),
+    [("cpu-plain", 1, True), ("cpu-plain", 5, True), ("cpu-plain", 16, False), ("host-plain", 5, False)],
+)
 def test_before_enough_is_shown_one_may_train_all_the_same(
-    make_rows: MakeRows, matrix: Matrix, make_intent: Callable[..., Intent], runs: int, *, may: bool
+    make_rows: MakeRows, matrix: Matrix, make_intent: Callable[..., Intent], cell: str, runs: int, *, may: bool
 ) -> None:
-    """What is good already is trained in by `what_next`."""
-    rows = make_rows("cpu-plain", runs, **OWN)
+    """What is good already is trained in by `what_next`, and `matrix train` takes no interpreter of the user's own."""
+    rows = make_rows(cell, runs, **OWN)
     best = most_useful(judge(rows, {}, Verdicts()))
     intents = {rows[-1].run_id: make_intent(rows[-1].run_id, **OWN)}
     told = training_meanwhile(best, intents, {}, matrix, HERE)
