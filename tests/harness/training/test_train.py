@@ -704,7 +704,10 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         assert (file.read("a"), file.read("b")) == (mine, None)
         # Also while it is set aside.
         assert file.unfinished_other("b") == mine
+        # One of which nothing was begun does not wait.
+        file.write(new_state("c", "cpu-plain", None))
         file.write(mine)
+        assert file.read("c") is None
         file.remove()
         assert file.read("a") is None
         assert file.unfinished_other("b") is None
