@@ -1,6 +1,9 @@
-"""Importing without looking for garbage."""
+"""Importing without looking for garbage, and without an exception by Ctrl-C in the middle of it."""
 
 import gc
+import signal
+
+import pytest
 
 from vpoc.importing import importing
 
@@ -21,3 +24,24 @@ def test_what_is_there_already_changes_nothing():
     with importing("pytest"):
         assert gc.isenabled()
     assert gc.get_freeze_count() == frozen
+
+
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    [
+        (signal.default_int_handler, signal.SIG_DFL),
+        # What the caller ignores, as under nohup, or takes note of.
+        (signal.SIG_IGN, signal.SIG_IGN),
+        (print, print),
+    ],
+    ids=["raises", "ignored", "noted"],
+)
+def test_ctrl_c_raises_nothing_in_an_import(before, inside):
+    of_tests = signal.signal(signal.SIGINT, before)
+    try:
+        with importing("no_such_package"):
+            assert signal.getsignal(signal.SIGINT) is inside
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, of_tests)
+        gc.unfreeze()

@@ -196,7 +196,7 @@ class _Group:
         late = [child for child in self.children if child.status is None]
         if late:
             names = " and ".join(f"rank {child.rank} (pid {child.pid})" for child in late)
-            after = f"did not end within {self._grace_s:g} s of SIGTERM; killed"
+            after = f"did not end within {self._grace_s:g} s; killed"
             self._say(f"{names} {'cannot be killed: look at the kernel log' if self._killed else after}")
         if self._killed:
             return not late
