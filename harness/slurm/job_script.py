@@ -38,12 +38,9 @@ def job_script(options: JobOptions, command: Sequence[str], request: str = "") -
     """Return the script of a job: its options, and the command, which reads the request from its standard input.
 
     Raises:
-        UserError: when the place of its output, or something else, cannot be written in an option.
+        UserError: when something cannot be written in an option.
     """
     minutes = max(1, -(-int(options.seconds) // 60))
-    output = str(options.output)
-    if any(sign in output for sign in '%\\"\n'):
-        raise UserError(f"{output}: Slurm replaces signs of that name; choose another --results")
     words = (options.name, options.partition, options.node, *options.exclude, options.gpus)
     if odd := next((word for word in words if word is not None and not WORD.fullmatch(word)), None):
         # It would end its option, or the line, and the rest would be taken for another.
@@ -52,7 +49,7 @@ def job_script(options: JobOptions, command: Sequence[str], request: str = "") -
         )
     asked = [
         f"--job-name={options.name}",
-        f'--output="{output}"',
+        "--output=/dev/null",
         "--nodes=1",
         "--ntasks=1",
         "--no-requeue",
@@ -64,6 +61,9 @@ def job_script(options: JobOptions, command: Sequence[str], request: str = "") -
         *([f"--gres={options.gpus}"] if options.gpus else []),
     ]
     lines = ["#!/bin/sh", *(f"#SBATCH {one}" for one in asked)]
+    output = shlex.quote(str(options.output))
+    # Slurm would follow a link there, which whoever shares the results folder can plant: the shell makes a new file.
+    lines += [f"rm -f -- {output}", "set -C", f"exec >{output} 2>&1"]
     # In place of the shell, so that what Slurm sends to the job reaches the command.
     start = f"exec {shlex.join(command)}"
     if request:

@@ -1,3 +1,5 @@
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ def test_a_script_has_all_in_it_and_runs_the_command_in_place_of_its_shell() -> 
     assert job_script(options, ["python", "-m", "harness", "a b"], '{"x": "$HOME"}') == (
         "#!/bin/sh\n"
         "#SBATCH --job-name=r1\n"
-        '#SBATCH --output="/shared/my results/r1.txt"\n'
+        "#SBATCH --output=/dev/null\n"
         "#SBATCH --nodes=1\n"
         "#SBATCH --ntasks=1\n"
         "#SBATCH --no-requeue\n"
@@ -20,15 +22,29 @@ def test_a_script_has_all_in_it_and_runs_the_command_in_place_of_its_shell() -> 
         "#SBATCH --partition=gpus\n"
         "#SBATCH --exclude=n1,n2\n"
         "#SBATCH --gres=gpu:2\n"
+        "rm -f -- '/shared/my results/r1.txt'\n"
+        "set -C\n"
+        "exec >'/shared/my results/r1.txt' 2>&1\n"
         "exec python -m harness 'a b' <<'END_OF_REQUEST'\n"
         '{"x": "$HOME"}\n'
         "END_OF_REQUEST\n"
     )
 
 
-def test_a_place_that_slurm_would_change_is_refused() -> None:
-    with pytest.raises(UserError, match="choose another --results"):
-        job_script(JobOptions("r1", Path("/shared/100%/r1.txt"), 60.0), ["true"])
+def test_what_a_job_prints_goes_through_no_link_that_was_planted_for_it(tmp_path: Path) -> None:
+    others = tmp_path / "authorized_keys"
+    others.write_text("mine\n")
+    output = tmp_path / '100% "a" r1.txt'
+    output.symlink_to(others)
+    script = job_script(JobOptions("r1", output, 60.0), ["sh", "-c", "cat; echo said >&2"], "asked")
+    placed = script.replace(os.fspath(output), os.fspath(tmp_path / "placed.txt"), 1)
+    subprocess.run(["sh"], input=script, text=True, check=True)
+    assert (output.read_text(), output.is_symlink(), others.read_text()) == ("asked\nsaid\n", False, "mine\n")
+    # One that comes between the two is not followed either.
+    output.unlink()
+    output.symlink_to(tmp_path / "new")
+    assert subprocess.run(["sh"], input=placed, text=True, check=False, capture_output=True).returncode != 0
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
