@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from harness.base.errors import InUseError, NoSpaceError, RemovedMeanwhileError, UserError
 from harness.base.failpoints import reached
+from harness.base.shared_locks import is_at
 
 UNFINISHED = ".*.tmp*"
 PIECE_BYTES = 1 << 20
@@ -226,13 +227,18 @@ def locked(file: Path, say: Callable[[str], None] = lambda _: None, seconds: flo
         UserError: when it is not unlocked in so many seconds; without any it is waited for as long as it takes.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    with open_regular(file, adding=True) as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another process to unlock {file}; `fuser {file}` names it")
-            wait_for_lock(stream.fileno(), file, seconds)
-        with held(stream.fileno()):
+    with contextlib.ExitStack() as stack:
+        descriptor = -1
+        # One that was removed while it was waited for keeps nobody out: whoever comes next makes another.
+        while not is_at(descriptor, file):
+            stack.close()
+            descriptor = stack.enter_context(open_regular(file, adding=True)).fileno()
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another process to unlock {file}; `fuser {file}` names it")
+                wait_for_lock(descriptor, file, seconds)
+        with held(descriptor):
             yield
 
 

@@ -3,11 +3,10 @@
 It lies with this user's state on this host: other users and hosts that share the results folder have their own.
 """
 
-import fcntl
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import PurePath
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.failpoints import reached
-from harness.base.storage import create, open_regular, read_regular, unfinished
+from harness.base.storage import create, locked, read_regular, unfinished
 from harness.environments.source_state import is_dirty
 from harness.evidence.exposure import Exposure, exposure_of, recorded_exposure
 from harness.evidence.host_state import state_of
@@ -260,14 +259,10 @@ class Index:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process at a time: an index that is replaced while another writes to it fails that one."""
-        try:
-            stream = open_regular(self._file.with_name(f".{self._file.name}.lock"), adding=True)
-        except OSError:
+        with ExitStack() as stack:
             # A folder that cannot be written to is reported by whoever writes next.
-            yield
-            return
-        with stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            with suppress(OSError):
+                stack.enter_context(locked(self._file.with_name(f".{self._file.name}.lock")))
             yield
 
     def _use(self, use: Callable[[sqlite3.Connection], Used]) -> Used:

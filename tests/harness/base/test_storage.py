@@ -102,6 +102,20 @@ def test_who_has_to_wait_for_a_lock_says_so_first(tmp_path: Path) -> None:
     assert said == [f"waiting for another process to unlock {tmp_path / 'lock'}; `fuser {tmp_path / 'lock'}` names it"]
 
 
+def test_a_lock_that_is_removed_while_it_is_waited_for_is_taken_again(tmp_path: Path) -> None:
+    other = (tmp_path / "lock").open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    def remove(_: str) -> None:
+        (tmp_path / "lock").unlink()
+        other.close()
+
+    with locked(tmp_path / "lock", remove), (tmp_path / "lock").open("a") as next_one:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(next_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert len(held_locks()) == 1
+
+
 def test_a_lock_that_somebody_keeps_is_waited_for_only_so_long(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
