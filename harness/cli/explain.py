@@ -2,7 +2,6 @@
 
 import io
 import os
-import shlex
 import sys
 from contextlib import ExitStack
 from difflib import get_close_matches
@@ -96,7 +95,7 @@ def explain(
     elif run and not (rocm or torch):
         folder = run_folder(settings.results_to_read, run)
         record = read_record(folder)
-        found, told, lines = _explained(settings.matrix, folder, record)
+        found, told, lines = _explained(settings, folder, record)
         controls = _controls(settings.results, record)
         beside = _beside(settings.results, record)
         counted = _counted(settings.results, record)
@@ -104,7 +103,8 @@ def explain(
         told["continues_training"] = continues = _continues(settings, record)
         lines += [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
         if counted:
-            strike = shlex.join(["matrix", "strike", record.intent.run_id, "--reason", "I closed the terminal"])
+            reason = ("--reason", "I closed the terminal")
+            strike = settings.invocation.command("strike", record.intent.run_id, *reason)
             lines += [f"counts    as a failure: {counted}", f"try       {strike}  # where that was you, and no hang"]
         lines += [f"try       {continues}  # continues its training"] if continues else []
     else:
@@ -130,7 +130,7 @@ def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list
 
 
 def _explained(
-    matrix: Matrix, folder: RunFolder, record: Record
+    settings: Settings, folder: RunFolder, record: Record
 ) -> tuple[Explanation | None, dict[str, Any], list[str]]:
     """Return what is known of a run: the explanation (none of one that completed), for programs, and for people."""
     ended = f"{record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}"
@@ -141,12 +141,12 @@ def _explained(
         lines = [run, f"outcome   {ended}: {record.detail}", "There is nothing to explain."]
         return None, told | {"explanation": None}, lines
     stack = record.intent.stack
-    found = explain_record(folder, record, _presets(matrix, stack))
+    found = explain_record(folder, record, _presets(settings.matrix, stack))
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
     # A record may be of another host, which calls its stack what it likes.
-    tries = [shlex.join(["matrix", "run-cell", cell]) for cell in told["try"]]
+    tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
     lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]

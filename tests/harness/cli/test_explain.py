@@ -73,8 +73,8 @@ def test_a_run_is_explained(command: Command, recorded: Callable[..., Path]) -> 
         f"evidence  {folder}/log.txt:2: {ILLEGAL}",
         "remedy    run it with AMD_SERIALIZE_KERNEL=3 to find the kernel; try other torch and ROCm, and "
         "amdgpu.cwsr_enable=0",
-        "try       matrix run-cell rocm6.3-torch2.9.1-debug-serialize",
-        "try       matrix run-cell rocm6.3-torch2.9.1-debug-no-fragments",
+        "try       .venv/bin/matrix run-cell rocm6.3-torch2.9.1-debug-serialize",
+        "try       .venv/bin/matrix run-cell rocm6.3-torch2.9.1-debug-no-fragments",
         "see       https://github.com/ROCm/TheRock/issues/1795",
         f"stacks    {folder}/work/stacks-0.txt",
     ]
@@ -267,7 +267,7 @@ def test_an_interruption_that_counts_is_said_with_how_to_take_it_out(
     recorded("asked-for", "epoch 1\n", "SIGTERM", "interrupted", interrupted_by="ctrl-c", diagnosis=None)
     counts, strike = command("closed").stdout.splitlines()[-2:]
     assert counts.startswith("counts    as a failure: HUP ended it")
-    assert strike.startswith("try       matrix strike closed --reason")
+    assert strike.startswith("try       .venv/bin/matrix strike closed --reason")
     assert "counts " not in command("asked-for").stdout
 
 
@@ -306,7 +306,7 @@ def test_the_stack_of_another_host_is_no_command_for_this_one(
     )
     results.begin(record.intent)
     results.finish(record.model_copy(update={"explanation": found}))
-    assert "try       matrix run-cell 'x-plain; touch here'" in command("r1").stdout.splitlines()
+    assert "try       .venv/bin/matrix run-cell 'x-plain; touch here'" in command("r1").stdout.splitlines()
 
 
 def test_the_command_that_continues_a_training_is_said_with_its_attempts(
