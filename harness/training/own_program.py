@@ -17,6 +17,7 @@ from harness.evidence.work_folder import LARGEST, WorkFolder
 from harness.matrix.programs import STDOUT, Program
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.fallbacks import Attempt, Begin
+from harness.training.publish import place_to_keep
 from harness.training.state import TrainingState
 
 # Its command line is wrong, as most libraries that parse one say, and nothing that is tried again makes it right.
@@ -26,7 +27,6 @@ NOT_STARTED: Diagnosis = "not-started"
 MISSED_IN_A_ROW = 2
 STARTS_OVER = "after a failure it starts over: nothing says how it resumes (--resume-with, --checkpoint)"
 RESUMES = "after a failure it is started again and resumes"
-PREVIOUS = "previous"
 # Of what it writes nothing has a name that is known before.
 PROGRAM_NAME = "program"
 
@@ -99,7 +99,7 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
                 # The user's own program may have made room in a file that it did not fill.
                 work.tree.copy_out(f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"], ANY_SIZE)
             if place.is_file() and file_hash(place) != file_hash(half):
-                previous = place.with_name(f"{place.stem}.{PREVIOUS}{place.suffix}")
+                previous = place_to_keep(place)
                 place.replace(previous)
                 replaced.append(previous)
             half.replace(place)

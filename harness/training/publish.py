@@ -60,7 +60,7 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
 
 
 def place_to_keep(model: Path) -> Path:
-    """Return where a model that is replaced is kept: NAME.previous.pt, or NAME.previous-2.pt beside an earlier one.
+    """Return where a file that is replaced is kept: NAME.previous.pt, or NAME.previous-2.pt beside an earlier one.
 
     It is where it is kept already, if an earlier call has kept it.
     """

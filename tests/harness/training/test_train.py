@@ -25,7 +25,7 @@ from harness.evidence.health_log import append_steps
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, HealthStep, Record
 from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import hand_over, steps_done
+from harness.evidence.work_folder import WorkFolder, hand_over, steps_done
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workload_options import options_of
@@ -34,6 +34,7 @@ from harness.run.spec import resolve_run
 from harness.training.attempt import TrainingJob
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
+from harness.training.own_program import publish_program
 from harness.training.resumable import check_resumable
 from harness.training.state import StateFile, TrainingState, new_state, open_state_file, unfinished_trainings
 from harness.training.train import TrainingResult, train
@@ -470,6 +471,20 @@ def test_no_model_that_was_kept_is_replaced_by_a_later_one(place: Place) -> None
     model.write_text("model 2", encoding="utf-8")
     place.state = new_state("key", "cpu-plain", None)
     assert [one.name for one in place.train(DONE).replaced] == ["bars.previous-2.pt"]
+
+
+def test_no_file_of_a_program_that_was_kept_is_replaced_by_a_later_one(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    folder, output = RunFolder(tmp_path / "run"), tmp_path / "out"
+    written = tmp_path / "run" / "work" / WorkFolder.PROGRAM / "model.bin"
+    written.parent.mkdir(parents=True)
+    kept: list[Path] = []
+    for content in "1234":
+        written.write_text(content, encoding="utf-8")
+        kept += publish_program(folder, make_record(), output)
+    assert [one.name for one in kept] == ["model.previous.bin", "model.previous-2.bin", "model.previous-3.bin"]
+    assert [one.read_text(encoding="utf-8") for one in kept] == ["1", "2", "3"]
 
 
 def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_copied(
