@@ -1,5 +1,6 @@
 """The bench that a command asks for."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ def open_bench(
     `gpus_of` chooses the GPUs that may be used. While this process lives nothing removes what cells run in.
 
     Raises:
-        UserError: when the data are no merged CSV, the interpreter does not exist, or the executor is not there.
+        UserError: when the data are no merged CSV, the interpreter is no program, or the executor is not there.
     """
     keep_in_place()
     engine = choose_engine(cells, options.executor)
@@ -68,6 +69,8 @@ def open_bench(
     for option, file in (("--data", options.data), ("--python", options.interpreter)):
         if file is not None and not file.is_file():
             raise NoSuchFileError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
+    if options.interpreter and not os.access(options.interpreter, os.X_OK):
+        raise UserError(f"--python {options.interpreter}: cannot be executed; give an interpreter with torch")
     if options.data:
         require_table(options.data)
     runs = options.results.runs

@@ -45,6 +45,7 @@ WRONG = {
     "a folder to import": (["import", "tests"], "tests: is no file; give one that `matrix export` wrote"),
     "data that is not there": (["plan", "--data", "none.csv"], "none.csv: no such file"),
     "an interpreter that is not there": (["plan", "--python", "/none/python"], "/none/python: no such file"),
+    "an interpreter that is no program": (["plan", "--python", "README.md"], "README.md: cannot be executed"),
     "a folder as data": (["plan", "--data", "tests"], "tests: is not a file"),
     "a run id that leads out": (["run-cell", "cpu-plain", "--run-id", "../evil"], "use letters"),
     "an interpreter without torch": (
