@@ -8,13 +8,14 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.nouns import many
+from harness.campaign.answered import LastAnswer
 from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import rebuild_index
 from harness.evidence.index_file import index_file
 from harness.screen.terminal import echo
 
 if TYPE_CHECKING:
-    from harness.report.write import WrittenReport
+    from harness.report.write import BuiltReport
 
 
 @click.command()
@@ -41,15 +42,15 @@ def report(settings: Settings, page: Path | None, force: bool, hide: tuple[str, 
         return
     if hide or force:
         raise UserError(f"{'--hide' if hide else '--force'} is for --share: the report itself stays on this host")
-    written = report_on(settings)
-    files = [str(file) for file in written.files]
+    built = report_on(settings)
+    files = [str(file) for file in built.write(settings.results)]
     if as_json:
-        print_json({"files": files, "answer": written.answer.model_dump(mode="json")})
+        print_json({"files": files, "answer": built.report.answer.model_dump(mode="json")})
     else:
         # Charts take their time to import, and no answer is printed without them.
         from harness.screen.answer import print_answer  # noqa: PLC0415
 
-        print_answer(out, written.answer)
+        print_answer(out, built.report.answer)
         print_lines(files)
 
 
@@ -78,13 +79,13 @@ def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bo
         print_lines([f"{shared.page}: {many(shared.archive.runs, 'run')}; post {shared.archive.file} beside it"])
 
 
-def report_on(settings: Settings) -> "WrittenReport":
-    """Write the reports, and warn of what could not be read."""
+def report_on(settings: Settings, answer: LastAnswer | None = None) -> "BuiltReport":
+    """Return the report, and warn of what could not be read; `answer` as in `built_report`."""
     # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
-    from harness.report.write import write_reports as write  # noqa: PLC0415
+    from harness.report.write import built_report  # noqa: PLC0415
 
     # Of thousands of records it takes a while.
     with err.status("writing the report"):
-        written = write(settings.results, settings.matrix, settings.root, settings.invocation)
-    warn(list(written.damaged))
-    return written
+        built = built_report(settings.results, settings.matrix, settings.root, settings.invocation, answer)
+    warn(list(built.damaged))
+    return built

@@ -2,7 +2,7 @@
 
 import sys
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -178,22 +178,34 @@ def run(
 def _tell(
     ended: CampaignResult, prepared: PreparedCampaign, settings: Settings, machine: str, *, as_json: bool
 ) -> None:
-    """Print what a campaign found, however it ended, and keep it."""
-    remember_answer(settings.results, machine, _answer(ended, prepared.bench, settings, machine))
-    written = report_on(settings)
+    """Print what a campaign found, however it ended, and keep it: where the disk is full it is printed all the same."""
+    files: tuple[Path, ...] = ()
+    unwritten: UserError | OSError | None = None
+    last = _answer(ended, prepared.bench, settings, machine)
+    built = report_on(settings, last)
+    answer = built.report.answer
+    try:
+        remember_answer(settings.results, machine, last)
+        files = built.write(settings.results)
+    except (UserError, OSError) as error:
+        unwritten = error
     if as_json:
+        ended = replace(ended, error=ended.error or unwritten)
         verdicts = verdicts_of_campaign(prepared, ended.campaign)
-        print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
-        return
-    said = ended.isolation.sentence if ended.isolation else ended.hint
-    print_lines([said] if said else [])
-    if ended.done or ended.conclusion:
-        print_answer(out, written.answer)
+        print_json({**describe_campaign(ended, verdicts), "answer": answer.model_dump(mode="json")})
     else:
-        # What is known is what was known before: what was in the way is not to scroll out of sight.
-        print_next(out, written.answer.next)
-    made = f"Records in {settings.results.runs}" if ended.done or ended.conclusion else "No run is done"
-    echo(f"{made}, report in {written.files[0]} and {written.files[1].name}")
+        said = ended.isolation.sentence if ended.isolation else ended.hint
+        print_lines([said] if said else [])
+        if ended.done or ended.conclusion:
+            print_answer(out, answer)
+        else:
+            # What is known is what was known before: what was in the way is not to scroll out of sight.
+            print_next(out, answer.next)
+    if unwritten:
+        raise unwritten
+    if not as_json:
+        made = f"Records in {settings.results.runs}" if ended.done or ended.conclusion else "No run is done"
+        echo(f"{made}, report in {files[0]} and {files[1].name}")
 
 
 def _answer(ended: CampaignResult, bench: Bench, settings: Settings, machine: str) -> LastAnswer:

@@ -253,8 +253,17 @@ class Index:
         return damaged
 
     def rows(self) -> list[Row]:
-        """Return every row, oldest first. What the run folders have and the index lacks is entered first."""
-        return self._use(self._complete_rows) if self._results.runs.is_dir() else []
+        """Return every row, oldest first. What the run folders have and the index lacks is entered first.
+
+        Where no index can be written, as on a full disk, the records are read in its place.
+        """
+        if not self._results.runs.is_dir():
+            return []
+        try:
+            return self._use(self._complete_rows)
+        except UserError:
+            rows = [self.row_of(record) for record in self._results.records([])]
+            return sorted(rows, key=lambda row: (row.started, row.run_id))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.storage import write_durably
 from harness.base.text import printable
-from harness.campaign.answered import last_answer
+from harness.campaign.answered import LastAnswer, last_answer
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_changes import host_of
 from harness.evidence.host_state import settings_of
@@ -22,31 +22,44 @@ from harness.report.build import build_report
 from harness.report.invocation import AS_MADE, Invocation
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
-from harness.report.model import Answer, Command
+from harness.report.model import Command, Report
 from harness.report.page import to_html
 
 
 @dataclass(frozen=True)
-class WrittenReport:
-    """The files of a report, its answer, and the errors of what could not be read for it."""
+class BuiltReport:
+    """A report of a results folder, and the errors of what could not be read for it."""
 
-    files: tuple[Path, ...]
-    answer: Answer
+    report: Report
     damaged: tuple[str, ...]
 
+    def write(self, results: Results) -> tuple[Path, ...]:
+        """Write the report as HTML, Markdown, JSON and JUnit XML.
 
-def write_reports(
+        Raises:
+            UserError: when the folder cannot be written.
+        """
+        files = {
+            "report.html": to_html(self.report),
+            "report.md": to_markdown(self.report),
+            "report.json": self.report.model_dump_json(by_alias=True) + "\n",
+            "report.xml": to_junit(self.report),
+        }
+        for name, text in files.items():
+            write_durably(results.folder / name, printable(text).encode())
+        return tuple(results.folder / name for name in files)
+
+
+def built_report(
     results: Results,
     matrix: Matrix,
     root: Path = REAL_ROOT,
     invocation: Invocation = AS_MADE,
-) -> WrittenReport:
-    """Write the report as HTML, Markdown, JSON and JUnit XML.
+    answer: LastAnswer | None = None,
+) -> BuiltReport:
+    """Return the report; the recommended cell and commands are for the host at `root`.
 
-    The recommended cell and commands are for the host at `root`.
-
-    Raises:
-        UserError: when the folder cannot be written.
+    `answer`: that of the last campaign, where it is not to be read.
     """
     rows = Index(results).rows()
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
@@ -59,7 +72,7 @@ def write_reports(
         damaged.append(str(error))
     counts = counts_of(results, rows)
     host, now = host_of(results, root), time.time()
-    answer = last_answer(results, host.machine)
+    answer = answer or last_answer(results, host.machine)
     following = answer.next_command
     report = build_report(
         results,
@@ -76,16 +89,7 @@ def write_reports(
         settings_of(host),
         named=answer.named,
     )
-    files = {
-        "report.html": to_html(report),
-        "report.md": to_markdown(report),
-        "report.json": report.model_dump_json(by_alias=True) + "\n",
-        "report.xml": to_junit(report),
-    }
-    for name, text in files.items():
-        write_durably(results.folder / name, printable(text).encode())
-    places = tuple(results.folder / name for name in files)
-    return WrittenReport(places, report.answer, (*damaged, *report.code.unreadable))
+    return BuiltReport(report, (*damaged, *report.code.unreadable))
 
 
 def _unreadable(results: Results, indexed: Set[str]) -> list[str]:

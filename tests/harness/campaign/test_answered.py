@@ -11,7 +11,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.matrix.cells import Matrix
-from harness.report.write import write_reports
+from harness.report.write import built_report
 
 NAMED = NamedCell("cpu-plain", "single")
 ANSWER = LastAnswer(NAMED, "No stack can be made.", NextCommand("matrix run", "continues, once one can be made"))
@@ -53,7 +53,7 @@ def test_a_report_made_later_says_the_same(
     monkeypatch.setattr("harness.report.write.host_of", lambda *_: record.intent.host)
     results.finish(record)
     remember_answer(results, record.intent.host.machine, ANSWER)
-    answer = write_reports(results, matrix).answer
+    answer = built_report(results, matrix).report.answer
     assert ANSWER.sentence is not None
     assert ANSWER.sentence in answer.sentence
     assert (answer.next.command, answer.next.why) == ("matrix run", "continues, once one can be made")

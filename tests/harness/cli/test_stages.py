@@ -226,17 +226,26 @@ def test_a_campaign_that_ends_by_an_error_answers_all_the_same(root: Path, monke
     }
 
 
-def test_where_even_the_answer_cannot_be_written_the_error_is_reported(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("full", ["harness.cli.run.remember_answer", "harness.report.write.write_durably"])
+@pytest.mark.parametrize("error", [UserError("no space is left"), None])
+def test_an_answer_that_cannot_be_written_is_printed_and_the_error_comes_last(
+    root: Path, monkeypatch: pytest.MonkeyPatch, full: str, error: UserError | None
 ) -> None:
-    def full(*_: object) -> None:
-        raise UserError("no space is left for the answer")
+    unwritten = UserError("no space is left for the answer")
 
-    error = UserError("no space is left")
-    ended = CampaignResult("c", 3, None, False, False, None, error=error)
+    def fail(*_: object) -> None:
+        raise unwritten
+
+    concluded = Conclusion("exhausted", False, "It is so.", True, {})
+    ended = CampaignResult("c", 3, None, False, False, concluded, error=error)
     monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
-    monkeypatch.setattr(run, "remember_answer", full)
-    assert typed(root, "run", "--yes").exception is error
+    monkeypatch.setattr(full, fail)
+    done = typed(root, "run", "--yes")
+    assert done.exception is (error or unwritten)
+    assert done.stdout.splitlines()[0] == "It is so."
+    assert "report in" not in done.stdout
+    told = json.loads(typed(root, "run", "--yes", "--json").stdout)
+    assert (told["answer"]["sentence"], told["error"]["message"]) == ("It is so.", str(error or unwritten))
 
 
 @pytest.mark.parametrize("done", [0, 1])

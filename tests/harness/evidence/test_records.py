@@ -345,6 +345,15 @@ def test_what_a_process_that_died_in_a_transaction_left_spoils_nothing(
     assert Index(results).rows() == [*before, Row.of(make_record("r999"))]
 
 
+def test_where_no_index_can_be_written_the_records_are_read(tmp_path: Path, make_record: Callable[..., Record]) -> None:
+    results = Results(tmp_path)
+    for record in (make_record("b", started=1.0), make_record("a", started=2.0)):
+        results.begin(record.intent)
+        results.finish(record)
+    index_file(tmp_path).mkdir()
+    assert [row.run_id for row in Index(results).rows()] == ["b", "a"]
+
+
 def test_an_index_is_used_by_one_process_at_a_time(tmp_path: Path, make_record: Callable[..., Record]) -> None:
     results = Results(tmp_path)
     record = make_record("r1")

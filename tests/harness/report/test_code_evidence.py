@@ -14,7 +14,7 @@ from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
 from harness.report.model import CodeEvidence, Report
 from harness.report.page import to_html
-from harness.report.write import write_reports
+from harness.report.write import built_report
 from tests.harness.gpu_evidence_files import a_row, gpu_evidence, write_gpu_evidence
 from tests.harness.report.synthetic import HOSTILE, KINDS, write_runs
 
@@ -122,7 +122,9 @@ def test_a_file_that_cannot_be_read_is_a_line_with_its_name(matrix: Matrix, tmp_
     results = Results(tmp_path)
     write_gpu_evidence(results, "{", "broken")
     write_gpu_evidence(results, gpu_evidence(HELD), "whole")
-    told = write_reports(results, matrix).damaged
+    built = built_report(results, matrix)
+    built.write(results)
+    told = built.damaged
     assert len(told) == 1
     assert told[0].startswith("gpu-evidence/broken/gpu-evidence.json: is damaged or something else: ")
     for name in ("report.html", "report.md"):

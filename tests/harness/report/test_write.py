@@ -4,7 +4,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import PROMOTIONS
-from harness.report.write import write_reports
+from harness.report.write import built_report
 from tests.harness.report.synthetic import write_runs
 
 NAMES = ["report.html", "report.md", "report.json", "report.xml"]
@@ -16,8 +16,8 @@ def test_every_file_is_written_and_damage_is_reported(matrix: Matrix, tmp_path: 
     damaged.mkdir()
     (damaged / RunFolder.RECORD).write_text("{", encoding="utf-8")
     (tmp_path / PROMOTIONS).write_text("{}\n", encoding="utf-8")
-    written = write_reports(results, matrix)
-    files, told = written.files, written.damaged
+    built = built_report(results, matrix)
+    files, told = built.write(results), built.damaged
     assert [file.name for file in files] == NAMES
     assert all(file.stat().st_size for file in files)
     assert len(told) == 2
@@ -26,5 +26,8 @@ def test_every_file_is_written_and_damage_is_reported(matrix: Matrix, tmp_path: 
 
 
 def test_a_folder_without_runs_gets_a_report_too(matrix: Matrix, tmp_path: Path) -> None:
-    assert write_reports(Results(tmp_path / "new"), matrix).damaged == ()
+    results = Results(tmp_path / "new")
+    built = built_report(results, matrix)
+    built.write(results)
+    assert built.damaged == ()
     assert ".venv/bin/matrix run" in (tmp_path / "new" / "report.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError
-from harness.report.write import write_reports
+from harness.report.write import built_report
 from harness.training import choose_cell
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 
@@ -128,14 +128,14 @@ def test_without_a_tag_it_is_what_the_answer_names(
     assert (choice.cell.id, choice.executor) == (OTHER, "process")
     assert choice.summary.startswith(f"{OTHER}: the answer of the runs here (")
     assert choice.summary.endswith("5 of 5 starts, 5.0 h of training, no failure, 1 boot), not known-good yet")
-    assert f"`{OTHER}`" in write_reports(results, matrix).answer.sentence
+    assert f"`{OTHER}`" in built_report(results, matrix).report.answer.sentence
     # What the campaign concluded is the answer, though the records alone would name another.
     ran(BETTER, 7)
     assert choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9).cell.id == BETTER
     remember_answer(results, dual_host.machine, LastAnswer(NamedCell(OTHER, "single")))
     choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
     assert choice.summary.startswith(f"{OTHER}: the answer of the last campaign (")
-    assert f"`{OTHER}`" in write_reports(results, matrix).answer.sentence
+    assert f"`{OTHER}`" in built_report(results, matrix).report.answer.sentence
 
 
 def test_an_answer_that_names_no_cell_to_train_in_leaves_the_plain_one(
