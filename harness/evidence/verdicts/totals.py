@@ -70,8 +70,9 @@ class Totals:
 def totals_of(rows: Iterable[Row], counts: Counts) -> Totals:
     """Return the totals of runs.
 
-    A start succeeds when the first training step ends. Of a run that somebody interrupted while it progressed the hours
-    count, and nothing else; of a run of which no hours are known, the start alone.
+    A start succeeds when the first training step ends; what was resumed behind its last step, and passed, made none. Of
+    a run that somebody interrupted while it progressed the hours count, and nothing else; of a run of which no hours
+    are known, the start alone.
     """
     paired = [(row, counts[row.run_id]) for row in rows]
     counted = [row for row, count in paired if count.counts]
@@ -83,13 +84,18 @@ def totals_of(rows: Iterable[Row], counts: Counts) -> Totals:
     )
     return Totals(
         started=sum(1 for row in counted if row.first_step),
-        starts=len(counted),
+        starts=len(counted) - sum(1 for row, count in paired if count.counts_as == "passed" and _had_no_step_left(row)),
         failures=len(failed),
         lives=tuple(sorted(lives, reverse=True)),
         boots=len({(row.machine, row.boot_id) for row in counted}),
         incidents=_incidents(failed, counts),
         restart_seconds=median(costs) if (costs := [_cost(row) for row in failed if row.exposure_seconds]) else None,
     )
+
+
+def _had_no_step_left(row: Row) -> bool:
+    # A program of the user's own may train without saying so.
+    return row.first_step is False and not row.own_program
 
 
 def _cost(row: Row) -> float:

@@ -40,6 +40,12 @@ def test_a_run_that_completed_and_poisoned_its_gpu_started_and_failed(row: Row) 
     assert (told.started, told.starts, told.failures, told.hours) == (1, 1, 1, 1.0)
 
 
+def test_a_run_that_was_resumed_behind_its_last_step_is_no_start(row: Row) -> None:
+    resumed = replace(row, first_step=False, exposure_seconds=0.0)
+    assert (totals(row, resumed).started, totals(row, resumed).starts) == (1, 1)
+    assert totals(row, replace(resumed, own_program=True)).starts == 2
+
+
 def test_of_an_interrupted_run_only_the_hours_count(row: Row) -> None:
     interrupted = replace(row, outcome="interrupted", interrupted_by="ctrl-c", exposure_seconds=7200.0)
     told = totals(row, interrupted)
