@@ -269,7 +269,8 @@ def _require_room(file: PurePath, output: PurePath) -> None:
         size = UntrustedTree(file.parent).look(file.name).size
         if size > most:
             raise NoSpaceError(
-                f"{file}: has {size / 1e9:.2f} GB, and {most / 1e9:.2f} GB may be taken; free space there"
+                f"{output}: no room for a checkpoint of {size / 1e6:.1f} MB, {most / 1e6:.1f} MB may be taken; "
+                f"free space there, then give the same command ({file})"
             )
 
 
