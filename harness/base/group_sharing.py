@@ -2,7 +2,6 @@
 
 import os
 import stat
-from pathlib import Path
 
 from harness.base.set_id import change_mode
 
@@ -10,15 +9,15 @@ OF_FILES = stat.S_IRGRP | stat.S_IWGRP
 OF_FOLDERS = OF_FILES | stat.S_IXGRP
 
 
-def share_below(folder: Path) -> None:
-    """Let the group read and write all that this user has below a folder in which nothing runs.
+def share_below(folder: int) -> None:
+    """Let the group read and write all that this user has below an open folder in which nothing runs.
 
     No link is followed, and what has another name, perhaps elsewhere, stays as it is.
 
     Raises:
         OSError: when a part of it cannot be looked at or changed.
     """
-    for _, folders, files, here in os.fwalk(folder, onerror=_refuse):
+    for _, folders, files, here in os.fwalk(".", onerror=_refuse, dir_fd=folder):
         for name in (*folders, *files):
             found = os.stat(name, dir_fd=here, follow_symlinks=False)
             if found.st_uid != os.geteuid():

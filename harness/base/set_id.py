@@ -2,7 +2,6 @@
 
 import os
 import stat
-from pathlib import Path
 
 from harness.base.untrusted_tree import NAME_ONLY
 
@@ -12,13 +11,13 @@ SET_ID = stat.S_ISUID | stat.S_ISGID
 MOST_LEVELS = 128
 
 
-def remove_set_id(folder: Path) -> None:
-    """Take these bits from every file below a folder in which nothing runs; no link is followed.
+def remove_set_id(folder: int) -> None:
+    """Take these bits from every file below an open folder in which nothing runs; no link is followed.
 
     Raises:
         OSError: when a part of it cannot be looked at or changed, is too deep, or has another name.
     """
-    _remove_below(os.open(folder, FOLDER), MOST_LEVELS)
+    _remove_below(os.open(".", FOLDER, dir_fd=folder), MOST_LEVELS)
 
 
 def _remove_below(folder: int, levels: int) -> None:

@@ -3,10 +3,10 @@
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import hashlib
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from harness.base.errors import InUseError, NoSpaceError, RemovedMeanwhileError, UserError
 from harness.base.failpoints import reached
 from harness.base.shared_locks import is_at
+from harness.base.tree_removal import opened_folder, remove_below
 
 UNFINISHED = ".*.tmp*"
 PIECE_BYTES = 1 << 20
@@ -117,14 +118,14 @@ def unused(file: Path) -> Path:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what crashed processes left half made in a folder."""
-    for place in folder.glob(UNFINISHED):
-        with contextlib.suppress(OSError):
-            if time.time() - place.lstat().st_mtime > ABANDONED_SECONDS:
-                if place.is_dir():
-                    shutil.rmtree(place)
-                else:
-                    place.unlink()
+    """Remove what crashed processes left half made in a folder; nothing where its name is that of a link."""
+    with contextlib.suppress(OSError), opened_folder(folder) as opened:
+        with os.scandir(opened) as entries:
+            names = [entry.name for entry in entries if fnmatch.fnmatch(entry.name, UNFINISHED)]
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - os.stat(name, dir_fd=opened, follow_symlinks=False).st_mtime > ABANDONED_SECONDS:
+                    remove_below(opened, name)
 
 
 def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:

@@ -6,6 +6,9 @@
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from secrets import token_hex
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -65,6 +68,16 @@ def _empty_out(top: int, name: str, until: float) -> None:
     finally:
         os.close(folder)
     os.rmdir(name, dir_fd=top)
+
+
+@contextmanager
+def opened_folder(folder: Path) -> Iterator[int]:
+    """Yield the descriptor of a folder, by a path that does not end in a link; raises OSError where it is none."""
+    descriptor = os.open(folder, FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _open_folder(parent: int, name: str) -> int:

@@ -287,7 +287,9 @@ def record_of_lost(intent: Intent, results: Results, unkillable: str = "") -> Re
 
 def _tidy(results: Results) -> None:
     """Remove what nobody can use: half-written files, and temporary folders of runs that are over."""
-    for folder in (results.folder, *results.folder.glob("*/"), DATA, APPS):
+    # Those of this user may be links; in a results folder that is shared anybody makes some.
+    own = (results.folder.resolve(), DATA.resolve(), APPS.resolve())
+    for folder in (*own, *results.folder.glob("*/")):
         remove_unfinished(folder)
     for run_id in results.finished():
         run = results.folder_of(run_id)

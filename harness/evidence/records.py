@@ -18,6 +18,7 @@ from harness.base.failpoints import reached
 from harness.base.group_sharing import share_below
 from harness.base.set_id import remove_set_id
 from harness.base.storage import is_shared, make_folder_durably, open_regular, sync_folder, unfinished
+from harness.base.tree_removal import opened_folder
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.processes import ProcessId
@@ -123,11 +124,13 @@ class Results:
 
     def _open_to_others(self, folder: RunFolder) -> None:
         """Let users see the folder of a run that is over who may see that of all runs, once nothing in it can harm."""
-        with contextlib.suppress(OSError):
-            remove_set_id(Path(folder.work.path))
+        # Who shares the folder of all runs may put a link, or another folder of this user's, in the place of this one.
+        with contextlib.suppress(OSError), opened_folder(folder.path) as opened:
+            os.stat(RunFolder.RECORD, dir_fd=opened, follow_symlinks=False)
+            remove_set_id(opened)
             if is_shared(self.runs):
-                share_below(folder.path)
-            folder.path.chmod(stat.S_IMODE(self.runs.stat().st_mode))
+                share_below(opened)
+            os.fchmod(opened, stat.S_IMODE(self.runs.stat().st_mode))
 
     def record(self, run_id: str) -> Record | None:
         """The record of a run; None where it has none."""
@@ -165,10 +168,14 @@ class Results:
         return self.folder_of(run_id).read_intent()
 
     def begun(self) -> list[str]:
-        """The ids of all runs. A folder with a dot in front of its name is not one yet."""
+        """The ids of all runs. A folder with a dot in front of its name is not one yet, and what a link leads to none.
+
+        Who shares the folder may lay a link to any other folder of this user's.
+        """
         try:
             with os.scandir(self.runs) as places:
-                return sorted(place.name for place in places if not place.name.startswith(".") and place.is_dir())
+                found = (place for place in places if not place.name.startswith("."))
+                return sorted(place.name for place in found if place.is_dir(follow_symlinks=False))
         except FileNotFoundError:
             return []
 

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from harness.base import group_sharing
-from harness.base.group_sharing import share_below
+from harness.base.tree_removal import opened_folder
+
+
+def share_below(folder: Path) -> None:
+    with opened_folder(folder) as opened:
+        group_sharing.share_below(opened)
 
 
 def test_a_folder_that_cannot_be_opened_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.set_id import MOST_LEVELS, remove_set_id
+from harness.base import set_id
+from harness.base.set_id import MOST_LEVELS
+from harness.base.tree_removal import opened_folder
 
 
 def made(file: Path, mode: int) -> Path:
@@ -11,6 +13,11 @@ def made(file: Path, mode: int) -> Path:
     file.touch()
     file.chmod(mode)
     return file
+
+
+def remove_set_id(folder: Path) -> None:
+    with opened_folder(folder) as opened:
+        set_id.remove_set_id(opened)
 
 
 def mode(file: Path) -> int:

@@ -396,6 +396,12 @@ def test_half_made_files_go_when_they_are_old(results: Results, here: HostFacts,
         os.utime(old[-1], (0, 0))
         new.append(old[-1].with_name(f".{place.name}.1.tmp"))
         new[-1].write_text("{")
+    elsewhere = unfinished(results.folder.parent / "elsewhere" / "x")
+    elsewhere.parent.mkdir()
+    elsewhere.touch()
+    os.utime(elsewhere, (0, 0))
+    (results.folder / "link").symlink_to(elsewhere.parent)
+    new.append(elsewhere)
     assert [intent.run_id for intent in results.unfinished()] == ["r1"]
     closed(results, here)
     assert not any(place.exists() for place in old)

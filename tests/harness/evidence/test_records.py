@@ -16,6 +16,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from harness.base.errors import UserError
+from harness.evidence import records
 from harness.evidence.app_files import Result
 from harness.evidence.index import NAMES, Index, Row
 from harness.evidence.index_file import index_file
@@ -188,6 +189,25 @@ def test_while_a_run_goes_on_no_other_user_sees_its_folder(tmp_path: Path, make_
     shell.chmod(0o4755)
     results.finish(record)
     assert [stat.S_IMODE(one.stat().st_mode) for one in (folder, shell)] == [0o755, 0o755]
+
+
+@pytest.mark.parametrize("another", ["link", "folder"])
+def test_nothing_that_takes_the_place_of_a_run_folder_is_opened_to_others(
+    tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch, another: str
+) -> None:
+    results, record = Results(tmp_path / "results"), make_record("r1")
+    folder, private = results.begin(record.intent), tmp_path / "private"
+    private.mkdir(mode=0o700)
+
+    def swap(point: str) -> None:
+        if point == "record-written":
+            folder.rename(tmp_path / "moved")
+            folder.symlink_to(private) if another == "link" else private.rename(folder)
+
+    monkeypatch.setattr(records, "reached", swap)
+    results.finish(record)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert results.begun() == ([] if another == "link" else ["r1"])
 
 
 def test_run_ids_are_never_given_twice() -> None:
