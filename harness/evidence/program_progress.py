@@ -6,12 +6,13 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from harness.base.json_bounds import load_json
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Memory, Phase, Progress
-from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE
+from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import LARGEST
 from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
@@ -91,8 +92,9 @@ class ProgramProgress:
         except (FileNotFoundError, NotAFileError):
             self.behind = False
             return []
-        self.behind = len(content) == MOST_AT_ONCE
-        ends = [found.end() for found in ENDS.finditer(content)]
+        # A line may be of two bytes, and each takes its time.
+        ends = [found.end() for found in islice(ENDS.finditer(content), MOST_LINES_AT_ONCE)]
+        self.behind = len(content) == MOST_AT_ONCE or len(ends) == MOST_LINES_AT_ONCE
         if not ends:
             if len(content) > LONGEST_LINE:
                 self._offset, self._skipping = self._offset + len(content), True

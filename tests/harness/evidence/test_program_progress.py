@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.untrusted_tree import UntrustedTree
 from harness.evidence.program_progress import ProgramProgress, told_by
-from harness.evidence.progress import LONGEST_LINE
+from harness.evidence.progress import LONGEST_LINE, MOST_LINES_AT_ONCE
 from harness.evidence.run_folder import RunFolder
 from harness.matrix.programs import Program
 
@@ -34,6 +34,15 @@ def test_any_line_that_is_whole_is_an_advance(tmp_path: Path) -> None:
     assert told.say("loading\nstill ") == [("first-step", 0), ("step", 1)]
     assert told.say("loading\n\n") == [("step", 2)]
     assert told.say("") == []
+
+
+@pytest.mark.parametrize("form", ["stdout", PATTERN])
+def test_of_very_many_lines_some_are_read_at_a_look(tmp_path: Path, form: str) -> None:
+    told = Told(tmp_path, form)
+    looks = [told.say("1\n" * (MOST_LINES_AT_ONCE + 1)), told.say("")]
+    assert [len(look) for look in looks] == ([MOST_LINES_AT_ONCE + 1, 1] if form == "stdout" else [0, 0])
+    assert not told.progress.behind
+    assert told.progress._offset == told.file.stat().st_size
 
 
 def test_a_progress_bar_goes_back_to_the_beginning_of_its_line(tmp_path: Path) -> None:
