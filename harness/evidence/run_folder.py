@@ -6,6 +6,7 @@ that the app writes to, and that alone is given to a container: its files are th
 
 import contextlib
 import hashlib
+import os
 import stat
 import tempfile
 from collections.abc import Callable, Mapping
@@ -348,7 +349,10 @@ class RunFolder:
             Path(place).mkdir(parents=True, exist_ok=True)
 
     def _make_temporary(self) -> None:
-        # A run folder is new, so what is there already was left by a crash, or by the run.
+        # A run folder is new, so what is there already was left by a crash, or by the run. The folder itself stays, if it
+        # is this user's: another one may wait for it to go, and take its name.
+        if _emptied(self.temporary):
+            return
         _remove(self.temporary)
         try:
             self.temporary.mkdir(mode=0o700)
@@ -379,6 +383,22 @@ class RunFolder:
             return []
         files = [(PurePath(one.model.file).name, number) for number, one in enumerate(result.trainings, 1)]
         return [f"{WorkFolder.OUTPUT}/{name}" for name, number in files if name and self.kept_model(number).is_file()]
+
+
+def _emptied(place: Path) -> bool:
+    """Return whether a folder of this user's is there that has nothing in it any more."""
+    try:
+        found = place.lstat()
+        if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+            return False
+        place.chmod(0o700)
+        tree = UntrustedTree(place)
+        while names := tree.some_names():
+            if [name for name in names if tree.remove(name)]:
+                return False
+    except (OSError, NotAFileError):
+        return False
+    return True
 
 
 def _remove(place: Path) -> str | None:

@@ -1,4 +1,5 @@
 import ast
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,6 +126,27 @@ def test_a_model_is_looked_for_in_the_output_folder_alone(tmp_path: Path) -> Non
     (tmp_path / "output" / "passwd").write_text("a model")
     WorkFolder(tmp_path).keep_model("../passwd", tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "a model"
+
+
+def test_what_a_run_left_in_its_temporary_folder_goes_and_nobody_else_can_take_its_name(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.make_places()
+    try:
+        # Open, so that no other gets its number.
+        before = os.open(folder.temporary, os.O_RDONLY)
+        (folder.temporary / "left" / "below").mkdir(parents=True)
+        folder.temporary.chmod(0)
+        folder.make_verifying()
+        assert os.path.samestat(folder.temporary.stat(), os.fstat(before))
+        os.close(before)
+        assert list(folder.temporary.iterdir()) == []
+        assert folder.temporary.stat().st_mode & 0o777 == 0o700
+        folder.temporary.rmdir()
+        folder.temporary.symlink_to(tmp_path)
+        folder.make_verifying()
+        assert not folder.temporary.is_symlink()
+    finally:
+        folder.remove_places(all_of_it=False)
 
 
 def test_temporary_files_are_elsewhere_under_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
