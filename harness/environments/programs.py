@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -125,9 +126,22 @@ def _source_hash(file: Path) -> str:
 
 
 def _content(folder: Path) -> dict[str, str]:
-    """Return the hash of each file in a copy; nothing where there is none."""
-    files = (Path(place, name) for place, _, names in os.walk(folder) for name in sorted(names))
-    return {file.relative_to(folder).as_posix(): _source_hash(file) for file in sorted(files)}
+    """Return the hash of each file in a copy, up to more than a source may have; nothing where there is none.
+
+    A run as a process may have put a FIFO there, or files without an end: those have no hash.
+    """
+    found: dict[str, str] = {}
+    left = MOST_BYTES
+    for place, _, names in os.walk(folder):
+        for name in names:
+            file = Path(place, name)
+            if len(found) > MOST_FILES:
+                return found
+            status = file.lstat()
+            sound = stat.S_ISREG(status.st_mode) and status.st_size <= left
+            found[file.relative_to(folder).as_posix()] = _source_hash(file) if sound else ""
+            left -= status.st_size if sound else 0
+    return found
 
 
 def _copy(files: dict[str, Path], folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The copy that is taken of a program of the user's own."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,12 @@ def test_a_copy_that_was_changed_is_reported_and_made_again(source: Path) -> Non
     file = Path(program.taken.folder) / "train.py"
     file.chmod(0o644)
     file.write_text("other\n", encoding="utf-8")
-    assert changed_source(program) == ("train.py",)
+    file.parent.chmod(0o755)
+    # Whoever opens it waits for ever, and what has such a size has no end.
+    os.mkfifo(file.with_name("fifo"))
+    file.with_name("hole").touch()
+    os.truncate(file.with_name("hole"), 1 << 40)
+    assert changed_source(program) == ("fifo", "hole", "train.py")
     assert take(source) == program.taken
     assert changed_source(program) == ()
 
