@@ -3,7 +3,6 @@
 By a unit of the user's own systemd that runs once, so that it needs no rights but the one to reboot.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from harness.base.command_words import agreed
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
 from harness.base.storage import json_hash, read_regular, write_durably, write_json
 from harness.evidence.health_log import FOLDER
 from harness.evidence.records import Results
@@ -139,7 +139,7 @@ def _count_of(results: Results, machine: str) -> Path:
 def _times(file: Path) -> list[float]:
     """Return when a machine was rebooted, in seconds since 1970."""
     try:
-        return [float(at) for at in json.loads(read_regular(file))["reboots"]]
+        return [float(at) for at in load_json(read_regular(file))["reboots"]]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

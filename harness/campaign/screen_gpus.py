@@ -1,9 +1,9 @@
 """The leave to use a GPU with a screen: asked for once, and remembered for a machine in its results folder."""
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from harness.base.json_bounds import load_json
 from harness.base.storage import read_regular, write_json
 from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
@@ -41,7 +41,7 @@ def may_use(
 def remembered(host: HostFacts, results: Results) -> bool | None:
     """Return what was said before; None where nobody was asked."""
     try:
-        return bool(json.loads(read_regular(_file(host, results)))["use"])
+        return bool(load_json(read_regular(_file(host, results)))["use"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

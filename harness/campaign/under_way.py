@@ -1,6 +1,5 @@
 """Notes of what is under way on this machine, so that others can watch it, and what a crash leaves of it is known."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
 from harness.base.storage import read_regular, write_json
 from harness.base.text import one_line
 from harness.evidence.records import Results
@@ -19,6 +19,7 @@ WHATS = ("campaign", "training")
 # What a command does until it says more.
 BEGINS = "looking at this host and at what was left"
 LONGEST_DOING = 200
+LARGEST_NOTE = 1 << 20
 # No pid and no time since a boot comes near it.
 FAR = 1 << 63
 
@@ -126,7 +127,7 @@ def _notes(results: Results, machine: str = "") -> Iterator[tuple[Path, UnderWay
     """
     for file in sorted((results.folder / FOLDER).glob(f"{machine}*.under-way")):
         try:
-            told = json.loads(read_regular(file))
+            told = load_json(read_regular(file, LARGEST_NOTE))
             process, command, what = ProcessId(**told["process"]), told["command"], told.get("what", "campaign")
             doing, since = one_line(str(told.get("doing", "")))[:LONGEST_DOING], float(told.get("since", 0))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

@@ -1,6 +1,5 @@
 """A read-only view of the work on a results folder, by any process of this host, from its files."""
 
-import json
 import os
 import time
 from collections import deque
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
 from harness.base.storage import read_regular
 from harness.campaign.under_way import UnderWay, under_way
 from harness.evidence.app_files import Progress
@@ -214,7 +214,7 @@ def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]
     for file in sorted((results.folder / "campaigns").glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             if _is_in(locked, file):
-                content = json.loads(read_regular(file))
+                content = load_json(read_regular(file))
                 cells = tuple(run["cell"] for run in content["runs"])
                 runs = None if content.get("goal") else len(cells)
                 yield HeldCampaign(file.stem, tuple(dict.fromkeys(cells)), content["started"], runs)

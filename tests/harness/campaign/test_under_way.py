@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.campaign.under_way import BEGINS, left_under_way, noted_under_way, under_way
+from harness.campaign.under_way import BEGINS, LARGEST_NOTE, left_under_way, noted_under_way, under_way
 from harness.evidence.records import Results
 from harness.host.processes import boot_id
 
@@ -140,6 +140,8 @@ def note(**changed: object) -> str:
         note(since=[]),
         note(since=10**400),
         note(since=float("nan")),
+        f'{note()[:-1]}, "more": [{"0, " * (1 << 16)}0]}}',
+        f"{note()}{' ' * LARGEST_NOTE}",
     ],
 )
 def test_a_damaged_note_says_nothing(tmp_path: Path, content: str) -> None:
