@@ -349,8 +349,8 @@ class RunFolder:
             Path(place).mkdir(parents=True, exist_ok=True)
 
     def _make_temporary(self) -> None:
-        # A run folder is new, so what is there already was left by a crash, or by the run. The folder itself stays, if it
-        # is this user's: another one may wait for it to go, and take its name.
+        # A run folder is new: what is there was left by a crash, or by the run. The folder itself stays where it
+        # is this user's, as another one may wait for it to go, and take its name.
         if _emptied(self.temporary):
             return
         _remove(self.temporary)
