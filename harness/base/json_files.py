@@ -22,6 +22,10 @@ OneLine = Annotated[str, AfterValidator(_shown_line)]
 characters at most."""
 
 
+Moment = Annotated[float, Field(ge=0, lt=1e11, allow_inf_nan=False)]
+"""Seconds since 1970, up to the year 5138: not every platform can show later dates, and nothing is written then."""
+
+
 MOST_TOLD = 1000
 """Errors of a file that are looked at: each of many takes a thousand bytes."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.base.json_files import Versioned
+from harness.base.json_files import Moment, Versioned
 from harness.base.json_lines import append_line, read_json_lines
 from harness.base.storage import json_hash
 from harness.evidence.records import Results
@@ -26,7 +26,7 @@ class HostChange(Versioned):
 
     machine: str
     what: str = Field(description="as the person put it, such as `new PSU`")
-    at: float = Field(description="seconds since 1970")
+    at: Moment = Field(description="seconds since 1970")
 
 
 def host_of(results: Results, root: Path) -> HostFacts:

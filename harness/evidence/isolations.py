@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pydantic import Field, ValidationError
 
-from harness.base.json_files import File, Versioned
+from harness.base.json_files import File, Moment, Versioned
 from harness.base.storage import read_regular, write_json
 from harness.evidence.records import Results
 
@@ -41,7 +41,7 @@ class FaultIsolation(Versioned):
     runs_left: int | None = Field(description="about so many more runs would tell; null where more would not")
     error: float = Field(description="the probability of a wrong cause, at most")
     counts: tuple[ControlCount, ...]
-    at: float = Field(description="seconds since 1970")
+    at: Moment = Field(description="seconds since 1970")
 
     @property
     def runs(self) -> int:

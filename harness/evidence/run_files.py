@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field
 
 from harness.base.contract import CONTRACT, OLD_CONTRACT
-from harness.base.json_files import File, OneLine, Versioned
+from harness.base.json_files import File, Moment, OneLine, Versioned
 from harness.evidence.app_files import InputFile, Phase, Result, Wait
 from harness.host.facts import HostFacts
 from harness.host.jobs import NODE_NAME
@@ -76,7 +76,7 @@ class Intent(Versioned):
     beside: tuple[str, ...] = Field((), description="runs that were begun together with it, on other GPUs")
     rehearsal: bool = Field(False, description="made by `matrix rehearse`: it shows nothing of its stack")
     scheduled: Scheduled | None = Field(None, description="the job of a scheduler that it is made in, if any")
-    started: float = Field(description="seconds since 1970")
+    started: Moment = Field(description="seconds since 1970")
 
     @property
     def verified(self) -> bool:
@@ -115,7 +115,7 @@ class Record(Versioned):
     detail: OneLine
     exit: dict[str, OneLine] = Field(description="phase -> how its process ended")
     ran_on: OneLine
-    finished: float = Field(description="seconds since 1970")
+    finished: Moment = Field(description="seconds since 1970")
     seconds: float = Field(description="of the app's processes")
     last_phase: Phase | None
     result: Result | None

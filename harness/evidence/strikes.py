@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from harness.base.errors import UnknownNameError, UserError
-from harness.base.json_files import OneLine, Versioned
+from harness.base.json_files import Moment, OneLine, Versioned
 from harness.base.json_lines import append_line
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.run_folder import RunFolder
@@ -21,7 +21,7 @@ class Strike(Versioned):
 
     decision: Literal["strike", "undo"]
     reason: OneLine = Field(description="as the person gave it; of an undone one, why it counts again")
-    at: float = Field(description="seconds since 1970")
+    at: Moment = Field(description="seconds since 1970")
 
 
 def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) -> Strike:

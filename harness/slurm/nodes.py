@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from harness.base.json_files import Versioned
+from harness.base.json_files import Moment, Versioned
 from harness.base.storage import cannot_be_written, read_regular, write_durably
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
@@ -21,7 +21,7 @@ class NodeFacts(Versioned):
 
     node: str
     host: HostFacts
-    at: float = Field(description="seconds since 1970")
+    at: Moment = Field(description="seconds since 1970")
 
 
 def note_node(results: Results, node: str, host: HostFacts) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from harness.base.errors import InUseError
-from harness.base.json_files import Versioned
+from harness.base.json_files import Moment, Versioned
 from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
 from harness.base.text import one_line
 from harness.campaign.under_way import note_file
@@ -33,7 +33,7 @@ class TrainingState(Versioned):
     evidence: KnownGood | None
     executor: ExecutorName | None = Field(None, description="that of the answer's runs; null: as on any host")
     begins: tuple[Begin, ...] = Field((), description="why each attempt was begun, written before it is")
-    began: float = Field(description="seconds since 1970")
+    began: Moment = Field(description="seconds since 1970")
     machine: str | None = Field(None, description="where `command` continues it; null: begun by an earlier harness")
     output: str | None = Field(None, description="folder for the model; once it is gone nobody wants the model")
     command: str | None = Field(None, description="command that continues it, as a shell takes it")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
-from harness.base.json_files import Versioned, headline
+from harness.base.json_files import Moment, Versioned, headline
 from harness.base.storage import locked, make_folder_durably, open_regular, read_regular, sync_folder
 from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
@@ -17,9 +17,7 @@ from harness.evidence.verdicts.words import hours_in_words, in_words, shows_mtbf
 from harness.matrix.stacks import ExecutorName
 
 PROMOTIONS = "promotions.jsonl"
-# A registry may be of anybody: what no promotion writes is damaged. Times are in seconds up to the year 5138, which any
-# platform can show; hours are those of a hundred years.
-Time = Annotated[float, Field(ge=0, lt=1e11, allow_inf_nan=False)]
+# A registry may be of anybody: what no promotion writes is damaged. Hours are those of a hundred years.
 Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -73,8 +71,8 @@ class KnownGood(Versioned):
     executor: ExecutorName
     run_ids: tuple[str, ...] = Field(description="the runs of that image that count, oldest first")
     struck: dict[str, str] = Field({}, description="runs that a person struck out, with the reason of each")
-    promoted_at: Time = Field(description="seconds since 1970")
-    expires_at: Time = Field(description="seconds since 1970")
+    promoted_at: Moment = Field(description="seconds since 1970")
+    expires_at: Moment = Field(description="seconds since 1970")
     harness_version: str
     previous: Digest | None = Field(description="the target of the tag before")
 
@@ -104,7 +102,7 @@ class TagMove(Versioned):
     """A promotion or demotion of a tag."""
 
     move: Literal["promoted", "demoted"]
-    at: Time = Field(description="seconds since 1970")
+    at: Moment = Field(description="seconds since 1970")
     reason: str | None = Field(None, description="of a demotion")
     evidence: KnownGood
 

@@ -1,15 +1,24 @@
 import json
-from typing import Any
+import math
+from typing import Annotated, Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from harness.base.contract import CONTRACT, NONCE_VARIABLE
+from harness.base.json_files import File
 from harness.base.paths import APP, CHECKOUT
 from harness.base.yaml_lines import read_yaml
 from harness.cli.schemas import FILES, SCHEMAS, TABLE, json_schema, markdown
 from harness.evidence.app_files import Reference, Result, Training
+from harness.evidence.host_changes import HostChange
+from harness.evidence.isolations import FaultIsolation
+from harness.evidence.run_files import Intent, Record
+from harness.evidence.strikes import Strike
+from harness.registry.tags.promotions import KnownGood
+from harness.slurm.nodes import NodeFacts
+from harness.training.state import TrainingState
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -17,6 +26,20 @@ def test_the_schemas_in_the_repository_are_those_of_the_types(name: str) -> None
     kept = (SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")
     assert kept == json_schema(FILES[name]), "run `make schemas`"
     Draft202012Validator.check_schema(json.loads(kept))
+
+
+@pytest.mark.parametrize(
+    "kind", [FaultIsolation, HostChange, Intent, KnownGood, NodeFacts, Record, Strike, TrainingState]
+)
+def test_no_time_is_later_than_can_be_shown(kind: type[File]) -> None:
+    """Who shares a results folder writes any, and nearly every command shows some of them."""
+    fields = [one for one in kind.model_fields.values() if "since 1970" in (one.description or "")]
+    times: list[Any] = [Annotated[one.annotation, *one.metadata] for one in fields]
+    assert times
+    for time in times:
+        for moment in (1e30, -1.0, math.nan):
+            with pytest.raises(ValidationError):
+                TypeAdapter(time).validate_python(moment)
 
 
 def test_the_table_of_keys_in_the_docs_is_that_of_the_types() -> None:
