@@ -34,8 +34,9 @@ LARGEST_NOTE = 4 << 20
 LONGEST_TEMPORARY = 64
 # Of the kernel log that was collected at a failure.
 LARGEST_KERNEL_LOG = 4 << 20
-# Of an intent or a record: a result is in it, with a line for each of its numbers.
-LARGEST_OWN_BYTES = 64 << 20
+# Of an intent or a record: a result is in it, with a line for each of its numbers. Text takes up to four times as much
+# in memory.
+LARGEST_OWN_BYTES = 16 << 20
 
 Read = TypeVar("Read", bound=File)
 

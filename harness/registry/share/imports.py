@@ -29,7 +29,7 @@ from harness.evidence.health_log import health_file, read_steps
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Intent, Record
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.run_folder import LARGEST_OWN_BYTES, RunFolder
 from harness.host.facts import HostFacts
 from harness.registry.share.anonymise import is_hashed, is_shared_id, shared_id
 from harness.registry.share.archive import HEALTH, RUNS, unpack
@@ -154,8 +154,8 @@ def _checked(
         UserError: when the run is invalid.
     """
     try:
-        said = RunFolder(folder).intent.read_bytes()
-        content = RunFolder(folder).record.read_bytes()
+        said = read_regular(RunFolder(folder).intent, LARGEST_OWN_BYTES)
+        content = read_regular(RunFolder(folder).record, LARGEST_OWN_BYTES)
         record = Record.parse(content)
         # What is the same text was just checked as a part of the record.
         intent = record.intent if _holds(content, said) else Intent.parse(said)

@@ -191,6 +191,15 @@ def test_while_a_run_goes_on_no_other_user_sees_its_folder(tmp_path: Path, make_
     assert [stat.S_IMODE(one.stat().st_mode) for one in (folder, shell)] == [0o755, 0o755]
 
 
+def test_a_record_that_is_larger_than_any_is_not_read(tmp_path: Path, make_record: MakeRecord) -> None:
+    results, record = Results(tmp_path), make_record("r1")
+    keep(results, record)
+    with results.folder_of("r1").record.open("ab") as file:
+        file.write(b" " * (16 << 20))
+    with pytest.raises(UserError, match="is damaged"):
+        results.record("r1")
+
+
 @pytest.mark.parametrize("another", ["link", "folder"])
 def test_nothing_that_takes_the_place_of_a_run_folder_is_opened_to_others(
     tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch, another: str
