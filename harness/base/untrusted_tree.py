@@ -236,9 +236,9 @@ class UntrustedTree:
         with self._folder(*PurePath(folder).parts) as parent, _errors():
             return list(_names(parent))
 
-    def some_names(self, folder: str | PurePath = "") -> list[str]:
-        """Return the names in a folder, in no order; of more than MOST_NAMES only so many."""
-        with self._folder(*PurePath(folder).parts) as parent, _errors():
+    def some_names(self) -> list[str]:
+        """Return the names in the folder, in no order; of more than MOST_NAMES only so many."""
+        with self._folder() as parent, _errors():
             return list(islice(_names(parent), MOST_NAMES))
 
     def look(self, name: str | PurePath) -> Entry:

@@ -44,13 +44,13 @@ class CellOutside:
         """The variables as lines of a .env file, which `docker run --env-file` takes too: nothing is quoted."""
         return "".join(f"{name}={value}\n" for name, value in sorted(self.variables.items()))
 
-    def docker_run(self, command: tuple[str, ...] = ("train.py",)) -> str:
+    def docker_run(self) -> str:
         """The `docker run` of a Python program in the current folder, with as few permissions as training needs.
 
         Raises:
             UserError: when the cell has no image.
         """
-        line = never_pulled(self.contained.command_line({}, command))
+        line = never_pulled(self.contained.command_line({}, ("train.py",)))
         # The image's own entry point is the app.
         return line.replace(" --rm ", " --rm --entrypoint python --tmpfs /tmp ", 1)
 

@@ -8,7 +8,18 @@ from typing import Any
 import click
 
 from harness.cli.in_background import through_closed_terminal
-from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, out, pass_settings, print_json, print_lines
+from harness.cli.shared import (
+    INTERRUPTED,
+    Settings,
+    as_json,
+    err,
+    executor_option,
+    known,
+    out,
+    pass_settings,
+    print_json,
+    print_lines,
+)
 from harness.evidence.records import Results
 from harness.faults.inject import inject_all
 from harness.faults.injection import Injection, all_as_expected
@@ -24,13 +35,7 @@ FAULTS_FOLDER = "faults"
 
 @click.command()
 @click.argument("kinds", nargs=-1, metavar="[KIND]...")
-@click.option(
-    "--executor",
-    type=click.Choice(["docker", "process"]),
-    envvar="MATRIX_EXECUTOR",
-    show_envvar=True,
-    help="In containers or as processes (default: containers where a Docker engine answers).",
-)
+@executor_option("In containers or as processes (default: containers where a Docker engine answers).")
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often each is injected.")
 @click.option("--list", "only_list", is_flag=True, help="Print the kinds; inject none.")
 @wide_option

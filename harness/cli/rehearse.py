@@ -8,7 +8,17 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
-from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.cli.shared import (
+    INTERRUPTED,
+    Settings,
+    as_json,
+    err,
+    executor_option,
+    known,
+    pass_settings,
+    print_json,
+    print_lines,
+)
 from harness.environments.capabilities import choose_engine
 from harness.evidence.records import Results
 from harness.matrix.cells import Cell, Preset
@@ -24,13 +34,7 @@ REHEARSAL_FOLDER = "rehearsal"
 
 @click.command()
 @click.argument("stacks", nargs=-1, metavar="[STACK]...")
-@click.option(
-    "--executor",
-    type=click.Choice(["docker", "process"]),
-    envvar="MATRIX_EXECUTOR",
-    show_envvar=True,
-    help="As images or in virtual environments (default: images where a Docker engine answers).",
-)
+@executor_option("As images or in virtual environments (default: images where a Docker engine answers).")
 @click.option("--stub", is_flag=True, help="Stubs for all packages and for the app: seconds, no download, no image.")
 @as_json
 @pass_settings

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -127,6 +127,12 @@ class FiniteRange(click.FloatRange):
 
 pass_settings = click.make_pass_decorator(Settings)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def executor_option(text: str) -> Callable[[Any], Any]:
+    """Return the option that chooses between containers and processes, with its help."""
+    choice = click.Choice(["docker", "process"])
+    return click.option("--executor", type=choice, envvar="MATRIX_EXECUTOR", show_envvar=True, help=text)
 
 
 def typed_words() -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from harness.cli.shared import (
     as_json,
     confirm,
     err,
+    executor_option,
     known,
     pass_settings,
     print_json,
@@ -81,13 +82,7 @@ KNOWN_GOOD = "known-good"
     help="Inject a fault into the first attempt, to see that it is survived.",
 )
 @click.option("--drill", "injected_fault", hidden=True)
-@click.option(
-    "--executor",
-    type=click.Choice(["docker", "process"]),
-    envvar="MATRIX_EXECUTOR",
-    show_envvar=True,
-    help="Train in a container or as a process (default: a container where a Docker engine answers).",
-)
+@executor_option("Train in a container or as a process (default: a container where a Docker engine answers).")
 @click.option(
     "--expect-hours",
     type=FiniteRange(0, min_open=True),

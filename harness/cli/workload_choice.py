@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 from harness.campaign.open_bench import BenchOptions
 from harness.cli.completion import complete_workloads
 from harness.cli.program_options import own_program, taken
-from harness.cli.shared import Settings, known
+from harness.cli.shared import Settings, executor_option, known
 from harness.environments.verifier import verifying_stack
 from harness.matrix.refusals import with_lookback
 from harness.matrix.workloads import SHORTEST_LOOKBACK, Workload
@@ -34,13 +34,7 @@ def workload_options(command: Any) -> Any:
         ),
         click.option("--warm-up", "lookback", type=click.IntRange(min=SHORTEST_LOOKBACK), hidden=True),
         click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
-        click.option(
-            "--executor",
-            type=click.Choice(["docker", "process"]),
-            envvar="MATRIX_EXECUTOR",
-            show_envvar=True,
-            help="Run cells in containers or as processes (default: containers where a Docker engine answers).",
-        ),
+        executor_option("Run cells in containers or as processes (default: containers where a Docker engine answers)."),
     ):
         command = option(command)
     return command

@@ -1,25 +1,11 @@
 """Explains a failure from any log, of this tool or not."""
 
-from collections.abc import Collection, Iterable
 from typing import BinaryIO
 
 from harness.diagnosis.judge import ASK_THE_KERNEL, END_LINES, Facts, cut, diagnose, stopped
-from harness.diagnosis.lines import WithEnd, as_lines, read_lines
+from harness.diagnosis.lines import WithEnd, read_lines
 from harness.diagnosis.scan import Found, scan, worth_reading
 from harness.evidence.run_files import EvidenceLine, Explanation
-
-
-def explain_log(
-    lines: Iterable[str],
-    name: str,
-    kernel: Iterable[str] = (),
-    rocm: str | None = None,
-    torch: str | None = None,
-    presets: Collection[str] | None = None,
-) -> Explanation:
-    """Explain the failure in a log in memory. `kernel` are lines of the kernel log of that time."""
-    found = scan(as_lines(lines, name), rocm=rocm, torch=torch)
-    return diagnose(found, scan(as_lines(kernel, "kernel log"), ("kernel",)), Facts(), presets)
 
 
 def explain_files(
@@ -27,7 +13,6 @@ def explain_files(
     kernel: tuple[BinaryIO, str] | None = None,
     rocm: str | None = None,
     torch: str | None = None,
-    presets: Collection[str] | None = None,
 ) -> Explanation:
     """Explain the failure in open files of any size, with their names. Of an unknown failure show the last line.
 
@@ -36,7 +21,7 @@ def explain_files(
     read = WithEnd(log[0]) if log else None
     found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()
     seen = scan(read_lines(*kernel, worth_reading(("kernel",))), ("kernel",)) if kernel else Found()
-    explanation = diagnose(found, seen, Facts(), presets)
+    explanation = diagnose(found, seen, Facts())
     if explanation.rule or log is None or read is None:
         return explanation
     if read.is_empty:

@@ -4,7 +4,6 @@ The app cuts a training into equal parts and keeps a state in each (`vpoc.traini
 The nonce says which: states of an earlier run are of other steps.
 """
 
-from collections.abc import Callable, Sequence
 from hashlib import sha256
 from secrets import choice
 
@@ -14,8 +13,6 @@ PER_EPOCH = 3
 MOST_STATES = 30
 MOST_BYTES = 128 << 20
 BYTES_OF_A_PARAMETER = 4
-
-Choose = Callable[[Sequence[KeptState]], KeptState]
 
 
 def drawn_steps(told: Training, nonce: str | None) -> list[int]:
@@ -41,7 +38,7 @@ def wrong_states(told: Training, nonce: str | None, resumed: int) -> tuple[int, 
     return tuple(sorted((kept - drawn) | {step for step in drawn - kept if step > resumed}))
 
 
-def pick(told: Training, choose: Choose = choice) -> KeptState | None:
+def pick(told: Training) -> KeptState | None:
     """Return the state from which a step is replayed: the app cannot know which; None where it kept none."""
     made = [state for state in told.states if state.step <= told.steps_done]
-    return choose(made) if made else None
+    return choice(made) if made else None

@@ -52,16 +52,12 @@ class _OfStack(Exception):  # noqa: N818
 
 @dataclass
 class Explored:
-    """`next`: the run that shows more of a stack, None where all is known. `survivors` by stage, `tried` likewise.
-
-    `of_stack`: the diagnosis of a failure that the stack's own contents explain.
-    """
+    """`next`: the run that shows more of a stack, None where all is known. `survivors` by stage, `tried` likewise."""
 
     stack: str
     next: StageRun | None = None
     survivors: dict[str, list[Setting]] = field(default_factory=dict)
     tried: dict[str, list[Setting]] = field(default_factory=dict)
-    of_stack: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,8 @@ class Explorer:
                 self._beside(explored)
         except _Needed as needed:
             explored.next = needed.run
-        except _OfStack as failure:
-            explored.of_stack = str(failure)
+        except _OfStack:
+            pass
         return explored
 
     def _in_turn(self, stack: str, cells: Sequence[Cell], depth: Depth) -> Sequence[Cell]:
@@ -153,7 +149,7 @@ class Explorer:
                 # What one GPU does and another does not is not for a change of training.
                 return None
             if not partly and failed[0].row.diagnosis in OF_THE_STACK:
-                raise _OfStack(failed[0].row.diagnosis)
+                raise _OfStack
             if all(run.failed_in == "training" for run in failed):
                 past = past or setting
             failed_in_features = past is None and (failed_in_features or in_features)

@@ -94,9 +94,10 @@ def own_reference(registry: str, images: dict[str, Image], engine: Engine) -> It
     place = f"{registry}/{token_hex(4)}"
     pushed = matrix_command("push", "cpu-plain", "--registry", place).stdout.strip()
     engine.client.images.remove(f"{place}/vpoc:cpu-plain")
-    before = set(attached.kept_files(parts(pushed)[1]))
+    kept = attached.KEPT / parts(pushed)[1].removeprefix("sha256:")
+    before = set(kept.glob("*.*"))
     yield pushed
-    for file in set(attached.kept_files(parts(pushed)[1])) - before:
+    for file in set(kept.glob("*.*")) - before:
         file.unlink()
 
 

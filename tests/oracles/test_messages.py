@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.diagnosis import explain_log
 from harness.doctor import examine, read_machine
 from harness.host.simulated import SimulatedHost
 from harness.matrix.cells import Matrix
+from tests.harness.diagnosis.in_memory import explain_log
 from tests.oracles.programs import Programs
 
 KERNEL = Path(__file__).with_name("kernel.hip")

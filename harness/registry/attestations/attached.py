@@ -1,10 +1,9 @@
 """Signed statements beside an image in a registry, where cosign also looks for them, and their copies here."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.paths import CACHE
@@ -80,11 +79,6 @@ def signed_kept(digest: str, known: Mapping[str, PublicKey]) -> list[Signed]:
         if signed := opened_bundle(read_regular(file), digest, line, known):
             found.append(signed)
     return found
-
-
-def kept_files(digest: str) -> Iterable[Path]:
-    """Return the files with the copies of an image's statements."""
-    return sorted((KEPT / digest.removeprefix("sha256:")).glob("*.*"))
 
 
 def kept_manifests(image: Image) -> dict[str, Manifest]:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.diagnosis import explain_log, explain_record, explain_run
+from harness.diagnosis import explain_record, explain_run
 from harness.environments.executors.job import Exit
 from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, OfEnding, OfResult
@@ -17,6 +17,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Preset
 from harness.matrix.programs import Program
+from tests.harness.diagnosis.in_memory import explain_log
 from tests.harness.gpu_tree import a_gpu
 
 NO_GPU = "this run was given no GPU; where its program asks for one, have it use the CPU"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.diagnosis import explain_log
 from harness.diagnosis.rules import load_signatures, of_signals
+from tests.harness.diagnosis.in_memory import explain_log
 
 GOOD = """\
 schema: 1

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.base.text import one_line
-from harness.diagnosis import explain_log
 from harness.diagnosis.rules import load_signatures
 from harness.host.kernel_resets import reset_lines
 from harness.matrix.cells import Matrix
+from tests.harness.diagnosis.in_memory import explain_log
 
 Noise = Callable[[int, int], list[str]]
 # Row 49 of the table, a rendezvous that never returns, leaves no line: stacks tell of it.
@@ -22,6 +22,7 @@ ROWS = set(range(1, 49))
 ABOUT_GPUS = re.compile(
     r"\b(?:HSA|AMD|NCCL|HIP|ROC|PYTORCH)_[A-Z]|DMA|hardware queue|iommu|amdgpu|ROCm|GPU|kfd|hipBLAS|render node|driver"
 )
+
 # Of a GPU that is well, at boot and around a suspend.
 HEALTHY = """\
 [drm] amdgpu kernel modesetting enabled.
