@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from vpoc import stacks
@@ -64,9 +63,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         stacks.finished()
 
     def interrupt(self, signum: int) -> None:

@@ -12,6 +12,7 @@ from vpoc.commands.shared_options import (
     JSON_OPTION,
     LARGEST_COUNT,
     SEED,
+    TARGET_OPTION,
     feature_options,
     together,
 )
@@ -36,13 +37,7 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
     help="Features of the same data and options, made before by `vpoc features`; without it they are computed first.",
 )
 @FEATURE_OPTIONS
-@click.option(
-    "--target",
-    type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
-    metavar="NAME",
-    help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session rows.  "
-    "[default: up_30 / next_vpoc_touched]",
-)
+@TARGET_OPTION
 @click.option(
     "--model",
     type=click.Choice(["mlp", "attention", "attention-small"]),

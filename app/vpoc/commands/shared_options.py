@@ -55,6 +55,13 @@ LOOKBACK_OPTION = click.option(
     help="Complete sessions at the start of the file that only feed what looks back; naked levels look back over as "
     "many, 60 at most.",
 )
+TARGET_OPTION = click.option(
+    "--target",
+    type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
+    metavar="NAME",
+    help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session rows.  "
+    "[default: up_30 / next_vpoc_touched]",
+)
 ROWS_OPTION = click.option(
     "--rows",
     type=click.Choice(["bar", "session"]),

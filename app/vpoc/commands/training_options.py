@@ -12,6 +12,7 @@ from vpoc.commands.shared_options import (
     LARGEST_COUNT,
     RUN_DIR_OPTION,
     SEED,
+    TARGET_OPTION,
     FiniteRange,
     together,
 )
@@ -230,13 +231,7 @@ TRAINING_OPTIONS = together(
             "computed first, in this process.",
         ),
         FEATURE_OPTIONS,
-        click.option(
-            "--target",
-            type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
-            metavar="NAME",
-            help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session "
-            "rows.  [default: up_30 / next_vpoc_touched]",
-        ),
+        TARGET_OPTION,
         *MODEL_OPTIONS,
         *LOOP_OPTIONS,
         *MEMORY_OPTIONS,

@@ -1,6 +1,5 @@
 """A merged CSV -> the evaluation's document."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from vpoc.features.targets import DEFAULT_TARGET, TARGETS
 from vpoc.progress import Progress
 from vpoc.training.samples import labelled
 from vpoc.training.scaling import fit_scaling, outside_words
+from vpoc.training.train_options import plain
 
 
 def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
         "target": target,
         "rows": options.rows,
         "as_of": options.as_of,
-        "options": {name: _plain(value) for name, value in chosen.items()},
+        "options": {name: plain(value) for name, value in chosen.items()},
         "data": {
             "sha256": features.data_sha256,
             "rows": features.data_rows,
@@ -73,9 +73,3 @@ def _out_of_range(rows: LabelledRows, held_out: Fold) -> list[str]:
     train, tested = rows.span(0, held_out.train_stop), rows.span(held_out.start, held_out.stop)
     scaling = fit_scaling(rows.inputs, np.arange(train.stop))
     return outside_words(scaling, rows.inputs[tested], NAMES)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value

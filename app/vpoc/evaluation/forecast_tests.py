@@ -42,11 +42,11 @@ def p_better(rows: LabelledRows, span: slice, predicted: Floats, other: Floats, 
     return _p_of_mean(rows, span, log_losses(labels, other) - log_losses(labels, predicted), run)
 
 
-def rejected(p_values: Mapping[str, float], alpha: float = ALPHA) -> tuple[str, ...]:
+def rejected(p_values: Mapping[str, float]) -> tuple[str, ...]:
     """The names of the p-values that Holm's (1979) procedure rejects, in the order given."""
     found = set[str]()
     for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
-        if p_values[name] > alpha / (len(p_values) - place):
+        if p_values[name] > ALPHA / (len(p_values) - place):
             break
         found.add(name)
     return tuple(name for name in p_values if name in found)

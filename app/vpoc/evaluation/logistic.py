@@ -40,15 +40,6 @@ def fit_logistic(inputs: npt.NDArray[Any], labels: Floats, weights: Floats, ridg
     return coefficients
 
 
-def objective(
-    inputs: npt.NDArray[Any], labels: Floats, weights: Floats, coefficients: Floats, ridge: float = RIDGE
-) -> float:
-    """Weighted mean of the log-loss plus ridge / 2 times the squares of all coefficients but the intercept."""
-    penalty = np.full(len(coefficients), ridge)
-    penalty[0] = 0.0
-    return _objective(_design(inputs), labels, weights / weights.sum(), coefficients, penalty)
-
-
 def probability(inputs: npt.NDArray[Any], coefficients: Floats) -> Floats:
     """The probability of 1, [rows]."""
     return _sigmoid(np.einsum("ij,j->i", _design(inputs), coefficients))

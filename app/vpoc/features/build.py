@@ -64,9 +64,7 @@ def features_of(
     return _feature_set(frame, bars, days, found, options)
 
 
-def stream_features(
-    blocks: Iterator[Bars], options: FeatureOptions, *, fewest: int | None = None, progress: Progress | None = None
-) -> FeatureSet:
+def stream_features(blocks: Iterator[Bars], options: FeatureOptions, progress: Progress | None = None) -> FeatureSet:
     """Session rows, as of `build_features`, of bars that come in blocks of whole sessions."""
     progress = progress or Progress(None)
     block = next(blocks)
@@ -76,7 +74,7 @@ def stream_features(
         block = following
     parts.append(traded_session_facts(block, options, progress, continues=False))
     days = joined_session_facts(block, parts)
-    rolls, found, kept = select_rows(block, days, options, fewest)
+    rolls, found, kept = select_rows(block, days, options)
     return _feature_set(_session_frame(days, rolls, kept, options), block, days, found, options)
 
 
@@ -127,7 +125,7 @@ def _watched(
 
 
 def select_rows(
-    bars: Bars, days: SessionFacts, options: FeatureOptions, fewest: int | None
+    bars: Bars, days: SessionFacts, options: FeatureOptions, fewest: int | None = None
 ) -> tuple[Ints, Selection, Ints]:
     """Rolls before each session, which sessions give rows, and the most recent of them that were asked for."""
     rolls = roll_numbers(days.sessions, bars.symbols, options.rolls)

@@ -87,8 +87,6 @@ def block_rows(
     data: Path,
     options: FeatureOptions,
     progress: Progress,
-    *,
-    fewest: int | None = None,
     accepted: Collection[str] = (),
 ) -> BlockRows:
     """The bar rows of the merged CSV `data`, the same as those of `build_features`.
@@ -117,7 +115,7 @@ def block_rows(
     look(bars, continues=False)
     days = joined_session_facts(bars, parts)
     parts.clear()
-    rolls, found, kept = select_rows(bars, days, options, fewest)
+    rolls, found, kept = select_rows(bars, days, options)
     with_vix = np.concatenate(known)[kept]
     rows, all_rows = int(with_vix.sum()), int((days.sessions.stop - days.sessions.start)[kept].sum())
     features = FeatureSet(

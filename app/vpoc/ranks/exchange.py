@@ -6,7 +6,6 @@ import mmap
 import os
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -97,9 +96,7 @@ class SharedGradients:
     def __enter__(self) -> "SharedGradients":
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ torch.optim.AdamW make, on the same shapes in the same order, so that the weight
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -137,14 +136,6 @@ class FlatMlp:
         self._norm(norm)
         self._clip()
         self.adam.step()
-
-    def optimizer_state(self) -> dict[str, Any]:
-        """As the state_dict of torch.optim.AdamW on the parameters of the model."""
-        return self.adam.state_dict()
-
-    def load_optimizer_state(self, state_dict: dict[str, Any]) -> None:
-        """Continue from such a state, by whichever loop it was made; ValueError when it is of another model."""
-        self.adam.load_state_dict(state_dict)
 
     def _differentiate(
         self, inputs: torch.Tensor, labels: torch.Tensor, factors: torch.Tensor, logits: torch.Tensor

@@ -104,8 +104,8 @@ def fit_scaling(rows: Floats32, training: Ints) -> Scaling:
     return Scaling(centre, np.where(still, np.inf, size).astype(np.float32), low, high)
 
 
-def outside_words(scaling: Scaling, rows: Floats32, names: tuple[str, ...], *, least: float = 0.01) -> list[str]:
-    """Name the columns of the unscaled `rows` of which at least the share `least` is outside, the worst first."""
+def outside_words(scaling: Scaling, rows: Floats32, names: tuple[str, ...]) -> list[str]:
+    """Name the columns of the unscaled `rows` of which at least 1 % is outside, the worst first."""
     shares = scaling.outside(rows)
     order = np.argsort(-shares, kind="stable")
-    return [f"{names[column]} ({shares[column]:.1%})".replace("%", " %") for column in order if shares[column] >= least]
+    return [f"{names[column]} ({shares[column]:.1%})".replace("%", " %") for column in order if shares[column] >= 0.01]

@@ -82,12 +82,13 @@ class TrainOptions:
     def as_json(self) -> dict[str, Any]:
         """Every option as a plain JSON value."""
         return {
-            **{name: _plain(value) for name, value in asdict(self).items()},
+            **{name: plain(value) for name, value in asdict(self).items()},
             "injected_fault": self.injected_fault and str(self.injected_fault),
         }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """An option as a JSON value."""
     if isinstance(value, Path):
         return str(value)
     return list(value) if isinstance(value, tuple) else value

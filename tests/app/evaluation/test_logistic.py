@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpoc.evaluation.logistic import fit_logistic, objective, probability
+from vpoc.evaluation.logistic import fit_logistic, probability
 
 
 def sample(seed, rows=200, columns=3):
@@ -13,6 +13,12 @@ def sample(seed, rows=200, columns=3):
     inputs = random.normal(size=(rows, columns))
     labels = (random.random(rows) < 1 / (1 + np.exp(-inputs[:, 0]))).astype(float)
     return inputs, labels, random.random(rows) + 0.1
+
+
+def objective(inputs, labels, weights, coefficients, ridge):
+    logits = coefficients[0] + inputs @ coefficients[1:]
+    losses = np.logaddexp(0.0, logits) - labels * logits
+    return np.average(losses, weights=weights) + ridge / 2 * (coefficients[1:] ** 2).sum()
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 1e-4, 0.1]))

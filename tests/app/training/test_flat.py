@@ -121,7 +121,7 @@ def test_weights_are_those_of_autograd_and_adam_bit_for_bit(features, hidden, si
     losses = plain.steps(data, size)
     found = flat.steps(data.inputs, data.labels, data.weights, data.sums(size), norm=True)
     require_same_weights(plain.model, flat_model(flat))
-    require_same_state(plain.adam.state_dict(), flat.optimizer_state())
+    require_same_state(plain.adam.state_dict(), flat.adam.state_dict())
     assert found.tolist() == pytest.approx(losses, rel=1e-5)
     assert flat.loss.item() == found[-1].item()
     assert flat.gradient_norm.item() == pytest.approx(plain.before, rel=1e-5, abs=1e-12)
@@ -210,7 +210,7 @@ def test_the_model_and_the_state_can_change_loops_in_the_middle():
     plain.steps(first, 8)
     flat = FlatMlp(model, rate, 8)
     model.load_state_dict(plain.model.state_dict())
-    flat.load_optimizer_state(plain.adam.state_dict())
+    flat.adam.load_state_dict(plain.adam.state_dict())
     flat.steps(second.inputs, second.labels, second.weights, second.sums(8))
     require_same_weights(throughout.model, model)
 
@@ -218,7 +218,7 @@ def test_the_model_and_the_state_can_change_loops_in_the_middle():
     flat.steps(first.inputs, first.labels, first.weights, first.sums(8))
     plain = Plain(mlp(12, [8], seed=8))
     plain.model.load_state_dict(model.state_dict())
-    plain.adam.load_state_dict({**plain.adam.state_dict(), **flat.optimizer_state()})
+    plain.adam.load_state_dict({**plain.adam.state_dict(), **flat.adam.state_dict()})
     plain.made = flat.adam.steps
     plain.steps(second, 8)
     require_same_weights(throughout.model, plain.model)
@@ -226,17 +226,17 @@ def test_the_model_and_the_state_can_change_loops_in_the_middle():
 
 def test_state_is_a_copy_and_empty_before_the_first_step():
     data, flat = made(8, 12, 6), FlatMlp(mlp(12, [8]), rate, 8)
-    fresh = flat.optimizer_state()
+    fresh = flat.adam.state_dict()
     require_same_state(
         fresh, torch.optim.AdamW(mlp(12, [8]).parameters(), lr=LEARNING_RATE, weight_decay=0.0).state_dict()
     )
     flat.step(data.inputs, data.labels, data.weights, 8.0)
-    kept = flat.optimizer_state()
+    kept = flat.adam.state_dict()
     before = deepcopy(kept)
     flat.step(data.inputs, data.labels, data.weights, 8.0)
     require_same_state(kept, before)
-    flat.load_optimizer_state(fresh)
-    require_same_state(flat.optimizer_state(), fresh)
+    flat.adam.load_state_dict(fresh)
+    require_same_state(flat.adam.state_dict(), fresh)
 
 
 def test_a_state_of_something_else_is_refused():
@@ -244,10 +244,10 @@ def test_a_state_of_something_else_is_refused():
     other.step(data.inputs, data.labels, data.weights, 8.0)
     flat = FlatMlp(mlp(12, [8]), rate, 8)
     with pytest.raises(ValueError, match="state of 6 parameters, there are 4"):
-        flat.load_optimizer_state(other.optimizer_state())
+        flat.adam.load_state_dict(other.adam.state_dict())
     uneven = {"state": {number: {"step": torch.tensor(float(number))} for number in range(4)}}
     with pytest.raises(ValueError, match="different numbers of steps"):
-        flat.load_optimizer_state(uneven)
+        flat.adam.load_state_dict(uneven)
 
 
 @pytest.mark.parametrize(
