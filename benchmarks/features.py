@@ -24,7 +24,7 @@ from benchmarks import pages
 from benchmarks.pages import hardware
 from harness.base.paths import CACHE, CHECKOUT, ENVIRONMENTS
 from harness.base.storage import file_hash
-from harness.environments.pins import uv
+from harness.environments.uv_process import uv
 
 SESSIONS = 1014
 LARGER = 10

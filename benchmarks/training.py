@@ -27,7 +27,8 @@ from benchmarks.training_lightning import BATCH, EPOCHS, HIDDEN
 from benchmarks.training_worker import PREDICTED
 from harness.base.paths import CHECKOUT
 from harness.base.storage import file_hash
-from harness.environments.pins import lock_file, try_sources, uv
+from harness.environments.pins import lock_file, try_sources
+from harness.environments.uv_process import uv
 from harness.matrix.load import load_matrix
 
 SESSIONS = 1014

@@ -18,7 +18,8 @@ from harness.base.storage import json_hash
 from harness.environments import environment
 from harness.environments.compiled_kernel import place_kernel
 from harness.environments.interpreters import ensure_python
-from harness.environments.pins import lock_file, try_sources, uv, wheel_folders
+from harness.environments.pins import lock_file, try_sources, wheel_folders
+from harness.environments.uv_process import uv
 from harness.environments.wheelhouse import read_lock
 from harness.matrix.load import load_matrix
 from harness.matrix.stacks import Stack

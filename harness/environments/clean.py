@@ -6,7 +6,7 @@ again.
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,9 @@ def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS, pro
     Raises:
         UserError: when the engine does not answer.
     """
-    found = [*_environments(environments), *_programs(programs), *(_images(engine) if engine else ())]
+    made = (file.parent for file in environments.glob(f"*/{STAMP}"))
+    folders = [*_folders("environment", made), *_folders("program", programs.glob("*/"))]
+    found = [*folders, *(_images(engine) if engine else ())]
     with alone_with(environments) as alone:
         return found if alone else [replace(one, kept=one.kept or OF_A_COMMAND) for one in found]
 
@@ -90,16 +92,10 @@ def _remove(one: Made, engine: Engine | None) -> str | None:
     return _remove_image(one, engine) if one.kind == "image" else _remove_environment(Path(one.place))
 
 
-def _environments(place: Path) -> Iterator[Made]:
-    for folder in sorted(file.parent for file in place.glob(f"*/{STAMP}")):
+def _folders(kind: str, found: Iterable[Path]) -> Iterator[Made]:
+    for folder in sorted(found):
         kept = f"process {pid} runs in it" if (pid := _process_in(folder)) else None
-        yield Made("environment", folder.name, str(folder), _bytes_of(folder), kept)
-
-
-def _programs(place: Path) -> Iterator[Made]:
-    for folder in sorted(place.glob("*/")):
-        kept = f"process {pid} runs in it" if (pid := _process_in(folder)) else None
-        yield Made("program", folder.name, str(folder), _bytes_of(folder), kept)
+        yield Made(kind, folder.name, str(folder), _bytes_of(folder), kept)
 
 
 def _images(engine: Engine) -> Iterator[Made]:

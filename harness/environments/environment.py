@@ -21,6 +21,7 @@ from harness.environments.compiled_kernel import compiler, ensure_kernel, place_
 from harness.environments.in_use import keep_in_place
 from harness.environments.interpreters import choose_python, ensure_python
 from harness.environments.pins import Build, UnreachableError
+from harness.environments.uv_process import uv
 from harness.environments.wheelhouse import installable
 from harness.matrix.cells import Preset
 from harness.matrix.stacks import Stack
@@ -134,7 +135,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
             notify(f"making the environment of stack {stack.name}: its packages are fetched and installed")
-            pins.uv("venv", "--quiet", "--clear", "--python", base, folder)
+            uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)
             made = {**_identity(base, lock), "python": version, "build": build}
             write_json(folder / STAMP, made)

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from harness.base.errors import UserError
-from harness.environments.pins import uv
+from harness.environments.uv_process import uv
 from harness.matrix.stacks import Stack
 
 # Where uv fetches interpreters from, unless the user's variable names a mirror.

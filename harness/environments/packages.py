@@ -10,6 +10,7 @@ from harness.base.errors import UserError
 from harness.base.storage import file_hash, json_hash, locked
 from harness.environments import pins
 from harness.environments.programs import PROGRAMS
+from harness.environments.uv_process import uv
 from harness.matrix.programs import PACKAGES, Program
 from harness.matrix.requirements import contradiction
 from harness.matrix.stacks import Stack
@@ -88,12 +89,12 @@ def _make(program: Program, stack: Stack, version: str, own: Path, made: Path, s
     versions.write_text(text, encoding="utf-8")
     try:
         options = ("--generate-hashes", "--no-header", "--constraint", versions, "-o", lock)
-        pins.uv("pip", "compile", *target, *options, wanted, *source)
+        uv("pip", "compile", *target, *options, wanted, *source)
         lock.write_text(_without(lock.read_text(encoding="utf-8"), has.keys()), encoding="utf-8")
         (made / PACKAGES).mkdir()
         if ENTRY.search(lock.read_text(encoding="utf-8")):
             into = ("--target", made / PACKAGES, "--require-hashes", "--no-deps")
-            pins.uv("pip", "install", *target, *into, "-r", lock, *source)
+            uv("pip", "install", *target, *into, "-r", lock, *source)
     except UserError as error:
         raise UserError(f"{program.requirements}: cannot be had beside stack {stack.name}: {error}") from None
 

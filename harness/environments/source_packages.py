@@ -10,7 +10,8 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.paths import WHEELS
-from harness.environments.pins import BUILD_TOOLS, uv
+from harness.environments.pins import BUILD_TOOLS
+from harness.environments.uv_process import uv
 from harness.matrix.stacks import Stack
 
 # The same source gives the same wheel at any time.

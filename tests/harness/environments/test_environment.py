@@ -62,7 +62,8 @@ def no_index(arguments: list[str]) -> str | None:
 
 
 def use(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> FakeUv:
-    monkeypatch.setattr(pins, "uv", uv)
+    for module in (pins, environment):
+        monkeypatch.setattr(module, "uv", uv)
     return uv
 
 

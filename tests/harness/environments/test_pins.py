@@ -1,9 +1,6 @@
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ from harness.base import silent_hosts
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.paths import CACHE, LOCKS
 from harness.base.silent_hosts import forget_silent
-from harness.base.storage import file_hash, locked
+from harness.base.storage import file_hash
 from harness.environments import pins
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
@@ -276,30 +273,6 @@ def test_no_code_of_a_source_package_is_run_to_resolve_a_lock(
     assert not ran.exists()
 
 
-def test_uv_has_a_bound_on_its_memory_and_no_address_of_an_index_among_its_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "uv"
-    program.write_text('#!/bin/sh\nulimit -d\necho "$@"\necho "$UV_INDEX $UV_DEFAULT_INDEX"\n', encoding="ascii")
-    program.chmod(0o755)
-    monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
-    indexes = ("--index", "http://me:secret@a", "--index", "http://b", "--default-index", "http://me:secret@c")
-    memory, arguments, variables = pins.uv("pip", "compile", *indexes, "pins.in").splitlines()
-    assert int(memory) << 10 == pins.MOST_MEMORY_BYTES
-    assert arguments == "pip compile pins.in --no-progress --no-config"
-    assert variables == "http://me:secret@a http://b http://me:secret@c"
-
-
-def test_an_index_that_sends_in_drops_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "uv"
-    program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="ascii")
-    program.chmod(0o755)
-    monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
-    monkeypatch.setattr(pins, "RESOLVE_SECONDS", 0.1)
-    with pytest.raises(NoAnswerError, match="too slow"):
-        pins.uv("pip", "compile", "pins.in")
-
-
 def test_one_index_that_sends_in_drops_decides_for_all_stacks_of_its_host(
     matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,26 +297,6 @@ def test_only_its_user_reads_the_addresses_of_indexes_in_a_configuration(
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     ((*_, file),) = pins.sources(matrix.stacks["rocm7.14.0-torch2.12.0"])
     assert Path(file).parent.stat().st_mode & 0o077 == 0
-
-
-def test_an_environment_stays_locked_while_uv_is_at_it_though_its_harness_was_killed(tmp_path: Path) -> None:
-    uv = tmp_path / "uv"
-    uv.write_text("#!/bin/sh\nkill -9 $PPID\nsleep 1\n", encoding="ascii")
-    uv.chmod(0o755)
-    code = f"""
-import uv
-from pathlib import Path
-from harness.registry import image_commands
-from harness.environments import pins as locks
-from harness.base.storage import file_hash, locked
-uv.find_uv_bin = lambda: {str(uv)!r}
-with locked(Path({str(tmp_path / "lock")!r})):
-    locks.uv("pip", "sync")
-"""
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-c", code], check=False)
-    with locked(tmp_path / "lock"):
-        assert time.monotonic() - began > 1
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from zipfile import ZipFile
 import pytest
 
 from harness.base.errors import NoAnswerError
-from harness.environments import pins, stalls, wheelhouse
+from harness.environments import stalls, uv_process, wheelhouse
 from harness.environments.pip_process import pip_process
 from harness.environments.stalls import StallWatch
 from harness.host.process_work import ProcessWork
@@ -90,7 +90,7 @@ def test_uv_does_not_wait_for_an_index_that_drips(lock: Path, tmp_path: Path) ->
     install = ("pip", "install", "--quiet", "--no-cache", "--require-hashes", "--target", tmp_path / "there")
     address = index.replace("//", "//me:secret@")
     with pytest.raises(NoAnswerError, match=rf"^uv pip install from {index}: {DOES_NOTHING}$"):
-        pins.uv(*install, "-r", lock, "--default-index", address, stalled_seconds=1)
+        uv_process.uv(*install, "-r", lock, "--default-index", address, stalled_seconds=1)
 
 
 def test_pip_does_not_wait_for_an_index_that_drips_and_has_another_process_then(
