@@ -33,12 +33,16 @@ TAKES_train = DATA OUTPUT CELL LOOKBACK ARGS
 CHECKED = doctor matrix-test build base train
 GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 FORMER = WARM_UP
+COMMA = ,
 UNKNOWN = $(firstword $(filter-out PYTHON MATRIX_% $(FORMER) $(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))),$(GIVEN)))
 ifneq ($(MAKECMDGOALS),)
 ifeq ($(filter-out $(CHECKED),$(MAKECMDGOALS)),)
 ifneq ($(UNKNOWN),)
 OPTION = --$(shell echo '$(UNKNOWN)' | tr A-Z_ a-z-) $($(UNKNOWN))
-$(error make $(MAKECMDGOALS): takes no $(UNKNOWN)=, only $(foreach goal,$(MAKECMDGOALS),$(addsuffix =,$(TAKES_$(goal)))); an option of the command goes into ARGS='$(OPTION)', a variable of the environment before make)
+# A target may insist on its own variable, and then its option does not do.
+MEANT = $(filter $(shell echo '$(UNKNOWN)' | tr a-z A-Z),$(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))))
+HINT = $(if $(MEANT),give $(MEANT)=$($(UNKNOWN)),an option of the command goes into ARGS='$(OPTION)'$(COMMA) a variable of the environment before make)
+$(error make $(MAKECMDGOALS): takes no $(UNKNOWN)=, only $(foreach goal,$(MAKECMDGOALS),$(addsuffix =,$(TAKES_$(goal)))); $(HINT))
 endif
 endif
 endif

@@ -82,6 +82,7 @@ def test_the_doctor_is_asked_by_its_own_target() -> None:
         (["build", "ROM=6.3"], "make build: takes no ROM=, only ROCM="),
         (["doctor", "SELECTION=all"], "make doctor: takes no SELECTION=, only ARGS="),
         (["base", "SUIT=sid"], "make base: takes no SUIT=, only SUITE="),
+        (["build", "rocm=6.3"], "SELECTION= ARGS=; give ROCM=6.3."),
     ],
 )
 def test_a_variable_that_would_be_ignored_is_refused(words: list[str], told: str) -> None:
