@@ -83,7 +83,8 @@ def _lines(row: Sequence[Sequence[Text]], widths: Sequence[int]) -> Iterable[Tex
         line = Text()
         for part, width in zip(parts, widths, strict=True):
             line.append_text(part).append(" " * (width - part.cell_len + GAP))
-        line.right_crop(GAP)
+        # A column of one long cell would fill the other lines with blanks.
+        line.rstrip()
         yield line
 
 
