@@ -262,7 +262,8 @@ def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
         ran_on = f"{row.node}: {row.ran_on}" if row.node else row.ran_on
         why = count.kind or row.diagnosis or count.diagnosis or ""
-        detail = "; ".join(filter(None, [count.why, row.detail]))
+        # Of some runs why they count as they do is their detail, with a word before it.
+        detail = count.why if row.detail in count.why else "; ".join(filter(None, [count.why, row.detail]))
         place = (work_in_words(row), ran_on, f"{row.seconds:.1f}", speed)
         texts = (COUNT_WORDS[count.counts_as], why, *place, detail)
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id

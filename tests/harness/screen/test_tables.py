@@ -85,6 +85,11 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
     assert shown(table, 1)["counts as"] == "failed"
     assert (shown(table, 2)["counts as"], shown(table, 2)["why"]) == ("not counted", "interrupted")
     assert shown(table, 2)["detail"] == "somebody or something ended it"
+    refused = [replace(rows[1], diagnosis="refused", first_step=False, detail="no such option")]
+    assert (
+        shown(tables.runs_table(refused, count_runs(refused)))["detail"]
+        == "the app refused the command: no such option"
+    )
 
 
 def test_a_narrow_terminal_shows_these_columns_and_as_many_others_as_fit(rows: list[Row]) -> None:
