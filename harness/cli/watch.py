@@ -8,7 +8,9 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from harness.campaign.under_way import left_under_way
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
+from harness.host.fingerprint import machine_of
 from harness.screen.display import LiveScene, StallLines, finished_lines, stamped
 from harness.screen.live import Scene
 from harness.screen.terminal import echo
@@ -36,8 +38,10 @@ def watch(settings: Settings, as_json: bool) -> None:
         print_json(describe(look, scene, now))
         return
     if not look.goes_on:
-        begins = "`matrix run` starts a campaign, seen once its plan is printed"
-        echo(f"Nothing runs with {settings.results.folder} on this host; {begins}.")
+        begins = "; `matrix run` starts a campaign, seen once its plan is printed"
+        # What was left is named with its command beforehand, and to be continued first.
+        left = left_under_way(settings.results_to_read, machine_of(settings.root))
+        echo(f"Nothing runs with {settings.results.folder} on this host{'' if left else begins}.")
         return
     try:
         _follow(watched, look, scene, err)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.paths import CHECKOUT
-from harness.campaign.under_way import BEGINS, noted_under_way
+from harness.campaign.under_way import BEGINS, LeftOver, noted_under_way
 from harness.cli import watch
 from harness.cli.shared import Settings
 from harness.evidence.index import Index
@@ -287,7 +287,7 @@ def test_what_is_done_before_the_first_run_is_shown_in_a_campaigns_first_seconds
     assert not Snapshot(under_way=()).goes_on
 
 
-def test_nothing_to_watch_is_said_plainly(results: Results) -> None:
+def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
     done = CliRunner().invoke(watch.watch, [], obj=settings)
     assert done.exit_code == 0
@@ -296,6 +296,9 @@ def test_nothing_to_watch_is_said_plainly(results: Results) -> None:
     told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
     assert told == {"schema": 2, "campaigns": [], "trains": False, "doing": [], "runs": [], "cells": [], "runs_done": 0}
     assert not results.folder.exists()
+    left = LeftOver("matrix train --data merged.csv --output OUT", rebooted=False, what="training")
+    monkeypatch.setattr(watch, "left_under_way", lambda *_: [left])
+    assert CliRunner().invoke(watch.watch, [], obj=settings).output.endswith("on this host.\n")
 
 
 def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
