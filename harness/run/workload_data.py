@@ -30,6 +30,7 @@ LARGEST_DATA = 4 << 30
 FEWEST_COLUMNS = 7
 DELIMITERS = (b",", b";", b"\t")
 PARQUET = b"PAR1"
+GZIP = b"\x1f\x8b"
 HEAD_BYTES = 1 << 16
 # The app knows that column by many names, each with this in it.
 VIX = b"vix"
@@ -77,6 +78,8 @@ def require_table(file: Path) -> None:
         raise UserError(f"--data {file}: cannot be read: {error.strerror}") from None
     if start.startswith(PARQUET):
         return
+    if start.startswith(GZIP):
+        raise UserError(f"--data {file}: is packed by gzip; `zcat {shlex.quote(str(file))} > merged.csv` unpacks it")
     header, _, rows = start.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")
     columns = 1 + max(header.count(mark) for mark in DELIMITERS)
     # What a program wrote for programs has zeros; so has UTF-16, which the app names.
