@@ -193,7 +193,8 @@ class Matrix(Strict):
     @property
     def rocm_versions(self) -> list[str]:
         """The versions of ROCm, and `cpu`, that stacks with torch have."""
-        return sorted({s.rocm or s.accelerator for s in self.stacks.values() if s.framework == "torch"} - {"any"})
+        found = {s.rocm or s.accelerator for s in self.stacks.values() if s.framework == "torch"} - {"any"}
+        return sorted(found, key=lambda name: Version(name if name[0].isdigit() else "0"))
 
     def select(self, selection: str) -> list[Cell]:
         """The cells of a selection, stacks first, in the order of the file."""

@@ -21,6 +21,11 @@ def test_the_small_file_the_tests_start_from_is_valid(write_matrix: WriteMatrix)
     assert list(load_matrix(write_matrix("verdicts: {good: 0.85}")).cells) == ["cpu-plain"]
 
 
+def test_versions_of_rocm_are_named_as_numbers_are_ordered(matrix: Matrix) -> None:
+    assert matrix.rocm_versions[:3] == ["cpu", "5.7", "6.0"]
+    assert matrix.rocm_versions[-1] == "10.1.0"
+
+
 STACKS = 'stacks:\n  cpu: {accelerator: cpu, torch: "2.13.0"}\n  '
 WORKLOAD = "workloads:\n  quick: {description: small, synthetic: {sessions: 30}, epochs: 1, time_limit: 60, "
 REFUSED = {
