@@ -12,8 +12,10 @@ from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.unhealthy import recheck_unhealthy
+from harness.environments.executors.container import WORK
 from harness.evidence.last_line import APP_ERROR, last_line
 from harness.evidence.run_files import Record
+from harness.evidence.work_folder import WorkFolder
 from harness.matrix.workload_options import device_count
 from harness.training.attempt import PlannedRestart, TrainingJob, gpus_of_cell, healthy_gpus, make_attempt
 from harness.training.attempts import (
@@ -217,7 +219,13 @@ def _next_in_words(job: TrainingJob, begin: Begin, records: Sequence[Record], be
 def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
     """Return what the app, or what was seen of a program of the user's own, says about its input."""
     folder = bench.results.folder_of(record.intent.run_id)
-    return why_mistaken(record, folder) if job.program else last_line(folder.log, APP_ERROR).removeprefix(APP_ERROR)
+    if job.program:
+        return why_mistaken(record, folder)
+    said = last_line(folder.log, APP_ERROR).removeprefix(APP_ERROR)
+    # The app names files of its own folder, which in a container is nowhere else; the user's are in `job.output`.
+    for place in (folder.work.output, WorkFolder(WORK).output):
+        said = said.replace(f"{place}/", f"{job.output}/")
+    return said
 
 
 def _output(run_id: str, bench: Bench) -> PurePath:

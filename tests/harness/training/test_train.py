@@ -304,6 +304,12 @@ def test_wrong_input_is_reported_in_the_words_of_the_app(place: Place) -> None:
         place.train(Script(class_="user-code", exit="exit 2"))
 
 
+def test_a_file_of_the_run_is_named_where_the_user_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "WORDS", "vpoc: /work/output/bars_checkpoints/step-1.pt: is of another model")
+    with pytest.raises(UserError, match=f"^{place.job.output}/bars_checkpoints/step-1.pt: is of another model$"):
+        place.train(Script(class_="user-code", exit="exit 2"))
+
+
 @pytest.mark.parametrize(("steps", "left"), [((), False), ((20,), True), (None, True)])
 def test_of_a_training_that_the_app_refused_nothing_is_left_to_continue(
     place: Place, steps: tuple[int, ...] | None, left: bool
