@@ -14,16 +14,19 @@ from harness.matrix.workload_options import REFERENCE_OPTIONS, arguments, option
 from harness.run.asked import Run
 from harness.run.launch import base_variables
 
-# Pickles of a program's own are never run: only what weights consist of is read.
+# Pickles of a program's own are never run: only what weights consist of is read. A list may be in another twice, and in
+# itself.
 LOAD_WEIGHTS = """
 import sys, torch
-def tensors(value):
+left, seen = [torch.load(sys.argv[1], map_location="cpu", weights_only=True)], set()
+while left:
+    value = left.pop()
     if isinstance(value, torch.Tensor):
-        return 1
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return sum(map(tensors, values))
-if not tensors(torch.load(sys.argv[1], map_location="cpu", weights_only=True)):
-    sys.exit("it holds no tensor")
+        sys.exit()
+    if id(value) not in seen:
+        seen.add(id(value))
+        left += value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+sys.exit("it holds no tensor")
 """
 
 
