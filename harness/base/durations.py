@@ -1,4 +1,6 @@
-"""How long something takes, in words."""
+"""How long something takes, and when it was, in words."""
+
+import time
 
 MINUTE, HOUR = 60, 3600
 
@@ -8,3 +10,13 @@ def span(seconds: float) -> str:
     if seconds < MINUTE:
         return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / MINUTE:.0f} min" if seconds < HOUR else f"{seconds / HOUR:.1f} h"
+
+
+def day_of(at: float) -> str:
+    """The day on this host of a time in seconds since 1970: `2026-11-25`."""
+    return time.strftime("%Y-%m-%d", time.localtime(at))
+
+
+def when(at: float) -> str:
+    """The same to the minute: `2026-11-25 17:05`."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -91,6 +91,15 @@ def load_json(content: bytes | str, most_values: int = MOST_VALUES) -> Any:
     return value
 
 
+def json_object(content: bytes | str) -> dict[str, Any]:
+    """Return the object that a text is in JSON; an empty one where it is none, or beyond the bounds."""
+    try:
+        value = load_json(content)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def excess_of(value: Any) -> Excess | None:
     """Return what is beyond the bounds in a value; None where nothing is."""
     # Places take most of the time, and hardly any value needs them.

@@ -164,6 +164,14 @@ def read_regular(file: Path, most: int = LARGEST_READ) -> bytes:
     return content
 
 
+def size_of(file: Path) -> int:
+    """Return the bytes of a file; 0 where it is not there: what reads it says so."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
 def make_folder_durably(folder: Path) -> None:
     """Make a folder and those above it so that they are still there after a crash; raises OSError."""
     if not folder.is_dir():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
 from harness.campaign.dispatch import Dispatcher

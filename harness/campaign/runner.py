@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.interrupts import shielded
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.bench import Bench
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from harness.base.durations import span
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.dispatch import JobSeen
 
 # Nodes are asked for once in that time, while nothing runs.

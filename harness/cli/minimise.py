@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.campaign.shrink import Over, failed_run, require_failed

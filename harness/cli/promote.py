@@ -6,6 +6,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from harness.base.durations import day_of
 from harness.base.interrupts import interruptible
 from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, err, known, out, pass_settings, print_json, print_lines
@@ -128,14 +129,14 @@ def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, 
 def _promoted(evidence: KnownGood, is_: str) -> str:
     rate = f"starts above {evidence.low:.2f} at {evidence.confidence:.0%} confidence"
     best = f" as the best of {evidence.among}" if evidence.among > 1 else ""
-    until = f"until {_day(evidence.expires_at)}"
+    until = f"until {day_of(evidence.expires_at)}"
     return f"{evidence.tag} {is_} {evidence.cell}, {evidence.reference}: {evidence.shown}, {rate}{best}; {until}"
 
 
 def _moved(move: TagMove) -> str:
     evidence = move.evidence
     why = move.reason or evidence.shown
-    return f"{_day(move.at)} {move.move} {evidence.cell} {evidence.target}: {why}"
+    return f"{day_of(move.at)} {move.move} {evidence.cell} {evidence.target}: {why}"
 
 
 def _table(states: list[TagState]) -> Table:
@@ -156,7 +157,3 @@ def _table(states: list[TagState]) -> Table:
         )
         table.add_row(*map(escape, row))
     return table
-
-
-def _day(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(seconds))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.answered import LastAnswer
 from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import rebuild_index

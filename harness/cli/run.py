@@ -10,7 +10,7 @@ import click
 
 from harness.base.command_words import with_option
 from harness.base.errors import UserError
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.campaign.bench import Bench
 from harness.campaign.forecast import forecast, forecast_lines

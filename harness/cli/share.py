@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 from rich.progress import track
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, err, known, pass_settings, print_json
 from harness.evidence.index import Index

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.under_way import under_way
 from harness.cli.completion import complete_cells
 from harness.cli.shared import (

@@ -1,7 +1,6 @@
 """The facts of a machine that the checks examine, as plain values."""
 
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -224,9 +223,3 @@ class Machine:
     def amd_cards(self) -> tuple[Card, ...]:
         """Return the cards of AMD."""
         return tuple(card for card in self.cards if card.vendor == AMD)
-
-
-def listed(names: Iterable[object]) -> str:
-    """Return names as a list in a sentence."""
-    *most, last = map(str, names)
-    return f"{', '.join(most)} and {last}" if most else last

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Collection
 
-from harness.doctor.machine import HostGpu, Machine, listed
+from harness.base.wording import listed
+from harness.doctor.machine import HostGpu, Machine
 
 # What a container is given of shared memory, and half as much again for loader workers that each import torch.
 MEMORY_OF_A_RUN = 12 << 30

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import NoEngineError
-from harness.base.nouns import many
 from harness.base.paths import ENVIRONMENTS
+from harness.base.wording import many
 from harness.environments.environment import (
     STAMP,
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.base.contract import CONTRACT
+from harness.base.storage import size_of
 from harness.evidence.app_files import Phase, Progress, Result, TimeKind, Training
 from harness.evidence.rank_account import NEVER_LATE, AskedWork, ModelAccount, RankAccount, SeenAt
 from harness.evidence.run_files import Intent
@@ -35,16 +36,8 @@ def asked_of(intent: Intent) -> AskedWork:
         resumed=intent.resumed or (0,) * len(options.get("model", ("mlp",))),
         loop=str(options.get("loop", "plain")),
         may_end_early=bool(options.get("patience")),
-        data_bytes=_size(Path(intent.data.path)),
+        data_bytes=size_of(Path(intent.data.path)),
     )
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        # What reads it says so.
-        return 0
 
 
 class Accounting:

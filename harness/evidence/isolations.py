@@ -3,11 +3,11 @@
 They change the words of status, report and explanations, and no count.
 """
 
-import time
 from collections.abc import Sequence
 
 from pydantic import Field, ValidationError
 
+from harness.base.durations import day_of
 from harness.base.json_files import File, Moment, Versioned
 from harness.base.storage import read_regular, write_json
 from harness.evidence.records import Results
@@ -110,7 +110,7 @@ def read_isolations(results: Results) -> list[FaultIsolation]:
 
 def sentences(answers: Sequence[FaultIsolation]) -> list[str]:
     """Return the answers in words, with their dates."""
-    return [f"{time.strftime('%Y-%m-%d', time.localtime(one.at))}, {one.sentence}." for one in answers]
+    return [f"{day_of(one.at)}, {one.sentence}." for one in answers]
 
 
 def _gpus(gpus: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.untrusted_tree import Entry, NotAFileError, shown
+from harness.base.wording import some_of
 from harness.evidence.work_folder import LARGEST, WorkFolder, regex_of
 from harness.host.disk_use import DiskLimit, measure
 
@@ -75,8 +76,8 @@ def remove_excess(work: WorkFolder) -> str:
         # What it is instead was found before.
         pass
     stays = measure((Path(work.path),), DiskLimit()).bytes
-    removed = [f"removed from the work folder: {_listed(gone)}"] if gone else []
-    kept = [f"not removed: {_listed(left)}"] if left else []
+    removed = [f"removed from the work folder: {some_of(map(shown, gone), MOST_NAMED)}"] if gone else []
+    kept = [f"not removed: {some_of(map(shown, left), MOST_NAMED)}"] if left else []
     return "; ".join([*removed, *kept, f"{stays / 1e9:.2f} GB are left in it"])
 
 
@@ -90,11 +91,6 @@ def _stays(work: WorkFolder, name: str) -> bool:
         return largest is not None and found.is_file and found.size <= largest
     except (FileNotFoundError, NotAFileError):
         return False
-
-
-def _listed(names: list[str]) -> str:
-    more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return ", ".join([*map(shown, names[:MOST_NAMED]), *more])
 
 
 def _largest(name: str) -> int | None:

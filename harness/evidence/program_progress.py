@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from harness.base.json_bounds import load_json
+from harness.base.json_bounds import json_object
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Memory, Phase, Progress
 from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
@@ -108,7 +108,7 @@ class ProgramProgress:
         if self._form == STDOUT:
             return (self.advances + 1, None, None) if line else None
         if self._pattern is None:
-            return _values(_object(line))
+            return _values(json_object(line))
         found = self._pattern.search(line)
         return _values(found.groupdict()) if found else None
 
@@ -147,14 +147,6 @@ def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
             told.end()
             break
     return told
-
-
-def _object(line: str) -> Mapping[str, Any]:
-    try:
-        found = load_json(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _values(found: Mapping[str, Any]) -> tuple[int, int | None, float | None] | None:

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 from harness.environments.executors.job import Executor, Handle, Job
@@ -52,9 +51,7 @@ class BackgroundInjection:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

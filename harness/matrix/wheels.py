@@ -10,6 +10,7 @@ from typing import Literal, Self
 from packaging.version import Version
 from pydantic import Field, model_validator
 
+from harness.base.wording import listed
 from harness.base.yaml_lines import read_yaml
 from harness.matrix.strict import Strict
 
@@ -186,5 +187,5 @@ def _elsewhere(torch: str, rocm: str | None) -> str:
 
 
 def _listed(versions: Iterable[str]) -> str:
-    names = sorted(set(versions), key=Version)
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+    ordered = sorted(set(versions), key=Version)
+    return listed(ordered)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, work_in_words

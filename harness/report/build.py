@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from harness import __version__
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.environments.dockerfile import render
 from harness.evidence.gpu_evidence import read_gpu_evidence
 from harness.evidence.host_state import HostSettings

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.scope import is_simulated_scope

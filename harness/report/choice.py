@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.verdicts.best_of import confidence_of_best, tried
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.missing import Shortfall, missing_to

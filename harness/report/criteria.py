@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.base.durations import span
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import Counts

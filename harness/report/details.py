@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.app_files import MemoryPeaks, Result, TimeKind, Training
 from harness.evidence.gpu_sensors import read_sensors
 from harness.evidence.run_files import Record

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.index import Row
 from harness.evidence.run_files import Explanation
 from harness.evidence.verdicts.counting import Counts

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.verdicts.verdict import Verdict
 from harness.report.words import names
 

@@ -9,9 +9,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__
 from harness.base.errors import UserError
-from harness.base.nouns import many
 from harness.base.storage import write_durably
 from harness.base.text import printable
+from harness.base.wording import many
 from harness.campaign.answered import last_answer
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_changes import host_of

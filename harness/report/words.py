@@ -1,8 +1,10 @@
-"""Numbers and names in sentences. Words in backquotes are names or commands."""
+"""Numbers and names in the sentences of a report. Words in backquotes are names or commands."""
 
 import math
 import time
 from collections.abc import Sequence
+
+from harness.base.wording import listed, some_of
 
 # Longer lists of names are cut.
 LISTED = 3
@@ -10,11 +12,8 @@ LISTED = 3
 
 def names(given: Sequence[str]) -> str:
     """Return names in backquotes; of many, the first few and the number of the others."""
-    shown = [f"`{name}`" for name in given[:LISTED]]
-    more = len(given) - len(shown)
-    if more:
-        return f"{', '.join(shown)} and {more} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    shown = [f"`{name}`" for name in given]
+    return some_of(shown, LISTED) if len(shown) > LISTED else listed(shown)
 
 
 def utc(seconds: float) -> str:

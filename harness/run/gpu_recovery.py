@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.run_files import HealthCheck
 from harness.host.amdgpu import pci_address
 from harness.host.facts import GpuFacts

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.interrupts import GRACE_SECONDS
-from harness.base.nouns import many
 from harness.base.paths import DATA
 from harness.base.storage import file_hash
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree
+from harness.base.wording import many
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
 from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Job, JobLost

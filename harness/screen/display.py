@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 import click
@@ -49,9 +48,7 @@ class Steps:
         self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._status.stop()
 
     def step(self, text: str) -> None:
@@ -87,9 +84,7 @@ class LiveScene:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
 
@@ -215,10 +210,8 @@ class CampaignDisplay(Lane):
         self._view.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._view.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._view.__exit__()
 
     def lane(self, number: int) -> "Lane":
         """Return what shows one of several runs side by side, by its number from 0."""
@@ -236,7 +229,7 @@ class CampaignDisplay(Lane):
         """Ask the person who pressed Ctrl-C; a further Ctrl-C, and a terminal that nobody watches, answer no."""
         if not (self._console.is_terminal and sys.stdin.isatty()):
             return False
-        self._view.__exit__(None, None, None)
+        self._view.__exit__()
         with suppress(click.Abort):
             return click.confirm(question, err=True)
         return False

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.base.durations import span
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Intent
 from harness.evidence.verdicts.verdict import Tier, Verdict

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.base.durations import span
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.environments.interpreters import python_source
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import CountName, Counts

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from harness.base.durations import span
+from harness.base.wording import some_of
 from harness.evidence.verdicts.missing import Shortfall
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.scope import parts_of
@@ -145,12 +146,12 @@ def _nearest(
         said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more{of_them} would do{bring}{takes}")
     booted = [f"{names[one]} ({in_words(tallies[one].shown)})" for one in statuses if statuses[one] == "another-boot"]
     if booted:
-        said.append(f"all else is shown of {_some(booted)}")
+        said.append(f"all else is shown of {some_of(booted, _LISTED)}")
     for now, word in (("hopeless", "dropped"), ("undecided", "too near the line")):
         ones = [f"{names[one]} {_counted(tallies[one])}" for one in statuses if statuses[one] == now]
-        said += [f"{word}: {_some(ones)}"] if ones else []
+        said += [f"{word}: {some_of(ones, _LISTED)}"] if ones else []
     untried = [names[one] for one in open_ if not tallies[one].runs]
-    said += [f"never run: {_some(untried)}"] if untried else []
+    said += [f"never run: {some_of(untried, _LISTED)}"] if untried else []
     return "; ".join(said) + "."
 
 
@@ -173,15 +174,9 @@ def _all_of_them(
     )
     for now, word in words:
         ones = [f"{names[one]} {_counted(tallies[one])}" for one in statuses if statuses[one] == now]
-        sentence += f"; {word}: {_some(ones)}" if ones else ""
+        sentence += f"; {word}: {some_of(ones, _LISTED)}" if ones else ""
     return sentence + "."
 
 
 def _counted(tally: Tally) -> str:
     return f"({tally.passes} of {tally.runs} passed)"
-
-
-def _some(names: list[str]) -> str:
-    return (
-        ", ".join(names) if len(names) <= _LISTED else f"{', '.join(names[:_LISTED])} and {len(names) - _LISTED} more"
-    )

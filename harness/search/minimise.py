@@ -8,7 +8,7 @@ from math import log
 from random import Random
 from typing import Literal
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
 from harness.search.sequential import BinomialCount, PairedTest, log_ratio
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.search.conclusion import Conclusion, nothing_fits

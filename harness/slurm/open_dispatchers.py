@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
 from harness.base.storage import json_hash
+from harness.base.wording import many
 from harness.evidence.last_line import last_line
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts

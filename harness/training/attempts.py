@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.json_bounds import load_json
+from harness.base.json_bounds import json_object
 from harness.base.storage import make_folder_durably, read_regular, write_durably
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.records import Results
@@ -176,7 +176,4 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     with suppress(FileNotFoundError):
-        for line in read_regular(file).splitlines():
-            with suppress(ValueError):
-                if isinstance(told := load_json(line), dict):
-                    yield told
+        yield from filter(None, map(json_object, read_regular(file).splitlines()))

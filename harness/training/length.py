@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from harness.base.durations import span
 from harness.base.errors import UserError
+from harness.base.wording import many
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
@@ -19,7 +20,7 @@ DECIDE = ("rows", "as_of", "lookback", "data_fraction", "target", "model", "hidd
 def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: Results, host: HostFacts) -> str:
     """Return how many epochs there will be, and how long they take as far as records of this host tell."""
     stops = workload.patience and workload.keep == "best"
-    epochs = f"{workload.epochs} epoch{'' if workload.epochs == 1 else 's'}{' at most' if stops else ''}"
+    epochs = many(workload.epochs, "epoch") + " at most" * bool(stops)
     for record in _of_such(cell, workload, data_sha256, results, host):
         trainings = record.result.trainings if record.result else ()
         if not any(one.resumed_at for one in trainings) and all(one.epochs_done for one in trainings):

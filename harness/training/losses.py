@@ -4,8 +4,8 @@ import json
 import math
 from pathlib import Path
 
-from harness.base.nouns import many
 from harness.base.storage import read_regular
+from harness.base.wording import many
 from harness.evidence.app_files import Result, Training
 from harness.evidence.work_folder import LARGEST, model_names
 

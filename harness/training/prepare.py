@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.base.durations import when
 from harness.base.errors import UserError
 from harness.base.schema1 import former_names
 from harness.base.storage import json_hash
@@ -35,7 +36,7 @@ from harness.training.choose_cell import CellChoice, CellRequest, choose_trainin
 from harness.training.expect import expectation_in_words
 from harness.training.length import length_in_words
 from harness.training.resumable import check_resumable
-from harness.training.state import StateFile, TrainingState, new_state, when
+from harness.training.state import StateFile, TrainingState, new_state
 from harness.training.train import TrainingResult, train
 
 

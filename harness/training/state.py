@@ -10,10 +10,12 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from harness.base.durations import when
 from harness.base.errors import InUseError
 from harness.base.json_files import Moment, Versioned
 from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
 from harness.base.text import one_line
+from harness.base.wording import many
 from harness.campaign.under_way import note_file
 from harness.evidence.records import TRAINING, Results, new_run_id
 from harness.host.facts import HostFacts
@@ -50,8 +52,7 @@ class TrainingState(Versioned):
     @property
     def in_words(self) -> str:
         """Return where it is, how far it came, and how it goes on."""
-        count = len(self.begins)
-        begun = f"begun {when(self.began)}, {count} attempt{'' if count == 1 else 's'}"
+        begun = f"begun {when(self.began)}, {many(len(self.begins), 'attempt')}"
         return one_line(f"{self.output}: a training has no model yet ({begun}); this continues it: `{self.command}`")
 
     @property
@@ -140,8 +141,3 @@ def _parsed(file: Path) -> TrainingState | None:
         return TrainingState.parse(read_regular(file))
     except (FileNotFoundError, ValidationError):
         return None
-
-
-def when(seconds: float) -> str:
-    """Return a time of this host, to the minute."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun

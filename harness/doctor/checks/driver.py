@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from harness.base.wording import listed
 from harness.doctor.compatibility import kernel_report, window_of
 from harness.doctor.finding import Finding, note, ok, problem, warning
-from harness.doctor.machine import Machine, listed
+from harness.doctor.machine import Machine
 
 
 def amdgpu(machine: Machine) -> Iterator[Finding]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from harness.base.wording import listed
 from harness.doctor.finding import Finding, note, ok, problem, warning
-from harness.doctor.machine import NVIDIA, Machine, listed
+from harness.doctor.machine import NVIDIA, Machine
 from harness.matrix.wheels import has_kernels
 
 MIB = 1 << 20

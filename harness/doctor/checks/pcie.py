@@ -6,8 +6,9 @@ https://rocm.docs.amd.com/projects/radeon/en/docs-6.4.1/docs/install/native_linu
 
 from collections.abc import Iterator
 
+from harness.base.wording import listed
 from harness.doctor.finding import Finding, note, ok, warning
-from harness.doctor.machine import HostGpu, Link, Machine, listed
+from harness.doctor.machine import HostGpu, Link, Machine
 
 FIRMWARE = "sudo systemctl reboot --firmware-setup"
 # With fewer lanes not even AMD's x8+x8 is reached.

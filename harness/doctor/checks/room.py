@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.doctor.checks import access
 from harness.doctor.finding import Finding, command_in, note, ok, problem, warning
 from harness.doctor.machine import Machine

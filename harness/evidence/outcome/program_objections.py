@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator
 
-from harness.base.nouns import many
 from harness.base.untrusted_tree import shown
+from harness.base.wording import many, some_of
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
 from harness.evidence.outcome.request import Request
@@ -18,9 +18,10 @@ def program_objections(request: Request, evidence: Evidence, seen: ProgramEviden
         found = "nothing was seen" if evidence.gpus_seen is None else f"{evidence.gpus_seen} were seen"
         yield "wrong-device", f"asked for {request.gpus} GPU; from outside {found} in use"
     if seen.changed:
-        yield "work-folder", f"it changed its own source ({_some(seen.changed)}), which it may only read"
+        source = some_of(map(shown, seen.changed), MOST_NAMED)
+        yield "work-folder", f"it changed its own source ({source}), which it may only read"
     if seen.survivors:
-        left = _some(seen.survivors)
+        left = some_of(map(shown, seen.survivors), MOST_NAMED)
         yield "no-result", f"exit 0, but it left running what was ended then ({left}); have it stay in the foreground"
     for one in seen.products:
         if one.problem:
@@ -46,8 +47,3 @@ def program_in_words(seen: ProgramEvidence) -> str:
         f"; {one.product.file} was not loaded: {one.unchecked}" for one in seen.products if one.unchecked
     )
     return f"exit 0, {summary}{checked}; numbers not checked{unchecked}"
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(map(shown, names[:MOST_NAMED]))}{more}"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from harness.base.wording import some_of
 from harness.evidence.app_files import Result, StepNumbers, Training, VerifiedTraining
 from harness.evidence.kept_states import wrong_states
 from harness.evidence.outcome.diagnoses import Diagnosis
@@ -103,16 +104,11 @@ def _state_objections(request: Request, evidence: Evidence, result: Result) -> I
         if wrong := wrong_states(told, request.nonce, before):
             yield (
                 "wrong-result",
-                f"{told.model_kind}: its states are not of the steps drawn for the run: {_some(wrong)}",
+                f"{told.model_kind}: its states are not of the steps drawn for the run: {some_of(wrong, MOST_NAMED)}",
             )
     for one in evidence.picked:
         if one and one.sha256 != one.state.sha256:
             yield "wrong-result", f"the state of step {one.state.step} does not have the hash the result gives"
-
-
-def _some(steps: tuple[int, ...]) -> str:
-    more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
-    return f"{', '.join(map(str, steps[:MOST_NAMED]))}{more}"
 
 
 def _number(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import ceil
 
+from harness.base.wording import listed, many
 from harness.evidence.verdicts.exposure_rates import expected_failures
 from harness.evidence.verdicts.rates import runs_to_show
 from harness.evidence.verdicts.totals import Totals
@@ -28,13 +29,13 @@ class Shortfall:
         """Return what is missing, such as `5 more starts, 3.4 more hours and runs on one more boot`."""
         said = []
         if self.starts:
-            said.append(f"{self.starts} more start{'s' if self.starts > 1 else ''}")
+            said.append(many(self.starts, "more start"))
         if self.hours:
             # Rounded up, so as to promise no less than is needed.
             said.append(f"{ceil(self.hours * 10) / 10:.1f} more hours of training")
         if self.boots:
             said.append("runs on one more boot" if self.boots == 1 else f"runs on {self.boots} more boots")
-        return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "nothing"
+        return listed(said) if said else "nothing"
 
 
 def missing_to(totals: Totals, threshold: Threshold, thresholds: Verdicts, confidence: float) -> Shortfall:

@@ -1,11 +1,11 @@
 """The verdicts on all records of a results folder."""
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness.base.nouns import many
+from harness.base.durations import when
+from harness.base.wording import many
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index, Row
@@ -68,7 +68,7 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
         # Most folders hold no such run, and what looks at processes takes its time to import.
         from harness.evidence.records import owner_alive  # noqa: PLC0415
 
-        told = f"{intent.run_id} began {time.strftime('%Y-%m-%d %H:%M', time.localtime(intent.started))}"
+        told = f"{intent.run_id} began {when(intent.started)}"
         if owner_alive(intent):
             lines.append(f"{told} and goes on, by process {intent.owner_pid}")
         elif intent.host.machine == machine:

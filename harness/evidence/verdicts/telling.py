@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from harness.base.wording import some_of
 from harness.evidence.run_files import Intent
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import work_in_words
@@ -34,8 +35,7 @@ def what_differs(together: Sequence[Verdict], intents: Mapping[str, Intent]) -> 
     said = {}
     for one in together:
         words = [word for name in differ if (word := parts[one.last].get(name))]
-        more = [f"and {len(words) - NAMED} more"] if len(words) > NAMED else []
-        said[one.last] = ", ".join([*words[:NAMED], *more])
+        said[one.last] = some_of(words, NAMED)
     # What no word tells apart the time does.
     given = list(said.values())
     return {

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from math import floor
 
 from harness.base.durations import span
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.evidence.index import Row
 from harness.evidence.records import is_of_training
 from harness.evidence.verdicts.totals import Totals
@@ -18,9 +18,8 @@ UNCOMMITTED = "its image was made from changes that no commit has"
 
 def in_words(totals: Totals) -> str:
     """Return starts, hours and failures: `24 of 24 starts, 7.1 h of training, 1 failure, 2 boots`."""
-    boots = f"{totals.boots} boot{'s' if totals.boots > 1 else ''}"
     hours = f"{hours_in_words(totals.hours)} of training"
-    return f"{totals.started} of {totals.starts} starts, {hours}, {_failures(totals)}, {boots}"
+    return f"{totals.started} of {totals.starts} starts, {hours}, {_failures(totals)}, {many(totals.boots, 'boot')}"
 
 
 def claim_in_words(verdict: Verdict) -> str:
@@ -42,7 +41,7 @@ def runs_in_words(rows: Collection[Row]) -> str:
     runs, trainings = len(rows) - attempts.total(), len(attempts)
     several = f" ({attempts.total()} attempts)" if attempts.total() > trainings else ""
     said = [many(runs, "run")] if runs or not trainings else []
-    return " and ".join([*said, *([f"{many(trainings, 'training')}{several}"] if trainings else [])])
+    return " and ".join([*said, *([many(trainings, "training") + several] if trainings else [])])
 
 
 def work_in_words(one: Row | Verdict) -> str:

@@ -6,8 +6,8 @@ from itertools import chain
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
 from harness.base.storage import file_hash
+from harness.base.wording import many
 from harness.evidence.health_log import read_steps
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results

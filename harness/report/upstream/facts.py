@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.diagnosis.rules import load_signatures
 from harness.evidence.app_files import Result
 from harness.evidence.records import Results
@@ -141,7 +141,7 @@ def _seen(record: Record) -> str:
     asked = ", ".join(
         f"{key.replace('_', ' ')} {options[key]}" for key in ("strategy", "batch_size", "seed") if key in options
     )
-    where = f"{len(intent.gpus)} GPU{'s' if len(intent.gpus) != 1 else ''}" if intent.device != "cpu" else "the CPU"
+    where = many(len(intent.gpus), "GPU") if intent.device != "cpu" else "the CPU"
     return "\n\n".join(
         filter(
             None,

@@ -60,7 +60,7 @@ def test_options_are_named_as_they_are_typed_and_only_those_that_differ(
 
 def test_many_differences_are_counted(said: Said) -> None:
     one, other = (dict.fromkeys(("seed", "threads", "lookback", "batch_size"), value) for value in (1, 2))
-    assert said({"options": one}, {"options": other})[0] == "--seed 1, --threads 1, --lookback 1, and 1 more"
+    assert said({"options": one}, {"options": other})[0] == "--seed 1, --threads 1, --lookback 1 and 1 more"
 
 
 def test_what_an_earlier_environment_had_otherwise_is_named(said: Said) -> None:

@@ -1,0 +1,21 @@
+"""Numbers and names in sentences."""
+
+from collections.abc import Iterable
+
+
+def many(count: int, singular: str, plural: str | None = None) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def listed(names: Iterable[object]) -> str:
+    """Return names as a list in a sentence: `a, b and c`."""
+    *most, last = map(str, names)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def some_of(names: Iterable[object], most: int) -> str:
+    """Return names as a list; of more than `most` only so many, and how many there are more: `a, b and 3 more`."""
+    words = list(map(str, names))
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return f"{', '.join(words[:most])}{more}"
