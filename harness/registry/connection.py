@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import parse_url
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.json_bounds import load_json
+from harness.base.json_bounds import json_object
 from harness.base.time_limits import LEAST_SPEED, Look, coming_in_time
 from harness.host.engine import engine_errors, reach_engine
 
@@ -236,10 +236,8 @@ class Connection:
             )
         url = Request("GET", realm, params=asked).prepare().url or ""
         answer = self._in_time(partial(self._follow, "GET", url, {}, b"", (urljoin(url, "/"), basic), self._read))
-        given: Any = None
-        with suppress(ValueError):
-            given = load_json(answer.content) if answer.status_code == OK else None
-        token = (given.get("token") or given.get("access_token")) if isinstance(given, dict) else None
+        given = json_object(answer.content) if answer.status_code == OK else {}
+        token = given.get("token") or given.get("access_token")
         if not isinstance(token, str) or not TOKEN.fullmatch(token):
             raise self._refused(path)
         return {"Authorization": f"Bearer {token}"}

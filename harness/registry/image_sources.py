@@ -10,14 +10,14 @@ from harness.base.errors import NoAnswerError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.storage import open_regular
 from harness.environments.environment import Environment
-from harness.environments.images import Image, cell_tag, find, find_cell_image, inputs_of, tag_name
+from harness.environments.images import Image, cell_tag, find, tag_name
 from harness.environments.node_images import NodeImage, NodeImages
 from harness.environments.verifier import Verifier
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Preset
 from harness.matrix.stacks import Stack
-from harness.registry.oci import Repository
-from harness.registry.push_pull import remote_name
+from harness.registry.oci import Repository, descriptor_in
+from harness.registry.push_pull import built_image, remote_name
 from harness.registry.saved.layout import ImageFolder
 
 PLAIN = Preset(name="plain", description="nothing set")
@@ -32,21 +32,14 @@ def images_in_source(engine: Engine, place: str, cell: Cell, verifying: Stack | 
     Raises:
         UserError: when this engine has none of them, or the source does not hold what it has.
     """
-    mine = _built(engine, cell)
+    mine = built_image(engine, cell)
     own = verifier.environment
     if verifying is None or own is None or own.image is None:
         return NodeImages(cell=_in_source(place, cell, mine), no_verifier=verifier.missing)
     plain = Cell(verifying, PLAIN)
-    image = mine if plain.id == cell.id else _built(engine, plain)
+    image = mine if plain.id == cell.id else built_image(engine, plain)
     _check_layers(engine, plain, image, own)
     return NodeImages(cell=_in_source(place, cell, mine), verifier=_in_source(place, plain, image))
-
-
-def _built(engine: Engine, cell: Cell) -> Image:
-    image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
-    if image is None:
-        raise UserError(f"nodes need an image of {cell.id}, and there is none here; `matrix build {cell.id}` builds it")
-    return image
 
 
 def _check_layers(engine: Engine, plain: Cell, image: Image, own: Environment) -> None:
@@ -79,8 +72,7 @@ def _pushed(registry: str, cell: Cell, image: Image) -> NodeImage:
     if manifest is None:
         raise UserError(f"{name}: nodes are to pull it, and it is not there; {remedy}")
     reference = f"{repository}@{manifest.digest}"
-    config = manifest.parsed.get("config")
-    ids = {manifest.digest, config.get("digest") if isinstance(config, dict) else None}
+    ids = {manifest.digest, descriptor_in(manifest, "config").get("digest")}
     if image.id not in ids and reference not in image.digests:
         raise UserError(f"{name}: nodes are to pull it, and it is another image than the one here; {remedy}")
     return NodeImage(id=image.id, labels=dict(image.labels), reference=reference, remedy=remedy)

@@ -11,7 +11,7 @@ from threading import Event, Lock
 
 from harness.base.errors import NoAnswerError, NoSpaceError, UserError
 from harness.base.paths import CACHE
-from harness.base.storage import NO_SPACE, cannot_be_written, file_hash
+from harness.base.storage import NO_SPACE, cannot_be_written, file_hash, size_of
 from harness.host.engine import Notify
 from harness.registry.oci import Repository
 from harness.registry.patience import patiently
@@ -50,10 +50,10 @@ class KeptLayers:
             partial = file.with_name(file.name + PARTIAL)
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._require_room(size - _size(partial))
-                self._advance(_size(partial))
+                self._require_room(size - size_of(partial))
+                self._advance(size_of(partial))
                 # What was there before counts: the registry has answered, or it would not be known what to fetch.
-                patiently(lambda: self._go_on(partial, digest, size), lambda: 1 + _size(partial) // MIB, self._notify)
+                patiently(lambda: self._go_on(partial, digest, size), lambda: 1 + size_of(partial) // MIB, self._notify)
                 self._check(partial, digest)
                 partial.replace(file)
                 self._sound.add(digest)
@@ -78,7 +78,7 @@ class KeptLayers:
     def _is_kept(self, file: Path, digest: str, size: int) -> bool:
         """Return whether a blob is there as a whole; one that the disk has damaged is removed."""
         if digest not in self._sound and file.is_file():
-            if _size(file) == size and f"sha256:{file_hash(file)}" == digest:
+            if size_of(file) == size and f"sha256:{file_hash(file)}" == digest:
                 self._sound.add(digest)
             else:
                 file.unlink()
@@ -102,13 +102,13 @@ class KeptLayers:
 
     def _go_on(self, partial: Path, digest: str, size: int) -> None:
         self._require_going_on()
-        there = _size(partial)
+        there = size_of(partial)
         if there < size:
             # Another connection for each blob: they are used by several threads.
             with Repository(self._repository).reading(digest, there) as (begun, pieces):
                 self._require_going_on()
                 self._write(partial, begun, there, size, pieces)
-            there = _size(partial)
+            there = size_of(partial)
         if there < size:
             raise NoAnswerError(f"registry of {self._repository} broke off after {there} of {size} bytes of {digest}")
 
@@ -136,10 +136,3 @@ class KeptLayers:
         if f"sha256:{file_hash(partial)}" != digest:
             partial.unlink()
             raise UserError(f"{self._repository}: blob {digest} is damaged or was replaced; do not trust this registry")
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return 0

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ import docker.auth
 from requests import Response
 
 from harness.base.errors import UserError
-from harness.base.json_bounds import load_json
+from harness.base.json_bounds import json_object
 from harness.host.engine import engine_errors
 from harness.registry.connection import ACCEPTED, CREATED, NOT_FOUND, OK, Connection
 
@@ -56,23 +56,29 @@ class Manifest:
     @property
     def parsed(self) -> Mapping[str, Any]:
         """Return its content; empty if that is no JSON object."""
-        with suppress(ValueError):
-            value = load_json(self.content)
-            return value if isinstance(value, dict) else {}
-        return {}
+        return json_object(self.content)
 
 
 def blobs_of(manifest: Manifest) -> tuple[Descriptor, ...]:
     """Return the descriptors of what a manifest consists of: its configuration, and its layers."""
-    layers = manifest.parsed.get("layers")
-    listed = [one for one in layers if isinstance(one, dict)] if isinstance(layers, list) else []
-    return (descriptor_in(manifest, "config"), *listed)
+    return (descriptor_in(manifest, "config"), *objects_in(manifest.parsed, "layers"))
 
 
 def descriptor_in(manifest: Manifest, name: str) -> Descriptor:
     """Return the descriptor that a manifest has under a name; empty where there is none."""
-    told = manifest.parsed.get(name)
-    return dict(told) if isinstance(told, dict) else {}
+    return object_in(manifest.parsed, name)
+
+
+def object_in(told: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the object under a name of a document that anybody may have written; an empty one where there is none."""
+    value = told.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(told: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the objects in the list under a name of such a document."""
+    values = told.get(name)
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 class Repository:
@@ -120,23 +126,16 @@ class Repository:
     def tags(self) -> list[str]:
         """Return the tags; none where there is no such repository yet."""
         response = self._ask("GET", f"{self._path}/tags/list", also=(NOT_FOUND,))
-        told: Any = None
-        with suppress(ValueError):
-            told = load_json(response.content) if response.status_code == OK else None
-        listed = told.get("tags") if isinstance(told, dict) else None
+        listed = json_object(response.content).get("tags") if response.status_code == OK else None
         return [str(tag) for tag in listed] if isinstance(listed, list) else []
 
     def unpacked_layers(self, image: Manifest) -> set[str]:
         """Return the digests of an image's layers as they are unpacked, which its configuration has."""
-        config = image.parsed.get("config")
-        if not isinstance(config, dict) or "image" not in str(config.get("mediaType")):
+        config = descriptor_in(image, "config")
+        if "image" not in str(config.get("mediaType")):
             return set()
         content = self._ask("GET", f"{self._path}/blobs/{config.get('digest')}").content
-        told: Any = None
-        with suppress(ValueError):
-            told = load_json(content)
-        rootfs = told.get("rootfs") if isinstance(told, dict) else None
-        layers = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
+        layers = object_in(json_object(content), "rootfs").get("diff_ids")
         return set(map(str, layers)) if isinstance(layers, list) else set()
 
     def without_image(self, kind: str) -> Manifest:
@@ -196,9 +195,7 @@ class Repository:
 
     @staticmethod
     def _listed(index: Manifest | None) -> list[Descriptor]:
-        listed = index.parsed.get("manifests") if index else None
-        entries = listed if isinstance(listed, list) else []
-        return [entry for entry in entries if isinstance(entry, dict) and "digest" in entry]
+        return [entry for entry in objects_in(index.parsed, "manifests") if "digest" in entry] if index else []
 
     def _put_blob(self, content: bytes) -> None:
         digest = digest_of(content)

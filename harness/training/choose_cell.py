@@ -64,9 +64,8 @@ def choose_training_cell(
         return CellChoice(matrix.cells[request.cell], None, f"{request.cell}, as asked for")
     if request.cell is None:
         try:
-            evidence = resolve_tag(
-                request.registry, host, results, now, None, request.strategy, suspension_by(results, matrix)
-            )
+            suspension = suspension_by(results, matrix)
+            evidence = resolve_tag(request.registry, host, results, now, request.strategy, suspension)
             summary = f"{evidence.cell}: {evidence.tag}, {evidence.shown}"
             if not is_of_strategy(evidence.scope, request.strategy):
                 summary += (

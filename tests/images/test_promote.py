@@ -134,8 +134,8 @@ def promoted_at(place: str | None, results: Results, file: Path, now: float) -> 
     promote(results, load_matrix(file, BASE), "cpu-plain", place, now, print)
 
 
-def in_registry(results: Results, place: str, scope: str | None = None) -> Any:
-    return resolve_tag(place, read_host(REAL_ROOT), results, time.time(), scope)
+def in_registry(results: Results, place: str) -> Any:
+    return resolve_tag(place, read_host(REAL_ROOT), results, time.time())
 
 
 def test_what_was_promoted_is_found_by_tag_and_by_digest_alone(
@@ -280,9 +280,7 @@ def test_evidence_of_another_host_is_refused(command: Command, place: str, resul
     evidence = move.evidence.model_copy(update=of_gpu)
     move_tag(there, TagMove(move="promoted", at=time.time(), evidence=evidence), look_at(there, evidence.tag))
     assert there.points_to("known-good") == evidence.digest
-    with pytest.raises(NotForThisHostError, match="it is for 1 x gfx1100, and this host has no GPU"):
-        in_registry(results, place, "gfx1100")
-    # What fits is still found, though it is not the newest.
+    # What fits is found, though it is not the newest.
     assert in_registry(results, place).scope == "cpu"
     states = {s["tag"]: s for s in json.loads(command("tags", "--registry", place, "--json").stdout)["tags"]}
     assert {tag: (state["valid_here"], state["alias"]) for tag, state in states.items()} == {

@@ -11,7 +11,7 @@ from harness.base.storage import read_regular, write_durably
 from harness.environments.images import Image
 from harness.registry.attestations.bundles import BUNDLE, Statement, open_bundle, sign
 from harness.registry.attestations.keys import PublicKey, SigningKey, read_public_key
-from harness.registry.oci import IMAGE_MANIFEST, Manifest, Repository, digest_of
+from harness.registry.oci import IMAGE_MANIFEST, Manifest, Repository, descriptor_in, digest_of, object_in
 
 # By it a key can be shown that nobody here knows yet; what it signed is verified all the same.
 SIGNER = "vpoc.matrix.signer"
@@ -59,8 +59,7 @@ def signed_beside(repository: Repository, digest: str, known: Mapping[str, Publi
     found = []
     subject: Manifest | None = None
     for artifact in repository.referrers(digest, BUNDLE):
-        annotations = artifact.parsed.get("annotations")
-        line = annotations.get(SIGNER) if isinstance(annotations, dict) else None
+        line = object_in(artifact.parsed, "annotations").get(SIGNER)
         bundle = repository.content(artifact)
         if signed := opened_bundle(bundle, digest, line, known):
             found.append(signed)
@@ -133,5 +132,4 @@ def keep_signed(manifest: Manifest, bundle: bytes, line: str) -> None:
 
 
 def _config(manifest: Manifest) -> str:
-    told = manifest.parsed.get("config")
-    return str(told.get("digest")) if isinstance(told, dict) else ""
+    return str(descriptor_in(manifest, "config").get("digest", ""))

@@ -9,12 +9,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.json_bounds import load_json
+from harness.base.json_bounds import json_object
 from harness.base.storage import (
     PIECE_BYTES,
     copy_durably,
@@ -270,7 +270,4 @@ class ImageFolder:
 
 def manifest_of(content: bytes) -> Manifest:
     """Return a manifest with the type that it says it has."""
-    told: Any = None
-    with suppress(ValueError):
-        told = load_json(content)
-    return Manifest(content, str(told.get("mediaType", IMAGE_MANIFEST)) if isinstance(told, dict) else IMAGE_MANIFEST)
+    return Manifest(content, str(json_object(content).get("mediaType", IMAGE_MANIFEST)))

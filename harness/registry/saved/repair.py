@@ -6,7 +6,7 @@ from harness.base.errors import UserError
 from harness.base.storage import read_regular
 from harness.base.text import one_line
 from harness.host.engine import Notify
-from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, descriptor_in
+from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, descriptor_in, object_in, objects_in
 from harness.registry.saved.layout import LARGEST_TEXT, SAVE_AGAIN, ImageFolder
 from harness.registry.saved.saved_image import NAME, SavedImage, with_artifacts
 
@@ -78,8 +78,6 @@ def _has_room_of(place: ImageFolder, blob: Descriptor) -> bool:
 
 def _told(index: bytes) -> tuple[list[str], int]:
     """Return the names of images in an index that may be damaged, and how many artifacts it lists."""
-    entries = Manifest(index, IMAGE_INDEX).parsed.get("manifests")
-    listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    annotations = [entry.get("annotations") for entry in listed]
-    names = [one.get(NAME) for one in annotations if isinstance(one, dict)]
+    listed = objects_in(Manifest(index, IMAGE_INDEX).parsed, "manifests")
+    names = [object_in(entry, "annotations").get(NAME) for entry in listed]
     return [name for name in names if isinstance(name, str)], sum("artifactType" in entry for entry in listed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.environments.images import PREFIX
-from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of
+from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of, object_in
 
 NAME = "org.opencontainers.image.ref.name"
 
@@ -33,14 +33,12 @@ class SavedImage:
     @property
     def labels(self) -> Mapping[str, str]:
         """Return its labels."""
-        told = self.configuration.get("config")
-        return dict((told.get("Labels") or {}) if isinstance(told, dict) else {})
+        return dict(object_in(self.configuration, "config").get("Labels") or {})
 
     @property
     def unpacked(self) -> tuple[str, ...]:
         """Return the digests of its layers as they are unpacked."""
-        told = self.configuration.get("rootfs")
-        return tuple(map(str, (told.get("diff_ids") or ()) if isinstance(told, dict) else ()))
+        return tuple(map(str, object_in(self.configuration, "rootfs").get("diff_ids") or ()))
 
     @property
     def own_name(self) -> str:

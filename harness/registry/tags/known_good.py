@@ -1,8 +1,8 @@
 """The choice of the known-good tag that a host may use, with the reasons against others."""
 
-import time
 from collections import Counter
 
+from harness.base.durations import day_of
 from harness.base.errors import UserError
 from harness.base.paths import LOCKS
 from harness.base.storage import file_hash
@@ -43,7 +43,7 @@ def why_not_usable(evidence: KnownGood, host: HostFacts, now: float, lock: str |
     `now` is in seconds since 1970. `lock` is the SHA-256 of the stack's present lock, if known.
     """
     if now >= evidence.expires_at:
-        return f"its evidence expired on {_day(evidence.expires_at)}"
+        return f"its evidence expired on {day_of(evidence.expires_at)}"
     if evidence.gfx:
         fitting = [gpu for gpu in training_gpus(host) if gpu.gfx in evidence.gfx]
         if len(fitting) < evidence.gpu_count:
@@ -74,18 +74,16 @@ def resolve_tag(
     host: HostFacts,
     results: Results,
     now: float,
-    scope: str | None = None,
     strategy: Strategy | None = None,
     suspension: Suspension = lambda _: None,
 ) -> KnownGood:
-    """Return the newest promotion that this host may use, of `scope` if given.
+    """Return the newest promotion that this host may use: where it has GPUs, none of a CPU.
 
     `suspension` says which are suspended: later runs of theirs reset a GPU, or failed too often.
 
     If `strategy` is given, promotions whose runs used that strategy come first.
 
-    Without a registry the history in the results folder is used. A host with GPUs uses a tag for CPUs only if `scope`
-    asks for it.
+    Without a registry the history in the results folder is used.
 
     Raises:
         NothingPromotedError: when no tag is in force.
@@ -97,23 +95,21 @@ def resolve_tag(
     found = standing_tags(tags.moves() if tags else read_moves(results))
     newest_first = sorted(found.values(), key=lambda evidence: evidence.promoted_at, reverse=True)
     asked_first = sorted(newest_first, key=lambda one: strategy is not None and not is_of_strategy(one.scope, strategy))
-    candidates = [evidence for evidence in asked_first if scope in (None, evidence.scope)]
-    if not candidates:
-        wanted = f"known-good-{scope}" if scope else "known-good tag"
+    if not asked_first:
         place = registry or results.folder / PROMOTIONS
-        raise NothingPromotedError(f"{place}: no {wanted} is in force; `matrix promote` creates one")
+        raise NothingPromotedError(f"{place}: no known-good tag is in force; `matrix promote` creates one")
 
     def why_not(evidence: KnownGood) -> str | None:
         usable = why_not_usable(evidence, host, now, lock_of(evidence))
-        return _of_another_device(evidence, host, scope) or usable or suspended(suspension(evidence))
+        return _of_another_device(evidence, host) or usable or suspended(suspension(evidence))
 
-    for evidence in candidates:
+    for evidence in asked_first:
         if why_not(evidence) is None:
             if tags:
                 tags.check(evidence)
             return _reached_by(evidence, tags)
     # Prefer the reason for a tag of this kind of device: the user may be able to fix it.
-    nearest = min(candidates, key=lambda evidence: _of_another_device(evidence, host, scope) is not None)
+    nearest = min(asked_first, key=lambda evidence: _of_another_device(evidence, host) is not None)
     refused = f"{nearest.tag} may not be used here: {why_not(nearest)}; {OVERRIDE}"
     raise NotForThisHostError(refused, _reached_by(nearest, tags))
 
@@ -134,8 +130,8 @@ def lock_of(evidence: KnownGood) -> str | None:
     return file_hash(file) if file.is_file() else None
 
 
-def _of_another_device(evidence: KnownGood, host: HostFacts, scope: str | None) -> str | None:
-    if scope is None and not evidence.gfx and training_gpus(host):
+def _of_another_device(evidence: KnownGood, host: HostFacts) -> str | None:
+    if not evidence.gfx and training_gpus(host):
         return f"it is for a CPU, and this host has {_gpus(host)}"
     return None
 
@@ -160,7 +156,3 @@ def _gpus(host: HostFacts) -> str:
     counted = Counter(gpu.gfx for gpu in training_gpus(host))
     counts = [f"{count} x {target}" for target, count in counted.items()]
     return " and ".join(counts) or "no GPU that torch has kernels for"
-
-
-def _day(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(seconds))

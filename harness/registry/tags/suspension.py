@@ -1,8 +1,8 @@
 """Why a known-good tag is suspended: what later runs of its image show. Pure, but for what reads the records."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 
+from harness.base.durations import day_of
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import Counts, counts_of
@@ -37,9 +37,9 @@ def _of_gpus(faults: Sequence[Row], counts: Counts) -> str | None:
     if not faults:
         return None
     last = max(faults, key=lambda row: row.finished)
-    day = time.strftime("%Y-%m-%d", time.localtime(last.finished))
     runs = f"run {last.run_id}" if len(faults) == 1 else f"{len(faults)} runs, the last one {last.run_id},"
-    return f"since its promotion {runs} ended with a GPU fault ({day}): {counts[last.run_id].why or last.detail}"
+    why = counts[last.run_id].why or last.detail
+    return f"since its promotion {runs} ended with a GPU fault ({day_of(last.finished)}): {why}"
 
 
 def _is_later(row: Row, evidence: KnownGood) -> bool:

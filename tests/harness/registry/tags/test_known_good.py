@@ -133,7 +133,6 @@ def test_the_newest_that_fits_is_taken(results: Results, of_gpu: Evidence, gpu_h
     new = promoted(results, of_gpu(scope="gfx1100-ddp-2", gpu_count=2, promoted_at=NOW - 5))
     promoted(results, of_gpu(scope="gfx1030", gfx=("gfx1030",), promoted_at=NOW - 1))
     assert resolve_tag(None, gpu_host, results, NOW) == new
-    assert resolve_tag(None, gpu_host, results, NOW, scope="gfx1100") == old
     one = gpu_host.model_copy(update={"gpus": gpu_host.gpus[:1]})
     assert resolve_tag(None, one, results, NOW) == old
 
@@ -144,8 +143,6 @@ def test_where_nothing_stands_it_says_how_to_get_there(
     with pytest.raises(NothingPromotedError, match=r"no known-good tag is in force; `matrix promote`"):
         resolve_tag(None, host, results, NOW)
     evidence = promoted(results, make_evidence())
-    with pytest.raises(NothingPromotedError, match="no known-good-gfx1100 is in force"):
-        resolve_tag(None, host, results, NOW, scope="gfx1100")
     append_move(results, TagMove(move="demoted", at=NOW, reason="it hangs", evidence=evidence))
     with pytest.raises(NothingPromotedError):
         resolve_tag(None, host, results, NOW)
@@ -159,13 +156,10 @@ def test_a_refusal_says_why_and_how_to_override(results: Results, host: HostFact
     assert "\n" not in str(refused.value)
 
 
-def test_a_host_with_gpus_takes_a_cpu_tag_only_when_asked(
-    results: Results, gpu_host: HostFacts, make_evidence: Evidence
-) -> None:
-    evidence = promoted(results, make_evidence())
+def test_a_host_with_gpus_takes_no_cpu_tag(results: Results, gpu_host: HostFacts, make_evidence: Evidence) -> None:
+    promoted(results, make_evidence())
     with pytest.raises(NotForThisHostError, match="it is for a CPU, and this host has 2 x gfx1100"):
         resolve_tag(None, gpu_host, results, NOW)
-    assert resolve_tag(None, gpu_host, results, NOW, scope="cpu") == evidence
 
 
 def test_the_lock_of_this_checkout_is_looked_at(
