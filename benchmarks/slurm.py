@@ -261,7 +261,7 @@ def settle(nodes: int, chance: random.Random) -> tuple[float, int]:
     rates = {cell: (0.0, 0.5, 1.0, 1.0)[number % 4] for number, cell in enumerate(cells)}
     tallies: dict[Candidate, Tally] = {}
     seconds, runs = 0.0, 0
-    while at_once := candidates_at_once(cells, tallies, goal, 1, {}, None, nodes):
+    while at_once := candidates_at_once(cells, tallies, goal, 1, {}, nodes):
         lasted = []
         for cell in at_once:
             passes = chance.random() < rates[cell]

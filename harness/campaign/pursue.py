@@ -138,7 +138,7 @@ class _PlanRunner:
         tallies, seconds = self.known()
         candidates = [one for one in self.candidates() if one == first or self._is_ready(one)]
         most = dispatcher.nodes_at_work
-        chosen = candidates_at_once(candidates, tallies, self.goal, self.campaign.seed, seconds, None, most)
+        chosen = candidates_at_once(candidates, tallies, self.goal, self.campaign.seed, seconds, most)
         repeats = {one: self._repeats(one) for one in chosen or [first]}
         pending = [next(repeats[one]) for one in chosen or [first]]
         numbered = [replace(one, position=self.made + number) for number, one in enumerate(pending, start=1)]

@@ -45,13 +45,12 @@ def candidates_at_once(
     goal: Goal,
     seed: int,
     seconds: Mapping[str, float],
-    time_left: float | None,
     most: int,
 ) -> list[Candidate]:
     """Return the candidates of which a run is begun now, one for each run, `most` in all; see `next_run`."""
     expected, found = dict(tallies), list[Candidate]()
     while len(found) < most:
-        decision = next_run(candidates, expected, goal, seed, seconds, time_left)
+        decision = next_run(candidates, expected, goal, seed, seconds)
         if not isinstance(decision, Next):
             break
         found.append(decision.candidate)

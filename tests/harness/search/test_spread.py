@@ -37,13 +37,13 @@ FEW = [Candidate(f"c{number}", f"s{number}", "plain", "cpu") for number in range
 
 
 def test_each_cell_is_tried_once_before_one_is_run_on_several_nodes() -> None:
-    assert sorted(candidates_at_once(FEW, {}, ALL, 1, {}, None, 6), key=FEW.index) == FEW
+    assert sorted(candidates_at_once(FEW, {}, ALL, 1, {}, 6), key=FEW.index) == FEW
     tried = dict.fromkeys(FEW, Tally(1, 1))
-    assert candidates_at_once(FEW[:2], tried, ALL, 1, {}, None, 4)
+    assert candidates_at_once(FEW[:2], tried, ALL, 1, {}, 4)
 
 
 def test_no_more_runs_are_begun_than_settle_it() -> None:
     failing = {FEW[0]: Tally(0, 1)}
-    settled = candidates_at_once(FEW[:1], failing, ALL, 1, {}, None, 1000)
+    settled = candidates_at_once(FEW[:1], failing, ALL, 1, {}, 1000)
     assert 0 < len(settled) < 20
-    assert candidates_at_once(FEW[:1], {FEW[0]: Tally(0, 1 + len(settled))}, ALL, 1, {}, None, 4) == []
+    assert candidates_at_once(FEW[:1], {FEW[0]: Tally(0, 1 + len(settled))}, ALL, 1, {}, 4) == []
