@@ -95,7 +95,9 @@ class Follower:
             if self._asked is None or time.monotonic() - self._asked >= LOOK_SECONDS:
                 self._look()
             self._submit()
-            done = [one for one in self._followed.values() if self._may_have_record(one) and self._has_record(one)]
+            # Over a network a look at thousands of records takes its time, and what waits has none.
+            begun = [one for one in self._followed.values() if one.job is None or one.job.phase != "waits"]
+            done = [one for one in begun if self.bench.results.has_record(one.pending.run_id)]
             for one in done:
                 record = self.bench.results.record(one.pending.run_id)
                 del self._followed[one.pending.run_id]
@@ -275,13 +277,6 @@ class Follower:
             images=bench.images_of(planned.cell),
             kind=bench.host.kind,
         )
-
-    def _may_have_record(self, one: _Followed) -> bool:
-        """Return whether its record is worth a look: over a network thousands of them take their time."""
-        return one.job is None or one.job.phase != "waits"
-
-    def _has_record(self, one: _Followed) -> bool:
-        return self.bench.results.has_record(one.pending.run_id)
 
     def _tell(self, one: _Followed, record: Record) -> None:
         display = self._shown.lane_of(one.pending.run_id)

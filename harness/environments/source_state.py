@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -51,17 +50,14 @@ def newest_of(*files: Path) -> int:
     differs from host to host.
     """
     inside = [file for file in files if file.is_relative_to(CHECKOUT)]
-    told = _git("log", "-1", "--format=%ct", "--", *_names(inside)) if inside else None
+    names = (str(file.relative_to(CHECKOUT)) for file in inside)
+    told = _git("log", "-1", "--format=%ct", "--", *names) if inside else None
     return max(NO_TIME, int(told)) if told else NO_TIME
 
 
 def oci_time(epoch: int) -> str:
     """Return a time as the OCI's labels give it."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _names(files: Iterable[Path]) -> list[str]:
-    return [str(file.relative_to(CHECKOUT)) for file in files]
 
 
 def _git(*words: str) -> str | None:

@@ -33,7 +33,11 @@ class Owner:
 def memory_owners(run: Collection[int], root: Path = Path("/")) -> tuple[Owner, ...]:
     """Return the owners, those that hold most first; `run` are the pids of the run."""
     held = [*_kfd(root), *_fdinfo(root)]
-    found = [Owner(pid, _name(root, pid), used, source, gpu, pid in run) for pid, source, gpu, used in held if used]
+    found = [
+        Owner(pid, read_text(root / f"proc/{pid}/comm"), used, source, gpu, pid in run)
+        for pid, source, gpu, used in held
+        if used
+    ]
     return tuple(sorted(found, key=lambda owner: (-owner.bytes, owner.pid)))
 
 
@@ -84,7 +88,3 @@ def _video_memory(facts: dict[str, str]) -> int:
         if found and number.isdigit() and unit in UNITS:
             regions[found[2]] = int(number) * UNITS[unit]
     return sum(regions.values())
-
-
-def _name(root: Path, pid: int) -> str | None:
-    return read_text(root / f"proc/{pid}/comm")

@@ -12,7 +12,6 @@ from harness.evidence.host_state import HostSettings
 from harness.evidence.index import Row
 from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
-from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.recommend import NamedCell, usable_on
 from harness.evidence.verdicts.verdict import Verdict, judge
@@ -74,7 +73,7 @@ def build_report(
     newest_of_hosts = {row.host_fingerprint: row.run_id for row in rows}.values()
     hosts = [record.intent.host for run_id in newest_of_hosts if (record := read(run_id))]
     found = failures(verdicts, rows, counts)
-    explanations = {one.newest: _explanation(read(one.newest)) for one in found}
+    explanations = {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
     ids = group_ids(rows)
     grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
     known = of_host(rows, verdicts, own, counts, matrix, read, made, promoted, host_kind, invocation, unfinished, named)
@@ -145,10 +144,6 @@ def _elsewhere(usable: Sequence[Verdict], here: Sequence[Verdict]) -> tuple[str,
     kinds = {one.host_kind for one in usable} - {one.host_kind for one in here}
     others = f"{many(len(kinds), 'other kind')} of hosts (GPUs, driver or kernel differ)"
     return (f"Runs on {others} are in the tables below; they say nothing about this host.",) if kinds else ()
-
-
-def _explanation(record: Record | None) -> Explanation | None:
-    return record.explanation if record else None
 
 
 def _headline(rows: Sequence[Row]) -> str:
