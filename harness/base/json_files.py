@@ -8,7 +8,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, from_json
 from harness.base.json_bounds import Excess, beyond_bounds, excess_of, may_hold_number_as_text
 from harness.base.schema1 import upgraded
 from harness.base.text import one_line
-from harness.base.wording import many
 
 LONGEST_LINE = 4096
 
@@ -34,7 +33,8 @@ MOST_TOLD = 1000
 def headline(error: Exception) -> str:
     """Return the first line of an error; of one of a file without the others, which may be hundreds of thousands."""
     if isinstance(error, ValidationError):
-        return f"{many(error.error_count(), 'validation error')} for {error.title}"
+        count = error.error_count()
+        return f"{count} validation error{'s' * (count != 1)} for {error.title}"
     return str(error).partition("\n")[0]
 
 
