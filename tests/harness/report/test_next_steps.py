@@ -112,12 +112,13 @@ def test_more_runs_have_the_cell_data_lookback_and_a_workload_that_counts(
 
 
 def test_after_runs_of_uncommitted_changes_it_runs_again_and_is_no_search_without_end(
-    make_rows: MakeRows, commands: Commands
+    make_rows: MakeRows, commands: Commands, matrix: Matrix
 ) -> None:
     rows = make_rows("cpu-plain", 40, executor="docker", revision=f"{'c' * 40}-dirty", workload="soak", **OWN)
     (again,) = commands(rows, **{**OWN, "executor": "docker"})
     assert again.startswith(f"{PLACE} run cpu-plain --workload soak ")
     assert "--until" not in again
+    assert training_meanwhile(most_useful(judge(rows, {}, Verdicts())), {}, {}, matrix, HERE) is None
 
 
 def test_the_page_says_what_the_next_command_takes(make_rows: MakeRows, matrix: Matrix, commands: Commands) -> None:
