@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +34,7 @@ from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.scope import is_simulated_scope
-from harness.evidence.verdicts.telling import telling_apart, what_differs
+from harness.evidence.verdicts.telling import families_apart, telling_apart, what_differs
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.host.facts import HostFacts
@@ -45,7 +46,7 @@ from harness.screen.fitted import print_folded, print_table, wide_option
 from harness.training.state import unfinished_trainings
 
 if TYPE_CHECKING:
-    from harness.evidence.run_files import Intent
+    from harness.evidence.run_files import Record
 
 LEGEND = "above: lower bounds of the share of starts and the mean time between failures"
 
@@ -110,7 +111,8 @@ def status(
             print_json({"runs": runs})
         else:
             others = tables.run_columns_to_leave_out(rows)
-            print_table(out, tables.runs_table(rows, counts), others, "detail", wide=wide)
+            table = tables.runs_table(rows, counts, families_apart(rows, partial(_record, results)))
+            print_table(out, table, others, "detail", wide=wide)
             print_lines(list(_resting(tags, rows)))
         return
     of_nodes = by_node(rows, counts_of(results, everything)) if any(row.node for row in rows) else []
@@ -190,14 +192,16 @@ def _told_apart(shown: Sequence[Verdict], results: Results) -> dict[str, str]:
     """Return what tells verdicts on a cell and a workload apart, by the ids of their newest runs."""
     told: dict[str, str] = {}
     for together in telling_apart(shown):
-        intents: dict[str, Intent] = {}
-        for one in together:
-            # A damaged record is named beside the verdicts.
-            with suppress(UserError):
-                if record := results.record(one.last):
-                    intents[one.last] = record.intent
+        intents = {one.last: record.intent for one in together if (record := _record(results, one.last))}
         told |= what_differs(together, intents)
     return told
+
+
+def _record(results: Results, run_id: str) -> "Record | None":
+    """Return the record of a run; None of a damaged one, which is named beside the verdicts."""
+    with suppress(UserError):
+        return results.record(run_id)
+    return None
 
 
 def _print_following(

@@ -14,6 +14,7 @@ from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.recommend import NamedCell, usable_on
+from harness.evidence.verdicts.telling import families_apart
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import runs_in_words
 from harness.matrix.cells import Matrix
@@ -75,7 +76,8 @@ def build_report(
     found = failures(verdicts, rows, counts)
     explanations = {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
     ids = group_ids(rows)
-    grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
+    told = families_apart(rows, read)
+    grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts}, told)
     known = of_host(rows, verdicts, own, counts, matrix, read, made, promoted, host_kind, invocation, unfinished, named)
     here, usable = known.here, usable_on(verdicts, matrix, None)
     gpus = max((len(host.gpus) for host in hosts if host_kind in (None, host.kind)), default=0)

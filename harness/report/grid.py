@@ -42,16 +42,20 @@ def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
 
 
 def groups(
-    rows: Sequence[Row], verdicts: GridVerdicts, matrix: Matrix, hosts: Mapping[str, HostFacts]
+    rows: Sequence[Row],
+    verdicts: GridVerdicts,
+    matrix: Matrix,
+    hosts: Mapping[str, HostFacts],
+    told: Mapping[str, str],
 ) -> tuple[Group, ...]:
-    """Return the grids; `hosts` are by kind of host."""
+    """Return the grids; `hosts` are by kind of host, `told` is what tells families of one workload apart."""
     ids = group_ids(rows)
     together: dict[Key, list[Row]] = {key: [] for key in ids}
     for row in rows:
         together[key_of(row)].append(row)
     every, own = _current(verdicts.every), _current(verdicts.own)
     return tuple(
-        _group(id_, runs, every.get(key, {}), own.get(key, {}), matrix, hosts)
+        _group(id_, runs, every.get(key, {}), own.get(key, {}), matrix, hosts, told)
         for (key, id_), runs in zip(ids.items(), together.values(), strict=True)
     )
 
@@ -139,9 +143,11 @@ def _group(
     own: Mapping[str, Verdict],
     matrix: Matrix,
     hosts: Mapping[str, HostFacts],
+    told: Mapping[str, str],
 ) -> Group:
     newest = rows[-1]
     data = data_in_words(rows)
+    work = f"{newest.workload} on {data}" if data else newest.workload
     stacks = _in_order((row.stack for row in rows), matrix.stacks)
     presets = _in_order((row.preset for row in rows), matrix.presets)
     ran = {row.cell for row in rows}
@@ -151,7 +157,7 @@ def _group(
     return Group(
         id=id_,
         workload=newest.workload,
-        work=f"{newest.workload} on {data}" if data else newest.workload,
+        work=f"{work} ({told[newest.family]})" if newest.family in told else work,
         family=newest.family[:12],
         host_kind=newest.host_kind,
         host=f"{made_of}, kernel {host.kernel} ({newest.host_kind[:6]})" if host else f"kind {newest.host_kind}",

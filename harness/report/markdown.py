@@ -50,9 +50,7 @@ def _section(title: str, sentences: Sequence[str]) -> Iterator[str]:
 
 
 def _grid(group: Group) -> Iterator[str]:
-    told = (
-        f"{group.scope}: workload {group.work} ({group.family[:8]}), host with {group.host}, executor {group.executor}"
-    )
+    told = f"{group.scope}: workload {group.work}, host with {group.host}, executor {group.executor}"
     yield from ("", _plain(told), "")
     rows = [group.places[n : n + len(group.stacks)] for n in range(0, len(group.places), len(group.stacks))]
     yield from _table(["preset", *group.stacks], ([row[0].preset, *(_count(p.count) for p in row)] for row in rows))
@@ -65,7 +63,7 @@ def _evidence(report: Report) -> Iterator[str]:
         [
             f"{one.cell}{' (stale)' if one.stale else ''}",
             groups[one.group].scope,
-            f"{groups[one.group].work} ({groups[one.group].family[:8]})",
+            groups[one.group].work,
             one.ran_on,
             one.tier,
             f"{one.passes} of {one.runs}{f' ({one.imported} imported)' if one.imported else ''}",

@@ -87,7 +87,7 @@ class Group(File):
 
     id: str
     workload: str
-    work: str = Field("", description="workload and data, in words")
+    work: str = Field("", description="workload and data, in words, and what tells it from others of its name")
     family: str = Field(description="of the workloads of its runs, which are counted together")
     host_kind: str
     host: str = Field(description="in words")

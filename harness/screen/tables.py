@@ -247,15 +247,15 @@ def run_columns_to_leave_out(rows: Iterable[Row]) -> tuple[str, ...]:
 
     Where the runs differ in their workload, it tells more than a detail that no terminal has room for.
     """
-    if len({work_in_words(row) for row in rows}) == 1:
+    if len({(work_in_words(row), row.family) for row in rows}) == 1:
         return OF_RUNS
     others = [name for name in OF_RUNS if name != "workload"]
     others.insert(others.index("counts as"), "workload")
     return tuple(others)
 
 
-def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
-    """Return a table of runs, oldest first, with how each counts."""
+def runs_table(rows: Iterable[Row], counts: Counts, told: Mapping[str, str] | None = None) -> Table:
+    """Return a table of runs, oldest first, with how each counts; `told` tells families of one workload apart."""
     table = _table("run", "outcome", "counts as", "why", "workload", "ran on", "seconds", "samples/s", "detail")
     for row in rows:
         count = counts[row.run_id]
@@ -264,7 +264,9 @@ def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
         why = count.kind or row.diagnosis or count.diagnosis or ""
         # Of some runs why they count as they do is their detail, with a word before it.
         detail = count.why if row.detail in count.why else "; ".join(filter(None, [count.why, row.detail]))
-        place = (work_in_words(row), ran_on, f"{row.seconds:.1f}", speed)
+        differs = (told or {}).get(row.family)
+        work = f"{work_in_words(row)} ({differs})" if differs else work_in_words(row)
+        place = (work, ran_on, f"{row.seconds:.1f}", speed)
         texts = (COUNT_WORDS[count.counts_as], why, *place, detail)
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
         table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))

@@ -1,11 +1,12 @@
-"""The words that tell verdicts on one cell apart, where workload, data and place are the same. Pure."""
+"""The words that tell apart what has the same names: verdicts on one cell, families of one workload. Pure."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.base.wording import some_of
-from harness.evidence.run_files import Intent
+from harness.evidence.index import Row
+from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import work_in_words
 from harness.matrix.workload_options import AMOUNTS, arguments
@@ -30,18 +31,45 @@ def what_differs(together: Sequence[Verdict], intents: Mapping[str, Intent]) -> 
         intents = {}
     newest = max(together, key=lambda one: one.last_at)
     parts = {one.last: _parts(one, newest, intents) for one in together}
-    names = list(dict.fromkeys(name for known in parts.values() for name in known))
-    differ = [name for name in names if len({known.get(name) for known in parts.values()}) > 1]
-    said = {}
-    for one in together:
-        words = [word for name in differ if (word := parts[one.last].get(name))]
-        said[one.last] = some_of(words, NAMED)
+    said = _differing(parts)
     # What no word tells apart the time does.
     given = list(said.values())
     return {
         one.last: said[one.last] if given.count(said[one.last]) == 1 and said[one.last] else _and_time(said, one)
         for one in together
     }
+
+
+def families_apart(rows: Iterable[Row], read: Callable[[str], Record | None]) -> dict[str, str]:
+    """Return what is different of each family of a workload's runs, where the workload has several.
+
+    `rows` are in the order of time; `read` returns the record of a run, None where it cannot be read. A part of its
+    hash tells a family from those of the same words.
+    """
+    newest: dict[str, dict[str, str]] = {}
+    for row in rows:
+        newest.setdefault(row.workload, {})[row.family] = row.run_id
+    told: dict[str, str] = {}
+    for families in newest.values():
+        if len(families) > 1:
+            records = {family: read(run_id) for family, run_id in families.items()}
+            said = _differing({family: _option_words(one.intent) if one else {} for family, one in records.items()})
+            given = list(said.values())
+            told |= {
+                family: words if words and given.count(words) == 1 else ", ".join(filter(None, [words, family[:8]]))
+                for family, words in said.items()
+            }
+    return told
+
+
+def _differing(parts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return of each of several the words of those of its parts that are not the same of all."""
+    names = list(dict.fromkeys(name for known in parts.values() for name in known))
+    differ = [name for name in names if len({known.get(name) for known in parts.values()}) > 1]
+    said = {}
+    for key, known in parts.items():
+        said[key] = some_of([word for name in differ if (word := known.get(name))], NAMED)
+    return said
 
 
 def _and_time(said: Mapping[str, str], one: Verdict) -> str:
@@ -57,12 +85,16 @@ def _parts(one: Verdict, newest: Verdict, intents: Mapping[str, Intent]) -> dict
         parts["changed"] = "before the host changed"
     if intent is None or its is None:
         return parts
-    parts |= {name: _option(name, value) for name, value in _options(intent).items() if name not in AMOUNTS}
+    parts |= _option_words(intent)
     parts |= {"kernel": f"kernel {intent.host.kernel}", "driver": f"driver {intent.host.driver}"}
     if one.environment_hash != newest.environment_hash:
         changed = [word for name, word in PARTS.items() if intent.environment.get(name) != its.environment.get(name)]
         parts["environment"] = f"with an earlier {' and '.join(changed) or 'environment'}"
     return parts
+
+
+def _option_words(intent: Intent) -> dict[str, str]:
+    return {name: _option(name, value) for name, value in _options(intent).items() if name not in AMOUNTS}
 
 
 def _options(intent: Intent) -> dict[str, Any]:

@@ -186,6 +186,8 @@ def test_verdicts_on_a_cell_say_what_their_runs_had_otherwise(
     keep(results, make_record("r5", options={**make_intent("r").options, "lookback": 30}, family="f" * 64))
     lines = [line for line in status(results).splitlines() if line.startswith("cpu-plain ")]
     assert sorted("(--lookback 30)" in line for line in lines) == [False, True]
+    runs = status(results, "cpu-plain", "--wide").splitlines()[1:]
+    assert [line.split()[0] for line in runs if "(--lookback 30)" in line] == ["r5"]
     (results.runs / "r5" / "record.json").write_text("{}")
     lines = [line for line in status(results).splitlines() if line.startswith("cpu-plain ")]
     assert all("(last run " in line for line in lines)

@@ -71,6 +71,16 @@ def test_the_grid_never_pools_what_may_not_be_counted_together(
     assert [one.count.runs for group in report.groups for one in group.places] == [1, 1]
 
 
+def test_groups_of_one_workload_say_what_their_runs_had_otherwise(make_record: Make, report_of: ReportOf) -> None:
+    options = make_record().intent.options
+    long, short = ({"options": {**options, "lookback": number}, "family": f"{number}" * 32} for number in (60, 30))
+    # No option tells this one from the first.
+    alike = {**long, "family": "e" * 64}
+    records = [make_record(f"r{n}", started=1e9 + n, **made) for n, made in enumerate((long, short, alike))]
+    works = {group.work.partition(" on merged.csv ")[2] for group in report_of(records).groups}
+    assert works == {"(--lookback 60, 60606060)", "(--lookback 30)", "(--lookback 60, eeeeeeee)"}
+
+
 def test_stale_runs_are_shown_and_not_in_the_grid(records: list[Record], report_of: ReportOf) -> None:
     report = report_of(records, {("cpu-plain", "process"): "another hash"})
     assert place(report, "cpu-plain").count.tier == "untested"
