@@ -6,12 +6,12 @@ from typing import IO, Any
 
 import click
 
-from harness.base.interrupts import interruptible
 from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.campaign.plan import BEST
 from harness.campaign.run_one import run_one
 from harness.cli.clusters import run_request
 from harness.cli.completion import complete_cells
+from harness.cli.in_background import through_closed_terminal
 from harness.cli.program_options import WithProgram, program_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
@@ -40,7 +40,10 @@ def run_cell_command(
     print_command: bool,
     **options: Any,
 ) -> None:
-    """Run one cell once, watch it, and leave its record."""
+    """Run one cell once, watch it, and leave its record.
+
+    It goes on when its terminal is closed.
+    """
     if request:
         sys.exit(run_request(settings, request.read()))
     if cell is None:
@@ -51,7 +54,7 @@ def run_cell_command(
     if print_command:
         echo(docker_command(place, chosen, workload))
         return
-    with interruptible(), CampaignDisplay(err) as display:
+    with through_closed_terminal(settings, what="run"), CampaignDisplay(err) as display:
         try:
             record = run_one(place, chosen, workload, run_id, display)
         except KeyboardInterrupt:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
+from unittest.mock import MagicMock
 
 import click
 import pytest
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 
 from harness.base.closed_terminal import Terminal
 from harness.base.paths import CHECKOUT
-from harness.cli import inject, isolate, kinds, minimise
+from harness.cli import inject, isolate, kinds, minimise, run_cell
 from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import Settings
 from harness.faults.injection import Injection
@@ -68,6 +69,7 @@ def test_without_a_terminal_that_was_closed_the_signal_ends_it(settings: Setting
         (inject, inject.inject, [KINDS[0].name], {"inject_all": Injection(KINDS[0], "process", skipped="here")}),
         (minimise, minimise.minimise_command, [CELL], {"minimise_cell": SimpleNamespace(conclusion="found")}),
         (minimise, minimise.compare_command, [CELL, "cpu-plain", "--runs", "2"], {"add_runs": "hash"}),
+        (run_cell, run_cell.run_cell_command, [CELL], {"run_one": MagicMock(outcome="completed", diagnosis=None)}),
         (isolate, isolate.isolate_command, [CELL], {"isolate_fault": SimpleNamespace(sentence="", answered=True)}),
     ],
 )
