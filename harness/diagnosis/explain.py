@@ -52,6 +52,13 @@ def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset
     return found if found.rule or not record.explanation else _on_its_device(record.explanation, record.intent)
 
 
+def as_on_its_device(record: Record) -> Record:
+    """Return a record, maybe of an earlier harness, with what helps on the device that its run used."""
+    if record.explanation is None or _may_use_a_gpu(record.intent):
+        return record
+    return record.model_copy(update={"explanation": _on_its_device(record.explanation, record.intent)})
+
+
 def _on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
     """Return an explanation; that of a run that used no GPU with what helps there, and no presets, which set GPUs."""
     if _may_use_a_gpu(intent):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.base.errors import UserError
+from harness.diagnosis import as_on_its_device
 from harness.evidence.index import Row
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
@@ -39,14 +40,18 @@ class OfHost:
 
 
 def record_reader(results: Results) -> ReadRecord:
-    """Return what reads a record by the id of its run, each once; None of those that cannot be read."""
+    """Return what reads a record by the id of its run, each once; None of those that cannot be read.
+
+    An explanation says what helps on the device of its run, as those of earlier harnesses do not.
+    """
 
     @cache
     def read(run_id: str) -> Record | None:
         try:
-            return results.record(run_id)
+            record = results.record(run_id)
         except UserError:
             return None
+        return record and as_on_its_device(record)
 
     return read
 

@@ -11,7 +11,7 @@ from harness.cli.schemas import SCHEMAS
 from harness.evidence.app_files import MemoryPeaks, Training
 from harness.evidence.index import Row
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep, Record
+from harness.evidence.run_files import Explanation, HealthStep, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import count_runs
 from harness.host.facts import HostFacts
@@ -351,6 +351,22 @@ def test_what_repeats_a_run_is_not_that_of_one_with_another_fault_or_of_another_
     report = report_of([make_record("r1"), elsewhere, faulty], imported=["r2"])
     repeated = {run.run_id: run.again is not None for run in report.runs}
     assert repeated == {"r1": True, "r2": False, "r3": False}
+
+
+@pytest.mark.parametrize(("device", "helps"), [("cpu", "this run was given no GPU"), ("cuda", "set HSA_X=1")])
+def test_an_old_explanation_of_a_run_without_a_gpu_names_no_remedy_for_one(
+    make_record: Make, report_of: ReportOf, device: str, helps: str
+) -> None:
+    old = Explanation(
+        rule=None, class_="missing-arch", cause="c", remedy="set HSA_X=1", link=None, presets=("no-sdma",), lines=()
+    )
+    record = make_record("r1", "failed", "crash", "it failed", device=device)
+    report = report_of([record.model_copy(update={"explanation": old})])
+    shown = report.details["r1"].explanation
+    assert shown
+    assert shown.remedy.startswith(helps)
+    assert bool(shown.presets) == (device == "cuda")
+    assert helps[1:] in " ".join(report.answers.failures)
 
 
 def test_a_speed_that_is_not_finite_is_not_shown(make_record: Make, report_of: ReportOf) -> None:
