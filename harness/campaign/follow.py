@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from harness.base.durations import span
 from harness.base.errors import UnhealthyHostError, UserError
 from harness.base.interrupts import shielded, skippable
+from harness.base.nouns import many
 from harness.campaign.bench import Bench
 from harness.campaign.dispatch import Closing, Dispatcher, JobSeen, RunRequest
 from harness.campaign.display import Display, Elsewhere
@@ -121,7 +122,7 @@ class Follower:
         self.dispatcher.cancel(waiting)
         if not running or name != signal.Signals.SIGINT.name:
             return len(running)
-        question = f"{len(waiting)} jobs that waited are cancelled, {len(running)} run. Cancel those, too?"
+        question = f"{many(len(waiting), 'waiting job')} cancelled, {len(running)} under way. Cancel those, too?"
         agreed = False
         with skippable("Ctrl-C once more leaves what runs as it is"):
             agreed = self.display.agrees(question)

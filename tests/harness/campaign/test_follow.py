@@ -327,7 +327,7 @@ class Person(Display):
     """Answers yes."""
 
     def agrees(self, question: str) -> bool:
-        assert question == "1 jobs that waited are cancelled, 1 run. Cancel those, too?"
+        assert question == "1 waiting job cancelled, 1 under way. Cancel those, too?"
         return True
 
 
