@@ -99,7 +99,8 @@
     }
   }
 
-  const command = (text) => make("span", { class: "command" }, make("code", {}, text),
+  const command = (text) => make("span", { class: "command" },
+    make("code", {}, ...text.split(" ").flatMap((word) => [" ", make("span", {}, word)]).slice(1)),
     make("button", { type: "button", class: "copy", "aria-label": "Copy the command" }, "Copy"));
 
   // ---- a cell

@@ -116,6 +116,22 @@ def test_the_first_screen_has_the_sentence_the_next_command_and_the_grid(
         )
     # A page that is wider than its window is moved to and fro at every line.
     assert evening_page.evaluate("document.documentElement.scrollWidth") == size["width"]
+    # An option that is broken behind its hyphens reads as two words.
+    assert (
+        evening_page.evaluate(
+            """() => {
+          const texts = document.createTreeWalker(document.querySelector("#next code"), NodeFilter.SHOW_TEXT);
+          const range = document.createRange(), broken = [];
+          while (texts.nextNode()) for (const option of texts.currentNode.data.matchAll(/--[a-z-]+/g)) {
+            range.setStart(texts.currentNode, option.index);
+            range.setEnd(texts.currentNode, option.index + option[0].length);
+            if (range.getClientRects().length > 1) broken.push(option[0]);
+          }
+          return broken;
+        }"""
+        )
+        == []
+    )
 
 
 def test_on_a_screen_every_grid_stands_above_the_fold(evening_page: Page, evening: Report) -> None:
