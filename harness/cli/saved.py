@@ -19,7 +19,7 @@ from harness.screen.display import Steps
 @as_json
 @pass_settings
 def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool) -> None:
-    r"""Save the images of CELLS to FOLDER, such as one on a stick, for a host without a registry.
+    """Save the images of CELLS to FOLDER, such as one on a stick, for a host without a registry.
 
     \b
     matrix save cpu-plain rocm6.3-torch2.9.1-plain /media/stick/images
@@ -29,7 +29,7 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
     there already is not written again: a further preset adds kilobytes, an edit of the app megabytes. Interrupted, the
     same command goes on. With each image goes what is signed of it: what it was made from, what is in it, the evidence
     of its known-good tags.
-    """
+    """  # noqa: D301 - click needs the character itself
     matrix = settings.matrix
     chosen = [matrix.cells[known(cell, matrix.cells, "cell")] for cell in dict.fromkeys(cells)]
     damaged: list[str] = []

@@ -103,6 +103,7 @@ def test_a_command_is_listed_with_the_first_sentence_of_its_help(name: str) -> N
     command = main.cli.get_command(click.Context(main.cli), name)
     assert command is not None
     assert COMMANDS[name][1] == ("" if command.hidden else command.get_short_help_str(1000)), "see cli/commands.py"
+    assert "\\b" not in (command.help or ""), "the character that keeps lines apart, and not a backslash"
 
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
