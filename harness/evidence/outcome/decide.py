@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.base.contract import CONTRACT
+from harness.base.nouns import many
 from harness.environments.executors.job import SHELL_SIGNALS
 from harness.evidence.app_files import Result
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, StoppedBy
@@ -102,7 +103,7 @@ def _decide(request: Request, evidence: Evidence) -> Outcome:
         return Outcome("failed", "no-result", f"exit 0, but {evidence.result_problem}")
     for diagnosis, detail in _objections(request, evidence, evidence.result):
         return Outcome("failed", diagnosis, detail)
-    done = [f"{told.epochs_done} epochs, {told.steps_done} steps" for told in evidence.result.trainings]
+    done = [f"{many(told.epochs_done, 'epoch')}, {many(told.steps_done, 'step')}" for told in evidence.result.trainings]
     return Outcome("completed", None, f"{', then '.join(done)}{_how_verified(request, evidence)}")
 
 

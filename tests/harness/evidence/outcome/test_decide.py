@@ -291,6 +291,17 @@ def test_a_verification_that_ended_otherwise_is_a_failure_of_its_own(request_: R
     assert decide(request_, hung).detail == "it could not be verified: watchdog: rank 0 did not advance"
 
 
+def test_one_epoch_is_named_as_one(request_: Request, result_values: Values) -> None:
+    options = {**result_values["options"], "epochs": 1}
+    values = {**result_values, "options": options, "epochs_requested": 1}
+    fewer_epochs(values)
+    drawn = drawn_steps(Result.model_validate(values), request_.nonce)
+    values["states"] = [{**values["states"][0], "file": f"mlp-{step}.pt", "step": step} for step in drawn]
+    asked = replace(request_, options={**request_.options, "epochs": 1}, not_verified="no stack for CPUs")
+    decided = decide(asked, replace(evidence_of(values), verification=None, picked=()))
+    assert decided.detail.startswith("1 epoch, 16 steps; not verified")
+
+
 def test_where_nothing_can_verify_it_a_run_completes_and_says_that_it_qualifies_for_nothing(
     request_: Request, evidence: Evidence
 ) -> None:
