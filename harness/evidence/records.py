@@ -133,8 +133,11 @@ class Results:
             os.fchmod(opened, stat.S_IMODE(self.runs.stat().st_mode))
 
     def record(self, run_id: str) -> Record | None:
-        """The record of a run; None where it has none."""
-        return self.folder_of(run_id).read_record()
+        """The record of a run; None where it has none. Raises UserError where that is damaged, or of another run."""
+        record = self.folder_of(run_id).read_record()
+        if record:
+            self._check_own(run_id, record.intent)
+        return record
 
     def records(self, damaged: list[str] | None = None) -> Iterator[Record]:
         """Every record, in the order of run ids.
@@ -164,8 +167,18 @@ class Results:
         return self.folder_of(run_id).imported.exists()
 
     def intent(self, run_id: str) -> Intent | None:
-        """The intent of a run; None where there is none."""
-        return self.folder_of(run_id).read_intent()
+        """The intent of a run; None where there is none. Raises UserError where that is damaged, or of another run."""
+        intent = self.folder_of(run_id).read_intent()
+        if intent:
+            self._check_own(run_id, intent)
+        return intent
+
+    def _check_own(self, run_id: str, intent: Intent) -> None:
+        """Refuse what is of another run than its folder: what is done by its id is done there, wherever that leads."""
+        if intent.run_id != run_id:
+            raise UserError(
+                f"{self.run_folder(run_id)}: holds run {intent.run_id!r}; give the folder that name, or move it away"
+            )
 
     def begun(self) -> list[str]:
         """The ids of all runs. A folder with a dot in front of its name is not one yet, and what a link leads to none.

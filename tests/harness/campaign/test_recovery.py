@@ -385,6 +385,20 @@ def test_a_training_keeps_what_it_has_not_taken_yet(
     assert Path(RunFolder(folder).work.scratch).exists()
 
 
+def test_an_intent_leads_to_no_other_folder(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
+    """Who shares the results folder may write one; what recovery does of it would be done with any folder."""
+    folder = results.begin(make_intent("r1", host=here))
+    private = results.folder.parent / "private"
+    private.mkdir(mode=0o700)
+    RunFolder(folder).write(
+        RunFolder.INTENT, make_intent("r1", host=here).model_copy(update={"run_id": "../../private"})
+    )
+    damaged: list[str] = []
+    assert recover(results, here, lambda _: None, damaged) == []
+    assert (list(private.iterdir()), private.stat().st_mode & 0o777) == ([], 0o700)
+    assert len(damaged) == 1
+
+
 def test_half_made_files_go_when_they_are_old(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
     folder = results.begin(make_intent("r1", host=here))
     places = [results.folder / "report.html", results.runs / "r2", folder.parent.parent / "campaigns" / "c.json"]

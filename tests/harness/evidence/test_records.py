@@ -191,6 +191,21 @@ def test_while_a_run_goes_on_no_other_user_sees_its_folder(tmp_path: Path, make_
     assert [stat.S_IMODE(one.stat().st_mode) for one in (folder, shell)] == [0o755, 0o755]
 
 
+def test_a_run_in_a_folder_of_another_name_is_none(tmp_path: Path, make_record: MakeRecord) -> None:
+    results, record = Results(tmp_path / "results"), make_record("r1")
+    keep(results, record)
+    assert [row.run_id for row in Index(results).rows()] == ["r1"]
+    results.run_folder("r1").rename(results.run_folder("r2"))
+    damaged: list[str] = []
+    assert (list(results.records(damaged)), Index(results).rows()) == ([], [])
+    results.folder_of("r2").record.unlink()
+    assert list(results.unfinished(damaged)) == []
+    assert {text.partition(": ")[2] for text in damaged} == {
+        "holds run 'r1'; give the folder that name, or move it away"
+    }
+    assert len(damaged) == 2
+
+
 def test_a_record_that_is_larger_than_any_is_not_read(tmp_path: Path, make_record: MakeRecord) -> None:
     results, record = Results(tmp_path), make_record("r1")
     keep(results, record)
