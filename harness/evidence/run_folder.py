@@ -367,13 +367,16 @@ class RunFolder:
         """
         left = [_remove(self.temporary)]
         if all_of_it:
-            left.append(_remove(Path(self.verifying.path)))
             work = self.work
+            # By way of this folder's own name: who shares the folder above may put a link there.
+            runs = UntrustedTree(self.path.parent.resolve())
+            left.append(_in_words(self.VERIFYING, runs.remove(f"{self.path.name}/{self.VERIFYING}")))
             names = [WorkFolder.SCRATCH, WorkFolder.STATES, *self._kept_twice()]
             with contextlib.suppress(FileNotFoundError, NotAFileError):
                 made = work.tree.names(WorkFolder.OUTPUT)
                 names += [f"{WorkFolder.OUTPUT}/{name}" for name in made if fnmatch(name, WorkFolder.CHECKPOINTS)]
-            left += [f"{shown(name)} {why}" if (why := work.tree.remove(name)) else None for name in names]
+            place = PurePath(self.path.name, self.name_in_work(""))
+            left += [_in_words(name, runs.remove(place / name)) for name in names]
         return tuple(one for one in left if one)
 
     def _kept_twice(self) -> list[str]:
@@ -384,6 +387,10 @@ class RunFolder:
             return []
         files = [(PurePath(one.model.file).name, number) for number, one in enumerate(result.trainings, 1)]
         return [f"{WorkFolder.OUTPUT}/{name}" for name, number in files if name and self.kept_model(number).is_file()]
+
+
+def _in_words(name: str, why: str | None) -> str | None:
+    return f"{shown(name)} {why}" if why else None
 
 
 def _emptied(place: Path) -> bool:

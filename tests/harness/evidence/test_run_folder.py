@@ -149,6 +149,18 @@ def test_what_a_run_left_in_its_temporary_folder_goes_and_nobody_else_can_take_i
         folder.remove_places(all_of_it=False)
 
 
+def test_nothing_is_removed_behind_a_link_in_the_place_of_a_run_folder(tmp_path: Path) -> None:
+    kept = [tmp_path / "other" / name for name in ("verifying", "work/scratch", "work/output/a_checkpoints")]
+    for place in kept:
+        place.mkdir(parents=True)
+    (tmp_path / "run").symlink_to("other")
+    left = RunFolder(tmp_path / "run").remove_places(all_of_it=True)
+    assert all(place.is_dir() for place in kept)
+    assert "verifying run is a link, not a folder" in left
+    assert RunFolder(tmp_path / "other").remove_places(all_of_it=True) == ()
+    assert not any(place.exists() for place in kept)
+
+
 def test_temporary_files_are_elsewhere_under_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: "/" + "long" * 20)
     temporary = RunFolder(tmp_path).temporary
