@@ -181,7 +181,7 @@ def _tell(
     """Print what a campaign found, however it ended, and keep it: where the disk is full it is printed all the same."""
     files: tuple[Path, ...] = ()
     unwritten: UserError | OSError | None = None
-    last = _answer(ended, prepared.bench, settings, machine)
+    last = _answer(ended, prepared, settings, machine)
     built = report_on(settings, last)
     answer = built.report.answer
     try:
@@ -208,12 +208,16 @@ def _tell(
         echo(f"{made}, report in {files[0]} and {files[1].name}")
 
 
-def _answer(ended: CampaignResult, bench: Bench, settings: Settings, machine: str) -> LastAnswer:
-    """Return what is to be remembered of a campaign; one that concluded nothing leaves the cell named before it."""
-    following = _unfinished(ended, bench, settings)
-    if ended.conclusion is None:
-        return LastAnswer(last_answer(settings.results, machine).named, None, following)
-    return LastAnswer(ended.conclusion.named, ended.conclusion.sentence, following)
+def _answer(ended: CampaignResult, prepared: PreparedCampaign, settings: Settings, machine: str) -> LastAnswer:
+    """Return what is to be remembered of a campaign.
+
+    The cell named before it stays where it concluded nothing, or was of a program of the user's own.
+    """
+    following = _unfinished(ended, prepared.bench, settings)
+    named, found = last_answer(settings.results, machine).named, ended.conclusion
+    if found and not prepared.plan.workload.program:
+        named = found.named
+    return LastAnswer(named, found.sentence if found else None, following)
 
 
 def _warn_of_sleep(why: str) -> None:

@@ -55,7 +55,8 @@ def answer_of(
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, named)
     if concluded:
-        claim = concluded + _of_named(best, named, tags, matrix)
+        # What a program's campaign concluded can be about another one.
+        claim = concluded + (_of_named(best, named, tags, matrix) if named and named.cell in concluded else "")
     else:
         claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
     if best is None and (others := best_by_scope(here)):

@@ -3,10 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import click
 import pytest
 
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
+from harness.cli.run import _answer
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.recommend import NamedCell
@@ -57,3 +61,20 @@ def test_a_report_made_later_says_the_same(
     assert ANSWER.sentence is not None
     assert ANSWER.sentence in answer.sentence
     assert (answer.next.command, answer.next.why) == ("matrix run", "continues, once one can be made")
+
+
+@pytest.mark.parametrize("program", [None, "python train.py"])
+def test_a_campaign_of_a_program_of_the_users_own_leaves_the_cell_that_was_named_before_it(
+    results: Results, program: str | None
+) -> None:
+    """It says of a training by this project as little as its runs do."""
+    remember_answer(results, "m", ANSWER)
+    other = NamedCell("cpu-no-sdma", "single")
+    conclusion = SimpleNamespace(named=other, sentence="It is good.", continues=False)
+    ended: Any = SimpleNamespace(conclusion=conclusion, error=None, interrupted=False, succeeded=True)
+    plan = SimpleNamespace(workload=SimpleNamespace(program=program))
+    prepared: Any = SimpleNamespace(plan=plan, bench=SimpleNamespace(lacks_base=None))
+    settings: Any = SimpleNamespace(results=results)
+    with click.Context(click.Command("run")):
+        told = _answer(ended, prepared, settings, "m")
+    assert told == LastAnswer(NAMED if program else other, "It is good.")

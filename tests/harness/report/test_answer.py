@@ -284,25 +284,31 @@ def test_a_campaign_that_has_just_ended_is_reported_in_its_own_words(
 class TestOfTheNamedCell:
     """What a campaign concludes is followed by what its cell ran as, and what a training in it can expect."""
 
+    SENTENCE = f"{STACK}-no-p2p is good."
+
     @pytest.fixture
     def said(self, matrix: Matrix, on_gpus: MakeRows) -> Callable[..., str]:
-        def said(tags: Any = None, named: NamedCell | None = NO_P2P, **changes: Any) -> str:
+        def said(
+            tags: Any = None, named: NamedCell | None = NO_P2P, sentence: str = self.SENTENCE, **changes: Any
+        ) -> str:
             here = judge(on_gpus("no-p2p", 24, **TWO, **changes), {}, matrix.verdicts)
             found = {key_of_tag(here[0]): tag for tag in (tags or [])}
-            return answer_of(here, [], {}, found, matrix, 2, STEP, "It is good.", named=named).sentence
+            return answer_of(here, [], {}, found, matrix, 2, STEP, sentence, named=named).sentence
 
         return said
 
     def test_it_is_an_image_with_its_tag(self, said: Callable[..., str]) -> None:
         told = said(executor="docker")
-        assert told.startswith(f"It is good. It ran in image `vpoc:{STACK}-no-p2p`; 10 h of training end ")
+        assert told.startswith(f"{self.SENTENCE} It ran in image `vpoc:{STACK}-no-p2p`; 10 h of training end ")
         assert "`known-good`;" in said(["known-good"], executor="docker")
 
     def test_or_a_process_in_the_environment_of_its_stack(self, said: Callable[..., str]) -> None:
         assert "good. It ran as processes in the environment of stack `rocm6.3-torch2.9.1`; 10 h" in said()
 
     def test_of_another_cell_nothing_is_said(self, said: Callable[..., str]) -> None:
-        assert said(named=NamedCell(f"{STACK}-plain", "ddp")) == said(named=None) == "It is good."
+        assert said(named=NamedCell(f"{STACK}-plain", "ddp")) == said(named=None) == self.SENTENCE
+        # Nor where a program's campaign concluded something of another than the one named before it.
+        assert said(sentence="cpu-plain is good.") == "cpu-plain is good."
 
     def test_the_page_for_users_shows_it_so(self, said: Callable[..., str], matrix: Matrix, on_gpus: MakeRows) -> None:
         shown = (CHECKOUT / "docs/my-gpu-hangs.md").read_text(encoding="utf-8")
@@ -314,7 +320,7 @@ class TestOfTheNamedCell:
         (step, *_) = what_next(replace(best, tier="good"), [], {}, {}, [best.cell], {}, matrix, AS_MADE, [best])
         for told, begins in (
             (concluded, "is good: "),
-            (said(executor="docker").removeprefix("It is good. "), "It ran in image"),
+            (said(executor="docker").removeprefix(f"{self.SENTENCE} "), "It ran in image"),
             (f"Next: {step.command}", "Next: "),
         ):
             (line,) = [one.strip() for one in shown.splitlines() if begins in one and one.startswith("    ")]
