@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from harness.base.durations import span
 from harness.base.errors import UnhealthyHostError, UserError
 from harness.base.interrupts import shielded, skippable
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.campaign.bench import Bench
 from harness.campaign.dispatch import Closing, Dispatcher, JobSeen, RunRequest
 from harness.campaign.display import Display, Elsewhere

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.base.contract import CONTRACT
-from harness.base.nouns import many
+from harness.base.wording import many
 from harness.environments.executors.job import SHELL_SIGNALS
 from harness.evidence.app_files import Result
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, StoppedBy
