@@ -106,7 +106,9 @@ def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None
         if sha256 is not None:
             raise UserError(f"{made / shown(name)}: {error}; train again") from None
     except OSError as error:
-        raise UserError(f"{output / name}: cannot be written: {error.strerror}; free space there") from None
+        # What was verified is still in the results: nothing is trained again.
+        fix = "free space there, then give the same command"
+        raise UserError(f"{output / name}: cannot be written: {error.strerror}; {fix}") from None
     finally:
         half.unlink(missing_ok=True)
 

@@ -511,6 +511,20 @@ def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_c
     assert [file.name[:14] for file in kept.iterdir()] == ["step-000000058"]
 
 
+def test_a_model_that_found_no_room_is_copied_by_the_same_command(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Copied:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UntrustedTree, "copy_out", full)
+        with pytest.raises(UserError, match=r"No space left on device; free .*, then give the same command$"):
+            place.train(DONE)
+    assert place.train().model
+    assert len(place.bench.made) == 1
+
+
 def test_earlier_checkpoints_that_cannot_be_kept_end_it_with_a_line(place: Place) -> None:
     write_checkpoint(place.job.output / "bars_checkpoints", 58)
     (place.job.output / "bars_checkpoints.previous").write_text("somebody's file", encoding="utf-8")
