@@ -20,8 +20,6 @@ from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
 # Progress bars go back to the beginning of their line.
 ENDS = re.compile(rb"[\r\n]")
 MOST_STEPS = 2**53
-# A hole in a file has any size.
-_MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE
 NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
 
 
@@ -63,6 +61,15 @@ class ProgramProgress:
             return self._tree.look(self._file).changed
         except (FileNotFoundError, NotAFileError):
             return None
+
+    def take_in_all(self) -> None:
+        """Take in what a file tells that nobody writes to any more, as far as a file of that size tells."""
+        self.behind = True
+        # A hole in a file has any size.
+        while self.behind and self._offset < LARGEST["progress"]:
+            deque(map(self._take_in, self._new_lines()), maxlen=0)
+        if not self.behind:
+            self.end()
 
     def end(self) -> None:
         """Take in a last line that nothing ends, once there is nobody any more to go on with it."""
@@ -141,11 +148,7 @@ def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
 def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
     """Return the whole progress of a run which has ended, as far as a file of that size tells."""
     told = progress_of(folder, program)
-    for _ in range(_MOST_LOOKS):
-        deque(told.new(), maxlen=0)
-        if not told.behind:
-            told.end()
-            break
+    told.take_in_all()
     return told
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.untrusted_tree import UntrustedTree
+from harness.evidence import program_progress
 from harness.evidence.program_progress import ProgramProgress, told_by
 from harness.evidence.progress import LONGEST_LINE, MOST_LINES_AT_ONCE
 from harness.evidence.run_folder import RunFolder
@@ -128,3 +129,13 @@ def test_what_a_run_that_has_ended_told_is_looked_for_in_no_more_than_the_beginn
     began = time.monotonic()
     assert told_by(folder, program).step == 3
     assert time.monotonic() - began < 20
+
+
+def test_what_a_run_that_has_ended_told_is_looked_for_in_all_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 2)
+    folder = RunFolder(tmp_path)
+    folder.log.write_text("step\n" * 1000)
+    program = Program.model_validate({"command": "x", "source": ".", "progress": "stdout"})
+    assert told_by(folder, program).advances == 1000
