@@ -3,12 +3,13 @@
 import math
 
 from harness.evidence.accounting import Accounting, asked_of
-from harness.evidence.progress import MOST_AT_ONCE, ProgressReader
+from harness.evidence.progress import MOST_AT_ONCE, MOST_LINES, MOST_LINES_AT_ONCE, ProgressReader
 from harness.evidence.rank_account import SeenAt
 from harness.evidence.run_files import Intent
 from harness.evidence.work_folder import LARGEST, WorkFolder
 
-MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE
+# Of one rank; several share what is read at a look. Of short lines a look takes in fewer bytes.
+MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE + MOST_LINES // MOST_LINES_AT_ONCE
 
 
 def account_for(intent: Intent, work: WorkFolder, seconds: float) -> Accounting:
@@ -20,7 +21,7 @@ def account_for(intent: Intent, work: WorkFolder, seconds: float) -> Accounting:
     asked = asked_of(intent)
     accounting, reader = Accounting(asked), ProgressReader(work, asked.ranks)
     seen = SeenAt(-math.inf, seconds, 0.0)
-    for _ in range(MOST_LOOKS):
+    for _ in range(asked.ranks * MOST_LOOKS):
         for line in reader.new():
             accounting.saw(line, seen)
         if not reader.behind:

@@ -1,18 +1,24 @@
 """Progress against result: what honest trainings tell is no breach, what an app makes up is."""
 
+import json
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from harness.evidence import progress
 from harness.evidence.accounting import asked_of
 from harness.evidence.app_files import Progress, Result
+from harness.evidence.orphans import account_for
 from harness.evidence.rank_account import SeenAt
 from harness.evidence.run_files import Intent
+from harness.evidence.work_folder import WorkFolder
 from tests.harness.evidence.accounts import (
+    NONCE,
     Told,
     Values,
     began,
@@ -56,6 +62,21 @@ def test_progress_is_expected_of_every_rank_and_process(make_intent: Callable[..
     assert (asked.contract, asked.nonce) == (intent.contract, intent.nonce)
     assert not asked.may_end_early
     assert asked_of(make_intent(options={**options, "patience": 2})).may_end_early
+
+
+def test_what_lost_its_harness_is_accounted_for_to_the_last_line_of_each_rank(
+    tmp_path: Path, make_intent: Callable[..., Intent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MOST_AT_ONCE", 1 << 12)
+    monkeypatch.setattr(progress, "LEAST_AT_ONCE", 1 << 11)
+    work = WorkFolder(tmp_path)
+    for rank in range(2):
+        lines = ended(trained(began(Told(rank)), 1, 1200, step_s=1.0)).lines
+        written = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (tmp_path / work.PROGRESS.format(rank=rank)).write_text(written, encoding="utf-8")
+    asked = make_intent(options={"strategy": "ddp", "devices": 2, "epochs": 1}, nonce=NONCE)
+    accounting = account_for(asked, work, 1e6)
+    assert (accounting.steps, accounting.breaches) == ((1200,), ())
 
 
 @pytest.mark.parametrize(
