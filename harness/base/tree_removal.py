@@ -22,7 +22,6 @@ def remove_below(parent: int, name: str) -> str | None:
 
     Folders inside are moved up, next to the outermost one's own, before they are emptied: so two are open at a time.
     """
-    until = time.monotonic() + LONGEST_SECONDS
     try:
         if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=parent)
@@ -33,17 +32,27 @@ def remove_below(parent: int, name: str) -> str | None:
     except OSError as error:
         return f"cannot be removed: {error.strerror}"
     try:
-        while names := _some_names(top):
-            for inner in names:
-                _empty_out(top, inner, until)
+        empty(top)
         os.rmdir(name, dir_fd=parent)
     except FileNotFoundError:
         return None
-    except (OSError, TimeoutError) as error:
+    except OSError as error:
         return f"cannot be removed: {error.strerror or error}"
     finally:
         os.close(top)
     return None
+
+
+def empty(folder: int) -> None:
+    """Remove everything in a folder, given by its descriptor.
+
+    Raises:
+        OSError: when something cannot be removed, or, as a TimeoutError, all of it takes too long.
+    """
+    until = time.monotonic() + LONGEST_SECONDS
+    while names := _some_names(folder):
+        for inner in names:
+            _empty_out(folder, inner, until)
 
 
 def _empty_out(top: int, name: str, until: float) -> None:

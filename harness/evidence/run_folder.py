@@ -21,6 +21,7 @@ from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
 from harness.base.json_files import File, first_problem, headline
 from harness.base.storage import read_regular, unused, write_durably, write_json
+from harness.base.tree_removal import empty, opened_folder
 from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import KeptState, Result, Verification
 from harness.evidence.run_files import Intent, Record
@@ -400,11 +401,9 @@ def _emptied(place: Path) -> bool:
         if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
             return False
         place.chmod(0o700)
-        tree = UntrustedTree(place)
-        while names := tree.some_names():
-            if [name for name in names if tree.remove(name)]:
-                return False
-    except (OSError, NotAFileError):
+        with opened_folder(place) as opened:
+            empty(opened)
+    except OSError:
         return False
     return True
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import harness
+from harness.base import tree_removal
 from harness.base.errors import UserError
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import LONGEST_TEMPORARY, RunFolder
@@ -159,6 +160,29 @@ def test_nothing_is_removed_behind_a_link_in_the_place_of_a_run_folder(tmp_path:
     assert "verifying run is a link, not a folder" in left
     assert RunFolder(tmp_path / "other").remove_places(all_of_it=True) == ()
     assert not any(place.exists() for place in kept)
+
+
+def test_a_temporary_folder_that_something_goes_on_to_fill_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, unlink, removed = RunFolder(tmp_path), os.unlink, list[str]()
+
+    def filled_again(name: str, *, dir_fd: int) -> None:
+        unlink(name, dir_fd=dir_fd)
+        removed.append(name)
+        assert len(removed) < 100
+        (folder.temporary / f"file-{len(removed)}").touch()
+
+    folder.make_places()
+    try:
+        (folder.temporary / "file").touch()
+        with monkeypatch.context() as patch:
+            patch.setattr(tree_removal, "LONGEST_SECONDS", 0.0)
+            patch.setattr(os, "unlink", filled_again)
+            with pytest.raises(UserError, match="cannot be made"):
+                folder.make_verifying()
+    finally:
+        folder.remove_places(all_of_it=False)
 
 
 def test_temporary_files_are_elsewhere_under_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
