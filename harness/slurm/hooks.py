@@ -96,8 +96,7 @@ def _intents(results: Results, run_ids: Iterable[str]) -> Iterator[Intent]:
     for run_id in run_ids:
         with suppress(UserError):
             check_run_id(run_id)
-            intent = results.intent(run_id)
-            if intent and intent.run_id == run_id:
+            if intent := results.intent(run_id):
                 yield intent
 
 
