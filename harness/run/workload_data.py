@@ -79,7 +79,8 @@ def require_table(file: Path) -> None:
     if start.startswith(PARQUET):
         return
     if start.startswith(GZIP):
-        raise UserError(f"--data {file}: is packed by gzip; `zcat {shlex.quote(str(file))} > merged.csv` unpacks it")
+        packed, unpacked = shlex.quote(str(file)), shlex.quote(f"{file}.csv")
+        raise UserError(f"--data {file}: is packed by gzip; `zcat {packed} > {unpacked}` unpacks it")
     header, _, rows = start.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")
     columns = 1 + max(header.count(mark) for mark in DELIMITERS)
     # What a program wrote for programs has zeros; so has UTF-16, which the app names.
