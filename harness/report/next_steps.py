@@ -104,7 +104,7 @@ def _towards_training(
         again = invocation.command("run", best.cell, *(work_words(intent) if intent else ()))
         why = f"runs it again, once the changes in `git status` are committed{_on_data(intent)}"
         return [Command(command=again, why=why)]
-    train = _training(best, intent, tags, changed, invocation)
+    train = [_training(best, intent, tags, changed, invocation)] if _takes_training(best, matrix) else []
     tagged = (best.cell, best.environment_hash, best.scope) in tags
     may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged
     more = towards_known_good(best, matrix, made_here)
@@ -115,14 +115,14 @@ def _towards_training(
         why = f"runs it until it is known-good, which takes {takes}{_on_data(intent)}"
         on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
         good = best.tier in ("good", "known-good") and best.device != "cpu"
-        return [train, on] if good and _takes_training(best, matrix) else [on]
+        return [*train, on] if good else [on]
     # What is good, or nearly so, in a way that stages found is trained in that way: no tag tells of it.
     if changed and best.tier != "known-good":
-        return [train]
+        return train
     if may_be_promoted:
         promote = invocation.command("promote", best.cell)
-        return [Command(command=promote, why="gives its image the tag that training uses"), train]
-    return [train]
+        return [Command(command=promote, why="gives its image the tag that training uses"), *train]
+    return train
 
 
 def _on_data(intent: Intent | None) -> str:

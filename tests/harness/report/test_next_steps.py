@@ -167,6 +167,8 @@ def test_what_is_known_good_is_trained_with_on_the_bars_it_was_tried_with(
     synthetic = {"data": {"path": "/cache/synthetic-100-7-abc.csv", "sha256": "a" * 64}}
     (command,) = commands(make_rows("cpu-plain", 40, **synthetic), **synthetic)
     assert shlex.split(command)[5:9] == ["train", "--data", "merged.csv", "--output"]
+    # No option of `matrix train` names an interpreter of the user's own.
+    assert commands(make_rows("host-plain", 40, **OWN), **OWN) == [f"{PLACE} status host-plain"]
 
 
 def test_an_image_that_qualifies_is_promoted_first_and_then_found_by_it(
