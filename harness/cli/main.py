@@ -21,7 +21,7 @@ from harness.cli.shared import INTERRUPTED, Settings, begin_output, print_error,
 from harness.screen.terminal import echo
 
 # Of these, those that go on with it say so themselves, and Slurm's hooks have no reader.
-SAYS_NOTHING_LEFT = ("run", "train", "watch", "completion", "slurm-prolog", "slurm-epilog")
+SAYS_NOTHING_LEFT = ("run", "train", "completion", "slurm-prolog", "slurm-epilog")
 
 
 CONTEXT = {"token_normalize_func": with_dashes, "help_option_names": ["-h", "--help"]}

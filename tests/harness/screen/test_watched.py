@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from harness.base.paths import CHECKOUT
 from harness.campaign.under_way import BEGINS, LeftOver, noted_under_way
 from harness.cli import watch
+from harness.cli.main import cli
 from harness.cli.shared import Settings
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -297,8 +298,12 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     assert told == {"schema": 2, "campaigns": [], "trains": False, "doing": [], "runs": [], "cells": [], "runs_done": 0}
     assert not results.folder.exists()
     left = LeftOver("matrix train --data merged.csv --output OUT", rebooted=False, what="training")
-    monkeypatch.setattr(watch, "left_under_way", lambda *_: [left])
-    assert CliRunner().invoke(watch.watch, [], obj=settings).output.endswith("on this host.\n")
+    for place in ("harness.cli.watch", "harness.campaign.under_way"):
+        monkeypatch.setattr(f"{place}.left_under_way", lambda *_: [left])
+    (results.folder / "campaigns").mkdir(parents=True)
+    (results.folder / "campaigns" / "one.under-way").touch()
+    told = CliRunner().invoke(cli, ["--results", str(results.folder), "watch"]).output
+    assert told == f"matrix: {left.in_words}\nNothing runs with {results.folder} on this host.\n"
 
 
 def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
