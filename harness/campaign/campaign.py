@@ -11,7 +11,6 @@ from pathlib import Path
 from secrets import randbelow
 
 from harness.base.failpoints import reached
-from harness.base.json_bounds import load_json
 from harness.base.paths import LOCKS
 from harness.base.storage import (
     LARGEST_READ,
@@ -24,6 +23,7 @@ from harness.base.storage import (
     write_json,
 )
 from harness.campaign.bench import Bench
+from harness.campaign.campaign_file import parse_campaign
 from harness.campaign.plan import PendingRun, Plan, PlannedRun
 from harness.environments.environment import app_source_hash
 from harness.environments.images import recipe
@@ -34,8 +34,6 @@ from harness.matrix.workload_options import options_of
 from harness.run.workload_data import read_data
 
 CAMPAIGNS_LOCK = ".campaigns.lock"
-# Each run has two.
-MOST_VALUES = 1 << 18
 SEEDS = 2**32
 
 
@@ -108,7 +106,7 @@ class Campaign:
     @property
     def seed(self) -> int:
         """The seed that decides the order of equals where the plan leaves it open."""
-        return int(load_json(read_regular(self._file), MOST_VALUES)["seed"])
+        return int(parse_campaign(read_regular(self._file))["seed"])
 
     def end(self, why: str) -> None:
         """Record that a campaign with a goal, or with controls, is over: the same command begins another one."""
@@ -212,7 +210,7 @@ def _key(plan: Plan, bench: Bench) -> str:
 def _is_of(content: bytes, key: str) -> bool:
     """Return whether a campaign's file is sound and of this plan."""
     try:
-        return bool(load_json(content, MOST_VALUES)["key"] == key)
+        return bool(parse_campaign(content)["key"] == key)
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.base.errors import UserError
-from harness.base.json_bounds import load_json
 from harness.base.storage import read_regular
+from harness.campaign.campaign_file import parse_campaign
 from harness.campaign.under_way import UnderWay, under_way
 from harness.evidence.app_files import Progress
 from harness.evidence.index import Index, Row, data_name, family_of_intent
@@ -214,7 +214,7 @@ def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]
     for file in sorted((results.folder / "campaigns").glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             if _is_in(locked, file):
-                content = load_json(read_regular(file))
+                content = parse_campaign(read_regular(file))
                 cells = tuple(run["cell"] for run in content["runs"])
                 runs = None if content.get("goal") else len(cells)
                 yield HeldCampaign(file.stem, tuple(dict.fromkeys(cells)), content["started"], runs)

@@ -196,6 +196,9 @@ def test_a_campaign_is_seen_while_a_process_holds_it_and_its_lock_is_left_alone(
     assert scene.ends is not None
     assert json.loads(json.dumps(described))["campaigns"][0]["runs"] == 4
     assert not seen.look().goes_on
+    # Hundreds of repeats of every cell.
+    file.write_text(json.dumps({"started": 0, "runs": [{"cell": "cpu-plain", "repeat": n} for n in range(22_000)]}))
+    assert [one.runs for one in held_campaigns(results, {file.stat().st_ino})] == [22_000]
 
 
 def test_a_training_under_supervision_goes_on_between_its_attempts(
