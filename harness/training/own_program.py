@@ -106,7 +106,8 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
         except (FileNotFoundError, NotAFileError) as error:
             raise UserError(f"{work.program}/{shown(name)}: {error}; it is left there") from None
         except OSError as error:
-            raise UserError(f"{place}: cannot be written: {error.strerror}; free space there") from None
+            fix = "free space there, then give the same command"
+            raise UserError(f"{place}: cannot be written: {error.strerror}; {fix}") from None
         finally:
             half.unlink(missing_ok=True)
     return tuple(replaced)

@@ -512,14 +512,21 @@ def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_c
 
 
 def test_a_model_that_found_no_room_is_copied_by_the_same_command(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> Copied:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    folder = RunFolder(tmp_path / "run")
+    written = tmp_path / "run" / "work" / WorkFolder.PROGRAM / "model.bin"
+    written.parent.mkdir(parents=True)
+    written.touch()
+    said = r"No space left on device; free .*, then give the same command$"
     with monkeypatch.context() as patch:
         patch.setattr(UntrustedTree, "copy_out", full)
-        with pytest.raises(UserError, match=r"No space left on device; free .*, then give the same command$"):
+        with pytest.raises(UserError, match=said):
+            publish_program(folder, make_record(), tmp_path / "out")
+        with pytest.raises(UserError, match=said):
             place.train(DONE)
     assert place.train().model
     assert len(place.bench.made) == 1
