@@ -62,7 +62,7 @@ class Waiting:
     @property
     def in_words(self) -> str:
         """How many runs run and wait, and why."""
-        text = f"{many(self.running, 'job runs', 'jobs run')}, {self.waiting} wait"
+        text = f"{many(self.running, 'job runs', 'jobs run')}, {many(self.waiting, 'waits', 'wait')}"
         if self.reasons:
             text += f": {', '.join(f'{count} for {why}' for why, count in sorted(self.reasons.items()))}"
         return f"{text}; {self.nodes_in_words}" if self.away else text

@@ -257,7 +257,7 @@ def test_a_run_is_shown_on_its_node_with_its_progress(
     scheduler = Scripted(host, [begins, goes_on, goes_on, ends])
     followed(results, scheduler, matrix, "r1", "r2", display=display)
     assert display.said == [
-        (0, "1 job runs, 1 wait"),
+        (0, "1 job runs, 1 waits"),
         (1, "1 started on n1"),
         (1, "step 30"),
         (1, "step 60"),
