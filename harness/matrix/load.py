@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.schema1 import upgraded_values
+from harness.base.wording import some_of
 from harness.base.yaml_lines import read_yaml
 from harness.matrix.cells import Matrix, Preset, Selection
 from harness.matrix.stacks import Stack
@@ -111,8 +112,7 @@ def nearest(word: object, choices: Sequence[str]) -> str:
     beginnings = {choice.split("-")[0]: choice for choice in reversed(choices)}
     if match := get_close_matches(str(word).split("-")[0], beginnings, n=1, cutoff=0.75):
         return f"did you mean {beginnings[match[0]]}?"
-    more = len(choices) - LISTED
-    return f"choose from {', '.join(choices[:LISTED])}{f' and {more} more' if more > 0 else ''}"
+    return f"choose from {some_of(choices, LISTED)}"
 
 
 def _own_names(tree: Mapping[str, Any]) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from harness.base.wording import many
+from harness.base.wording import many, some_of
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.search.conclusion import Conclusion, nothing_fits
@@ -43,7 +43,7 @@ def conclude_stages(
         missing = _not_found(end, several, all_made=not left_out)
         sentence = f"{missing} On one GPU {_named(good)} is good: {_shown(good)}." if good else missing
     if left_out:
-        sentence += f" Left out, as they could not be made or had no room: {_some(sorted(left_out))}."
+        sentence += f" Left out, as they could not be made or had no room: {some_of(sorted(left_out), _LISTED)}."
     if screened:
         sentence += (
             f" What trains on {gpus + len(screened)} GPUs stays open: a screen is connected to GPU "
@@ -71,11 +71,6 @@ def conclude_stages(
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _named(one: Contender) -> str:
     used = f" on {len(one.gpus)} GPUs ({one.setting.strategy})" if len(one.gpus) > 1 else ""
     options = ", ".join(f"{name} {_plain(value)}" for name, value in one.setting.options)
@@ -97,7 +92,7 @@ def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:
     had_turn = [one for one in end.explored if one.stack not in end.untried]
     nearest = _nearest(end)
     tried = f"{many(len(had_turn), 'stack had its', 'stacks had their')} turn"
-    untried = f", {len(end.untried)} not ({_some(end.untried)})" if end.untried else ""
+    untried = f", {len(end.untried)} not ({some_of(end.untried, _LISTED)})" if end.untried else ""
     said = f"{tried}{untried}"
     if end.why in ("none", "gpu-lost"):
         over = ", and nothing of the selection is left to try" if end.why == "none" and all_made else ""
