@@ -63,16 +63,16 @@ class ProgramProgress:
             return None
 
     def take_in_all(self) -> None:
-        """Take in what a file tells that nobody writes to any more, as far as a file of that size tells."""
-        self.behind = True
+        """Take in the rest of a file that nobody writes to any more, as far as one of that size tells."""
         # A hole in a file has any size.
-        while self.behind and self._offset < LARGEST["progress"]:
+        until, self.behind = self._offset + LARGEST["progress"], True
+        while self.behind and self._offset < until:
             deque(map(self._take_in, self._new_lines()), maxlen=0)
         if not self.behind:
-            self.end()
+            self._end()
 
-    def end(self) -> None:
-        """Take in a last line that nothing ends, once there is nobody any more to go on with it."""
+    def _end(self) -> None:
+        """Take in a last line that nothing ends."""
         with suppress(FileNotFoundError, NotAFileError), self._tree.open(self._file, ANY_SIZE) as file:
             rest = file.read(self._offset, LONGEST_LINE + 1)
             if 0 < len(rest) <= LONGEST_LINE and not self._skipping:

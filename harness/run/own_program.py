@@ -51,7 +51,7 @@ class OwnProgram:
         spec, program, progress = self._spec, self._program, self.progress
         if program is None or progress is None or watch.stopped_by:
             return evidence
-        progress.end()
+        progress.take_in_all()
         log = spec.folder.log
         seen = ProgramEvidence(
             advances=progress.advances,

@@ -94,8 +94,8 @@ def test_what_the_program_makes_of_the_file_does_no_harm(tmp_path: Path, kind: s
 def test_a_last_line_that_nothing_ends_is_reported_when_it_has_ended(tmp_path: Path) -> None:
     told = Told(tmp_path, "lines")
     assert told.say('{"step": 1, "total": 2, "loss": 0.5}\n{"step": 2, "total": 2, "loss": NaN}')[1:] == [("step", 1)]
-    told.progress.end()
-    told.progress.end()
+    told.progress.take_in_all()
+    told.progress.take_in_all()
     assert (told.progress.step, told.progress.advances) == (2, 2)
     assert told.progress.loss != told.progress.loss
 

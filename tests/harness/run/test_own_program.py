@@ -14,6 +14,7 @@ from harness.environments import programs
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.programs import take_program
+from harness.evidence import program_progress
 from harness.evidence.app_files import InputFile
 from harness.evidence.index import Row
 from harness.evidence.records import Results
@@ -194,4 +195,12 @@ def test_a_run_starts_from_the_source_that_a_program_had_changed_before(make: Ma
 
 def test_a_last_loss_that_is_not_finite_counts_where_nothing_ends_its_line(make: Make) -> None:
     record = make("print('step 1/2 loss 1')\nprint('step 2/2 loss nan', end='')")
+    assert (record.outcome, record.diagnosis) == ("failed", "not-finite")
+
+
+def test_a_last_loss_that_is_not_finite_counts_behind_more_lines_than_the_watch_takes_in(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 4)
+    record = make("print('step 1/1000 loss 1\\n' * 999 + 'step 1000/1000 loss nan')")
     assert (record.outcome, record.diagnosis) == ("failed", "not-finite")
