@@ -170,7 +170,8 @@ def make_plan(
 
 def _skipped(cell: Cell, workload: Workload, host: Capabilities, *, named: bool) -> Skipped | None:
     if reason := why_not(cell, host, named=named):
-        return Skipped(cell, reason, of_host=not cell.excluded)
+        # For the others an option is missing, or the name of the cell.
+        return Skipped(cell, reason, of_host=cell.stack.accelerator == "rocm" and not cell.excluded)
     if reason := unfit(cell, workload, host.gpus):
         return Skipped(cell, reason, of_host=reason == too_few_gpus(cell, workload, host.gpus))
     return None

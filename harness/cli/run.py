@@ -131,7 +131,8 @@ def run(
     for line in _plan_lines(prepared) if prepared.plan.runs else ():
         print_folded(err, line)
     if prepared.stages and prepared.plan.why_empty:
-        raise UserError(f"{prepared.plan.why_empty}; {DOCTOR_SAYS}")
+        why = prepared.plan.why_empty
+        raise UserError(f"{why}; {DOCTOR_SAYS}" if prepared.plan.is_hosts else why)
     if not prepared.stages:
         # In stages a stack is downloaded when its turn comes, and has to have room then.
         prepared.plan.check_feasible()

@@ -71,8 +71,9 @@ def test_an_excluded_cell_keeps_its_reason(matrix: Matrix) -> None:
         ("rocm6.3-torch2.9.1-plain", {}, True),
         ("rocm6.3-torch2.9.1-expandable-segments", {}, False),
         ("cpu-plain", {"target": "next_up"}, False),
+        ("host-plain", {}, False),
     ],
-    ids=["the host", "the matrix", "the app"],
+    ids=["the host", "the matrix", "the app", "the command"],
 )
 def test_the_doctor_is_named_only_where_the_host_is_what_refuses(
     cell: str, asked: dict[str, str], of_host: bool, matrix: Matrix

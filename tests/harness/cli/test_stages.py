@@ -83,7 +83,14 @@ def test_whoever_says_which_runs_gets_those(root: Path, words: list[str]) -> Non
     assert "stages" not in json.loads(plan(root, "--json", *words).stdout)
 
 
-def test_without_kfd_no_gpu_cell_can_run_and_that_is_said_before_anything_is(root: Path) -> None:
+def test_without_kfd_no_gpu_cell_can_run_and_that_is_said_before_anything_is(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.campaign.plan.why_not", lambda *_, named: None)
+        patch.setattr("harness.campaign.plan.unfit", lambda *_: "the app refuses it")
+        # No host changes that.
+        assert str(typed(root, "run", "--yes").exception) == "no cell can run: the app refuses it"
     (root / "dev/kfd").unlink()
     done = plan(root)
     assert "Plan: no cell can run on this host: there is no /dev/kfd" in " ".join(done.stdout.split())
