@@ -56,7 +56,8 @@ def answer_of(
     best = most_useful(trained_in, named)
     if concluded:
         # What a program's campaign concluded can be about another one.
-        claim = concluded + (_of_named(best, named, tags, matrix) if named and named.cell in concluded else "")
+        is_of_it = named is not None and named.cell in concluded.split()
+        claim = concluded + (_of_named(best, named, tags, matrix) if is_of_it else "")
     else:
         claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
     if best is None and (others := best_by_scope(here)):
