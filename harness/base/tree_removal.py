@@ -7,7 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -52,7 +52,9 @@ def empty(folder: int) -> None:
     until = time.monotonic() + LONGEST_SECONDS
     while names := _some_names(folder):
         for inner in names:
-            _empty_out(folder, inner, until)
+            # Whoever goes on there may remove something, too.
+            with suppress(FileNotFoundError):
+                _empty_out(folder, inner, until)
 
 
 def _empty_out(top: int, name: str, until: float) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.base import tree_removal
 from harness.base.untrusted_tree import MOST_NAMES, NotAFileError, UntrustedTree, shown
 from tests.harness.base.hostile import TERABYTE, TRICKS, Place
 
@@ -304,6 +305,17 @@ def test_folders_that_were_closed_are_removed_too(work: Path) -> None:
     (work / "scratch").chmod(0)
     work.chmod(0o500)
     assert UntrustedTree(work).remove("scratch") is None
+
+
+def test_what_another_removes_meanwhile_does_not_keep_the_rest(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "d/inner").mkdir(parents=True)
+    for name in ("d/one", "d/inner/two"):
+        (work / name).touch()
+    looks = [["gone"], ["one", "inner"], ["gone"]]
+    names = tree_removal._some_names
+    monkeypatch.setattr(tree_removal, "_some_names", lambda folder: looks.pop(0) if looks else names(folder))
+    assert UntrustedTree(work).remove("d") is None
+    assert not (work / "d").exists()
 
 
 def test_what_cannot_be_removed_is_reported(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
