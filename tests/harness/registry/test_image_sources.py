@@ -187,5 +187,10 @@ def test_an_image_in_a_registry_is_named_by_its_digest(registry: FakeRegistry, m
     Repository(f"{place}/vpoc").put_manifest(tag_name(cell), manifest)
     found = _in_source(place, cell, image(IDS["classic"]))
     assert (found.archive, found.reference) == (None, f"{place}/vpoc@{manifest.digest}")
-    with pytest.raises(UserError, match=f"it is another image than the one here; {remedy}"):
+    another = f"it is another image than the one here; {remedy}"
+    with pytest.raises(UserError, match=another):
         _in_source(place, cell, image(IDS["containerd"]))
+    odd = Manifest(json.dumps({"config": {"digest": [IDS["classic"]]}}).encode(), DOCKER_MANIFEST)
+    Repository(f"{place}/vpoc").put_manifest(tag_name(cell), odd)
+    with pytest.raises(UserError, match=another):
+        _in_source(place, cell, image(IDS["classic"]))
