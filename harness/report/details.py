@@ -65,10 +65,10 @@ def _training(training: Training) -> TrainingLine:
     )
     skipped = f", {training.steps_skipped} of them skipped by the scaler" if training.steps_skipped else ""
     resumed = f", resumed at step {', '.join(map(str, training.resumed_at))}" if training.resumed_at else ""
+    made = f"{many(training.epochs_done, 'epoch')}, {many(training.steps_done, 'step')}"
     return TrainingLine(
         kind=training.model_kind,
-        text=f"{many(training.epochs_done, 'epoch')}, {training.steps_done} steps{batch}{micro}{skipped}{resumed}, "
-        f"{training.throughput.samples_per_second:.0f} samples/s",
+        text=f"{made}{batch}{micro}{skipped}{resumed}, {training.throughput.samples_per_second:.0f} samples/s",
         time=_time(training.time or {}),
     )
 

@@ -29,7 +29,7 @@ def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: R
             epoch = sum(one.throughput.train_seconds / one.epochs_done for one in trainings)
             seconds = max(0.0, record.seconds - training) + epoch * workload.epochs
             by = f"by the last run of {cell.id} on this data"
-            return f"{epochs}, each of about {steps} steps: about {span(seconds)}, {by}"
+            return f"{epochs}, each of about {many(steps, 'step')}: about {span(seconds)}, {by}"
     return f"{epochs}; how long one takes is not known yet: the first one tells"
 
 

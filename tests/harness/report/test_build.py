@@ -197,6 +197,7 @@ def test_every_model_and_what_it_took_is_shown(make_record: Make, report_of: Rep
     }
     changes: dict[str, Any] = {
         "model_kind": "attention",
+        "steps_done": 3200,
         "batch_size": 64,
         "micro_batch_size": 16,
         "earlier": (Training.model_validate(first),),
@@ -207,7 +208,7 @@ def test_every_model_and_what_it_took_is_shown(make_record: Make, report_of: Rep
     record = plain.model_copy(update={"result": plain.result.model_copy(update=changes)})
     run = report_of([record]).details["r1"]
     assert [told.kind for told in run.trainings] == ["mlp", "attention"]
-    assert run.trainings[1].text == "2 epochs, 32 steps of 64 in parts of 16, resumed at step 17, 40, 1000 samples/s"
+    assert run.trainings[1].text == "2 epochs, 3,200 steps of 64 in parts of 16, resumed at step 17, 40, 1000 samples/s"
     assert run.memory == "1.00 GB resident, 2.00 GB reserved, fragmentation 25% (held by Xorg 77: 0.10 GB)"
     assert [told.time for told in run.trainings] == ["", "60% loader, 30% device, 10% validate"]
     assert [curve.model for curve in run.loss_curves] == ["mlp", "attention"]

@@ -32,7 +32,7 @@ def keep(results: Results, make_record: Callable[..., Record]) -> Keep:
         record = make_record(run_id, outcome, **about)
         if record.result:
             took = record.result.throughput.model_copy(update={"train_seconds": 200.0})
-            done = {"epochs_done": 2, "steps_per_epoch": 50, "throughput": took, "resumed_at": resumed_at}
+            done = {"epochs_done": 2, "steps_per_epoch": 5000, "throughput": took, "resumed_at": resumed_at}
             record = record.model_copy(update={"result": record.result.model_copy(update=done), "seconds": 260.0})
         results.begin(record.intent)
         results.finish(record)
@@ -52,9 +52,9 @@ def test_a_run_on_the_same_data_says_how_long_it_is(keep: Keep, told: Callable[.
     assert told() == UNKNOWN
     keep()
     by = "by the last run of cpu-plain on this data"
-    assert told() == f"3 epochs at most, each of about 50 steps: about 6 min, {by}"
-    assert told(epochs=1, patience=0) == f"1 epoch, each of about 50 steps: about 3 min, {by}"
-    assert told(learning_rate=0.5, epochs=60) == f"60 epochs at most, each of about 50 steps: about 1.7 h, {by}"
+    assert told() == f"3 epochs at most, each of about 5,000 steps: about 6 min, {by}"
+    assert told(epochs=1, patience=0) == f"1 epoch, each of about 5,000 steps: about 3 min, {by}"
+    assert told(learning_rate=0.5, epochs=60) == f"60 epochs at most, each of about 5,000 steps: about 1.7 h, {by}"
     # Of another number of rows, or steps, it says nothing.
     for other in ({"lookback": 25}, {"batch_size": 8}, {"model": ("attention",)}):
         assert told(**other) == UNKNOWN
