@@ -21,11 +21,15 @@ class NextCommand:
 
 @dataclass(frozen=True)
 class LastAnswer:
-    """The cell that a conclusion names, the conclusion in a sentence, and what continues the campaign."""
+    """The cell that a conclusion names, the conclusion in a sentence, and what continues the campaign.
+
+    `of_program`: the conclusion is about a program of the user's own; the cell is the one that was named before.
+    """
 
     named: NamedCell | None = None
     sentence: str | None = None
     next_command: NextCommand | None = None
+    of_program: bool = False
 
 
 def remember_answer(results: Results, machine: str, answer: LastAnswer) -> None:
@@ -45,7 +49,8 @@ def last_answer(results: Results, machine: str) -> LastAnswer:
             return LastAnswer(named)
         sentence, following = values["sentence"], values["next_command"]
         next_command = NextCommand(*_texts(following, "command", "why")) if following else None
-        return LastAnswer(named, None if sentence is None else str(sentence), next_command)
+        said = None if sentence is None else str(sentence)
+        return LastAnswer(named, said, next_command, bool(values.get("of_program")))
     except (OSError, ValueError, KeyError, TypeError):
         return LastAnswer()
 

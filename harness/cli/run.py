@@ -216,9 +216,10 @@ def _answer(ended: CampaignResult, prepared: PreparedCampaign, settings: Setting
     """
     following = _unfinished(ended, prepared.bench, settings)
     named, found = last_answer(settings.results, machine).named, ended.conclusion
-    if found and not prepared.plan.workload.program:
+    of_program = prepared.plan.workload.program is not None
+    if found and not of_program:
         named = found.named
-    return LastAnswer(named, found.sentence if found else None, following)
+    return LastAnswer(named, found.sentence if found else None, following, of_program)
 
 
 def _warn_of_sleep(why: str) -> None:

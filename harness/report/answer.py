@@ -45,19 +45,20 @@ def answer_of(
     ids: Mapping[Key, str] | None = None,
     named: NamedCell | None = None,
     train_now: Command | None = None,
+    *,
+    of_program: bool = False,
 ) -> Answer:
     """Return the answer for one kind of host with so many `gpus`; `step` is the most useful command.
 
     `here` are its verdicts on cells that may be run, `found` its failures. Of a campaign that has just ended the answer
-    is what it `concluded`; later it is about the cell that was `named` there. `criteria` is a clause on those of the
-    notes. `ids` are those of the groups. `train_now` trains before more is shown.
+    is what it `concluded`, maybe `of_program`, one of the user's own; later it is about the cell that was `named` last.
+    `criteria` is a clause on those of the notes. `ids` are those of the groups. `train_now` trains before more is
+    shown.
     """
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, named)
     if concluded:
-        # What a program's campaign concluded can be about another one.
-        is_of_it = named is not None and named.cell in concluded.split()
-        claim = concluded + (_of_named(best, named, tags, matrix) if is_of_it else "")
+        claim = concluded + ("" if of_program else _of_named(best, named, tags, matrix))
     else:
         claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
     if best is None and (others := best_by_scope(here)):

@@ -56,13 +56,14 @@ def build_report(
     settings: Mapping[str, HostSettings] | None = None,
     *,
     named: NamedCell | None = None,
+    of_program: bool = False,
 ) -> Report:
     """Return the report on all runs of a folder; `current`, `counts`, `settings` as in `judge`, `made` since 1970.
 
     `rows` are those of its index, `promoted` the evidence of the known-good tags in force. The recommended cell and
     commands are for hosts of `host_kind`, or for all hosts if it is None; commands are typed as `invocation` says, and
     `unfinished` continues a campaign that has not ended, `concluded` is what one in stages found, and `named` the cell
-    that the last one named. Unreadable records are left out.
+    that the last one named; `of_program` as in `answer_of`. Unreadable records are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
     judge_now = partial(judge, current=current, thresholds=matrix.verdicts, counts=counts, settings=settings)
@@ -104,6 +105,7 @@ def build_report(
             ids,
             named,
             known.train_now,
+            of_program=of_program,
         ),
         answers=Answers(
             use=(*which_cell(known.trained_in, matrix, known.tags, own), *_elsewhere(usable, here)),

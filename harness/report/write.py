@@ -88,6 +88,7 @@ def built_report(
         answer.sentence,
         settings_of(host),
         named=answer.named,
+        of_program=answer.of_program,
     )
     return BuiltReport(report, (*damaged, *report.code.unreadable))
 

@@ -77,4 +77,6 @@ def test_a_campaign_of_a_program_of_the_users_own_leaves_the_cell_that_was_named
     settings: Any = SimpleNamespace(results=results)
     with click.Context(click.Command("run")):
         told = _answer(ended, prepared, settings, "m")
-    assert told == LastAnswer(NAMED if program else other, "It is good.")
+    assert told == LastAnswer(NAMED if program else other, "It is good.", None, program is not None)
+    remember_answer(results, "m", told)
+    assert last_answer(results, "m") == told
