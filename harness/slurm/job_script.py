@@ -63,7 +63,7 @@ def job_script(options: JobOptions, command: Sequence[str], request: str = "") -
     lines = ["#!/bin/sh", *(f"#SBATCH {one}" for one in asked)]
     output = shlex.quote(str(options.output))
     # Slurm would follow a link there, which whoever shares the results folder can plant: the shell makes a new file.
-    lines += [f"rm -f -- {output}", "set -C", f"exec >{output} 2>&1"]
+    lines += [f"rm -f -- {output} || exit", "set -C", f"exec >{output} 2>&1"]
     # In place of the shell, so that what Slurm sends to the job reaches the command.
     start = f"exec {shlex.join(command)}"
     if request:
