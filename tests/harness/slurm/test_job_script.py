@@ -22,7 +22,7 @@ def test_a_script_has_all_in_it_and_runs_the_command_in_place_of_its_shell() -> 
         "#SBATCH --partition=gpus\n"
         "#SBATCH --exclude=n1,n2\n"
         "#SBATCH --gres=gpu:2\n"
-        "rm -f -- '/shared/my results/r1.txt'\n || exit"
+        "rm -f -- '/shared/my results/r1.txt' || exit\n"
         "set -C\n"
         "exec >'/shared/my results/r1.txt' 2>&1\n"
         "exec python -m harness 'a b' <<'END_OF_REQUEST'\n"
