@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness.base.errors import UnhealthyHostError
+from harness.base.wording import many
 from harness.campaign.bench import Bench, gpus_needed
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun
@@ -80,8 +81,9 @@ class UnprovenGpus:
         if left:
             gpus = sorted({gpu for one in left for gpu in _gpus(one)} - self._proven())
             self._display.problem(
-                f"no stack's probe has passed on GPU {' and '.join(map(str, gpus))} since the boot: {len(left)} runs "
-                f"there are left out, and count against no stack; `matrix doctor` looks at the host, then {CONTINUES}"
+                f"no stack's probe has passed on GPU {' and '.join(map(str, gpus))} since the boot: "
+                f"{many(len(left), 'run')} there left out, counting against no stack; "
+                f"`matrix doctor` looks at the host, then {CONTINUES}"
             )
 
     def _proven(self) -> frozenset[int]:

@@ -91,9 +91,9 @@ def test_where_no_probe_passes_failures_are_recorded_against_none(bench: Probing
     display = run(bench, matrix, OLD, NEW, "rocm6.3-torch2.9.1-no-sdma")
     assert bench.made == [f"c-{OLD}-1", f"c-{NEW}-1"]
     assert not any(one.counts for one in counts_of(bench.results).values())
-    assert display.lines[-1].startswith(
-        "no stack's probe has passed on GPU 0 since the boot: 3 runs there are left out"
-    )
+    said = "no stack's probe has passed on GPU 0 since the boot: "
+    assert display.lines[-1].startswith(f"{said}3 runs there left out")
+    assert run(bench, matrix, OLD).lines[-1].startswith(f"{said}1 run there left out")
 
 
 def test_a_cause_in_the_host_stops_the_campaign_with_its_remedy(bench: Probing, matrix: Matrix) -> None:
