@@ -5,10 +5,7 @@ that the app writes to, and that alone is given to a container: its files are th
 """
 
 import contextlib
-import hashlib
-import os
 import stat
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -21,18 +18,15 @@ from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
 from harness.base.json_files import File, first_problem, headline
 from harness.base.storage import read_regular, unused, write_durably, write_json
-from harness.base.tree_removal import empty, opened_folder
 from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import KeptState, Result, Verification
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.temporary_folder import make_temporary_folder, remove_place, temporary_folder_of
 from harness.evidence.work_folder import LARGEST, FilePlace, WorkFolder
 
 # An engine repeats labels and variables of the image.
 LARGEST_NOTE = 4 << 20
 
-# Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
-# fail: it leaves the training waiting for its first batch for ever.
-LONGEST_TEMPORARY = 64
 # Of the kernel log that was collected at a failure.
 LARGEST_KERNEL_LOG = 4 << 20
 # Of an intent or a record: a result is in it, with a line for each of its numbers. Text takes up to four times as much
@@ -129,9 +123,7 @@ class RunFolder:
     @property
     def temporary(self) -> Path:
         """TMPDIR of a process on this host: short, so not in this folder."""
-        name = f"matrix-{hashlib.sha256(str(self.path.absolute()).encode()).hexdigest()[:12]}"
-        usual = Path(tempfile.gettempdir()) / name
-        return usual if len(str(usual)) <= LONGEST_TEMPORARY else Path("/tmp") / name  # noqa: S108
+        return temporary_folder_of(self.path)
 
     @property
     def stacks(self) -> tuple[PurePath, ...]:
@@ -298,11 +290,11 @@ class RunFolder:
         """
         kind = _mode(self.path)
         if kind and not stat.S_ISDIR(kind):
-            _remove(self.path)
+            remove_place(self.path)
         for file in (self.intent, self.record):
             kind = _mode(file)
             if kind and not stat.S_ISREG(kind):
-                _remove(file)
+                remove_place(file)
         with contextlib.suppress(UserError):
             if self.read_intent() == intent:
                 return
@@ -314,7 +306,7 @@ class RunFolder:
         Raises:
             UserError: when another's files are where the temporary folder should be.
         """
-        self._make_temporary()
+        make_temporary_folder(self.temporary)
         for place in self.new_work.places:
             Path(place).mkdir(parents=True, exist_ok=True)
 
@@ -345,28 +337,17 @@ class RunFolder:
         Raises:
             UserError: when it cannot be made.
         """
-        _remove(Path(self.verifying.path))
-        self._make_temporary()
+        remove_place(Path(self.verifying.path))
+        make_temporary_folder(self.temporary)
         for place in self.verifying.places:
             Path(place).mkdir(parents=True, exist_ok=True)
-
-    def _make_temporary(self) -> None:
-        # A run folder is new: what is there was left by a crash, or by the run. The folder itself stays where it
-        # is this user's, as another one may wait for it to go, and take its name.
-        if _emptied(self.temporary):
-            return
-        _remove(self.temporary)
-        try:
-            self.temporary.mkdir(mode=0o700)
-        except OSError as error:
-            raise UserError(f"{self.temporary}: cannot be made: {error.strerror}; remove what is there") from None
 
     def remove_places(self, *, all_of_it: bool) -> tuple[str, ...]:
         """Remove the temporary folder and, with `all_of_it`, HOME, caches, checkpoints and models that are kept, too.
 
         Return what cannot be removed, in words.
         """
-        left = [_remove(self.temporary)]
+        left = [remove_place(self.temporary)]
         if all_of_it:
             work = self.work
             # By way of this folder's own name: who shares the folder above may put a link there.
@@ -392,26 +373,6 @@ class RunFolder:
 
 def _in_words(name: str, why: str | None) -> str | None:
     return f"{shown(name)} {why}" if why else None
-
-
-def _emptied(place: Path) -> bool:
-    """Return whether a folder of this user's is there that has nothing in it any more."""
-    try:
-        found = place.lstat()
-        if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
-            return False
-        place.chmod(0o700)
-        with opened_folder(place) as opened:
-            empty(opened)
-    except OSError:
-        return False
-    return True
-
-
-def _remove(place: Path) -> str | None:
-    """Remove a file or folder, without following links in it; return what cannot be removed, in words."""
-    why = UntrustedTree(place.parent.resolve()).remove(place.name)
-    return f"{place} {why}" if why else None
 
 
 def _mode(place: Path) -> int:

@@ -1,5 +1,4 @@
 import ast
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,10 +6,9 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness.base import tree_removal
 from harness.base.errors import UserError
 from harness.evidence.run_files import Intent
-from harness.evidence.run_folder import LONGEST_TEMPORARY, RunFolder
+from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder, regex_of
 
 SOURCE = Path(harness.__file__).parent
@@ -129,27 +127,6 @@ def test_a_model_is_looked_for_in_the_output_folder_alone(tmp_path: Path) -> Non
     assert (tmp_path / "copy").read_text() == "a model"
 
 
-def test_what_a_run_left_in_its_temporary_folder_goes_and_nobody_else_can_take_its_name(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.make_places()
-    try:
-        # Open, so that no other gets its number.
-        before = os.open(folder.temporary, os.O_RDONLY)
-        (folder.temporary / "left" / "below").mkdir(parents=True)
-        folder.temporary.chmod(0)
-        folder.make_verifying()
-        assert os.path.samestat(folder.temporary.stat(), os.fstat(before))
-        os.close(before)
-        assert list(folder.temporary.iterdir()) == []
-        assert folder.temporary.stat().st_mode & 0o777 == 0o700
-        folder.temporary.rmdir()
-        folder.temporary.symlink_to(tmp_path)
-        folder.make_verifying()
-        assert not folder.temporary.is_symlink()
-    finally:
-        folder.remove_places(all_of_it=False)
-
-
 def test_nothing_is_removed_behind_a_link_in_the_place_of_a_run_folder(tmp_path: Path) -> None:
     kept = [tmp_path / "other" / name for name in ("verifying", "work/scratch", "work/output/a_checkpoints")]
     for place in kept:
@@ -160,36 +137,6 @@ def test_nothing_is_removed_behind_a_link_in_the_place_of_a_run_folder(tmp_path:
     assert "verifying run is a link, not a folder" in left
     assert RunFolder(tmp_path / "other").remove_places(all_of_it=True) == ()
     assert not any(place.exists() for place in kept)
-
-
-def test_a_temporary_folder_that_something_goes_on_to_fill_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, unlink, removed = RunFolder(tmp_path), os.unlink, list[str]()
-
-    def filled_again(name: str, *, dir_fd: int) -> None:
-        unlink(name, dir_fd=dir_fd)
-        removed.append(name)
-        assert len(removed) < 100
-        (folder.temporary / f"file-{len(removed)}").touch()
-
-    folder.make_places()
-    try:
-        (folder.temporary / "file").touch()
-        with monkeypatch.context() as patch:
-            patch.setattr(tree_removal, "LONGEST_SECONDS", 0.0)
-            patch.setattr(os, "unlink", filled_again)
-            with pytest.raises(UserError, match="cannot be made"):
-                folder.make_verifying()
-    finally:
-        folder.remove_places(all_of_it=False)
-
-
-def test_temporary_files_are_elsewhere_under_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: "/" + "long" * 20)
-    temporary = RunFolder(tmp_path).temporary
-    assert len(str(temporary)) <= LONGEST_TEMPORARY
-    assert tmp_path not in temporary.parents
 
 
 def test_what_is_missing_is_none_and_what_is_damaged_is_reported(tmp_path: Path) -> None:
