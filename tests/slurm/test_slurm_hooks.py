@@ -21,7 +21,7 @@ from harness.evidence.health_log import append_steps
 from harness.evidence.host_changes import host_of
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
-from harness.host.run_processes import run_mark
+from harness.host.run_processes import processes_of_run, run_mark
 from harness.rehearsal.stand_in_app import ENDLESS, SLOW
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.stand_in_images import built, engine_here, write_matrix
@@ -86,7 +86,7 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
         campaign.process.send_signal(signal.SIGSTOP)
         victim, other = campaign.running()
         os.kill(victim.owner_pid, signal.SIGKILL)
-        wait(lambda: not [one for one in left_of(place) if victim.run_id in str(one.environ())])
+        wait(lambda: not processes_of_run(results.run_folder(victim.run_id)))
         assert not results.has_record(victim.run_id)
         (place / SLOW).write_text("0.1")
         note_unhealthy(results)
