@@ -18,6 +18,10 @@ settings.load_profile("unhurried")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What `make test WORKERS=2` was given is not for the `make` that a test runs.
+for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"):
+    os.environ.pop(name, None)
+
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     def count(outcome: str, *, real: bool) -> int:
