@@ -49,7 +49,7 @@ class NoSpaceError(UserError):
 
 
 class RemovedMeanwhileError(UserError):
-    """The folder of a file was removed while the file was written."""
+    """The folder that a file is written to is not there, or not any more."""
 
 
 class UnhealthyHostError(UserError):

@@ -80,9 +80,8 @@ def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
 
 def cannot_be_written(place: object, error: OSError) -> UserError:
     """Return the error, of its kind, that a place cannot be written to."""
-    kind = RemovedMeanwhileError if error.errno == errno.ENOENT else UserError
-    if error.errno in NO_SPACE:
-        kind = NoSpaceError
+    kind: type[UserError] = NoSpaceError if error.errno in NO_SPACE else UserError
+    kind = RemovedMeanwhileError if error.errno == errno.ENOENT else kind
     return kind(f"{place}: cannot be written: {error.strerror}; {remedy_for(error)}")
 
 

@@ -9,9 +9,9 @@ def many(count: int, singular: str, plural: str | None = None) -> str:
 
 
 def listed(names: Iterable[object]) -> str:
-    """Return names as a list in a sentence: `a, b and c`."""
-    *most, last = map(str, names)
-    return f"{', '.join(most)} and {last}" if most else last
+    """Return names as a list in a sentence: `a, b and c`; empty for none."""
+    words = list(map(str, names))
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def some_of(names: Iterable[object], most: int) -> str:
