@@ -23,6 +23,14 @@ ABOUT_GPUS = re.compile(
     r"\b(?:HSA|AMD|NCCL|HIP|ROC|PYTORCH)_[A-Z]|DMA|hardware queue|iommu|amdgpu|ROCm|GPU|kfd|hipBLAS|render node|driver"
 )
 
+# Words that say of a GPU what became of it, whatever else is in a line of the kernel.
+SAYS_OF_A_GPU = {
+    "reset": re.compile(r"(?i)reset|wedged|recovery|unrecoverable|time(?:d )?[ -]?out|GPU hang|respon|\bMES\b"),
+    "lost": re.compile(r"(?i)uncorrect|\bbus\b(?! error: severity=corr)|inaccessible|temperature|\bCTF\b|power state"),
+    "faulted": re.compile(r"(?i)page.fault|protection_fault|command stream|sq_intr"),
+    "unharmed": re.compile(r"(?i)out of memory|\boom\b|I/O error|firmware|ucode|\bmodule\b|atomic|segfault|blocked"),
+}
+
 # Of a GPU that is well, at boot and around a suspend.
 HEALTHY = """\
 [drm] amdgpu kernel modesetting enabled.
@@ -141,6 +149,16 @@ def test_what_a_line_of_the_kernel_says_of_a_gpu_is_what_its_class_says(excerpts
     for excerpt in excerpts:
         if excerpt.rule and signatures.by_id(excerpt.rule).where == "kernel":
             assert excerpt.gpu == signatures.classes[excerpt.class_].gpu, f"{excerpt}: say `gpu:` of the line"
+
+
+def test_words_of_a_line_of_the_kernel_are_those_of_its_gpus_state(excerpts: list[Any]) -> None:
+    """Class and `gpu:` are written by one hand, and agree where both are wrong: here the line speaks for itself."""
+    signatures = load_signatures()
+    for excerpt in excerpts:
+        if excerpt.rule and (rule := signatures.by_id(excerpt.rule)).where == "kernel":
+            line = next(line for line in excerpt.lines if rule.find(line))
+            named = {state for state, words in SAYS_OF_A_GPU.items() if words.search(line)}
+            assert named <= {excerpt.gpu}, f"{excerpt}: the line says {' and '.join(named)}"
 
 
 def test_what_the_kernel_prints_is_found_in_a_log_of_everything(excerpts: list[Any]) -> None:

@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import pytest
@@ -91,8 +90,6 @@ def test_what_is_explained_as_a_reset_is_seen_as_one(text: str) -> None:
 def test_no_other_line_of_the_kernel_is() -> None:
     others = texts("lost", "unharmed")
     assert len(others) > 10
-    told = [text for text in others if re.search(r"(?i)\b(?:reset|resetting|timeout|wedged)\b", text)]
-    assert told == [], "the class of such a line has `gpu: reset`"
     assert [line for text in others for line in reset_lines(text.split("\n"), set())] == []
 
 
