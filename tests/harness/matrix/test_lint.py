@@ -303,6 +303,14 @@ def test_each_variable_of_a_preset_of_the_projects_own_does_something_somewhere(
         assert variables & set.intersection(*idle) == set()
 
 
+def test_a_value_of_a_preset_of_the_projects_own_is_one_that_can_be_wrong() -> None:
+    """Of a variable without `values:`, or where they match everything, a misspelt value would be no finding."""
+    presets = [preset for name, preset in MATRIX.presets.items() if name not in NOTES]
+    for variable in {name for one in presets for phase in one.phases for name in one.variables_of(phase)}:
+        kinds = {finding.kind for finding in lint_cell(synthetic({variable: "no value"}, "2.12.0"), "ddp")}
+        assert kinds & {"invalid", "unknown"}, f"{variable}: its `values:` in variables.yaml"
+
+
 def test_several_devices_of_a_preset_are_numbered_from_0() -> None:
     several = {name: preset.devices for name, preset in MATRIX.presets.items() if len(preset.devices or ()) > 1}
     assert several
