@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 from pydantic import ValidationError
 
 from harness.matrix.wheels import (
@@ -29,6 +30,25 @@ def test_each_torch_of_pytorchs_was_built_for_exactly_two_rocm_versions() -> Non
             built.setdefault(torch, set()).update(release.rocm)
     assert len(built) > 20
     assert all(len(rocm) == 2 for rocm in built.values())
+
+
+@pytest.mark.parametrize("source", wheel_sources())
+def test_a_newer_torch_drops_no_python_but_the_oldest(source: str) -> None:
+    releases = [one for one in load_wheels().releases if one.source == source]
+    pythons = [
+        [int(python.removeprefix("3.")) for python in one.python]
+        for one in sorted(releases, key=lambda one: Version(one.torch[0]))
+    ]
+    assert pythons == sorted(pythons, key=lambda one: (one[0], one[-1]))
+    # AMD's folders have wheels for the Pythons of some Ubuntus.
+    assert source == "amd-rel" or all(one == [*range(one[0], one[-1] + 1)] for one in pythons)
+
+
+def test_what_a_release_says_besides_is_in_gb_and_of_rocm_as_packages() -> None:
+    for release in load_wheels().releases:
+        inside = wheel_sources()[release.source].rocm == "inside"
+        assert not (inside and release.hip), "torch.version.hip begins with its ROCm there"
+        assert release.size is None or 1 <= release.size.download < release.size.disk < 50, "GB"
 
 
 def test_a_pair_that_one_source_lists_twice_is_refused(tmp_path: Path) -> None:
