@@ -416,10 +416,10 @@ def test_what_stands_for_much_longer_than_it_may_has_no_excuse() -> None:
     dog.saw(line("step", 1), now=0)
     dog.saw(line("step", 2), now=1)
     (found,) = dog.late(100)
-    assert (found.limit, found.cap) == (30, LIMITS["step"])
+    assert (found.limit, found.cap) == (KNOWN_LIMITS["step"], LIMITS["step"])
     dog.saw(line("features", 0), now=101)
     (found,) = dog.late(500)
-    assert (found.limit, found.cap) == (120, LIMITS["features"])
+    assert (found.limit, found.cap) == (KNOWN_LIMITS["features"], LIMITS["features"])
 
 
 def test_what_is_known_makes_no_limit_looser_and_a_step_after_a_pause_has_longer_than_any_other() -> None:
