@@ -84,9 +84,8 @@ def _explanation(
     if refused.fatal:
         # Nothing was started: the engine's message is the only evidence.
         return diagnose(refused, Found(), Facts(), _usable(presets, intent))
-    # If the harness stopped the run, the kill was its own.
-    alone = outcome.name == "failed" and outcome.diagnosis not in ("time-limit", "disk-limit")
-    killed = alone and any(_was_killed(exit_) for exit_ in exits.values())
+    # A run that was stopped was killed by the harness; one that a limit ended is explained by that.
+    killed = outcome.name == "failed" and any(_was_killed(exit_) for exit_ in exits.values())
     of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
     log = _scan_file(folder, RunFolder.LOG, intent)
     kernel = _scan_file(folder, RunFolder.KERNEL_LOG, intent, of_run)

@@ -222,8 +222,7 @@ def test_a_container_that_was_refused_is_explained_by_what_the_engine_said(
     [
         ("failed", "crash", "oom-host"),
         ("hung", "no-progress", "hang"),
-        ("failed", "time-limit", "time-limit"),
-        ("failed", "disk-limit", "disk-limit"),
+        *((name, why, why) for name, why in ENDED_FROM_OUTSIDE.values() if name == "failed"),
     ],
 )
 def test_a_run_that_was_stopped_is_not_taken_for_the_victim_of_the_oom_killer(
