@@ -294,3 +294,14 @@ def test_a_cell_that_is_short_of_hours_is_not_undecided_for_its_many_runs() -> N
 def test_faults_of_a_stack_or_preset_are_classes_or_diagnoses_that_there_are() -> None:
     known = {*load_signatures().classes, *get_args(OfEnding), *get_args(OfResult)}
     assert sorted((OF_THE_STACK | OF_THE_PRESET) - known) == []
+
+
+def test_of_every_diagnosis_it_is_said_whether_another_preset_may_help() -> None:
+    """A new one is OF_THE_STACK where no preset can help; otherwise its stack's other presets are tried as before."""
+    may_help = {"app-error", "crash", "disk-limit", "incomplete-result", "injected-fault", "memory-grows"}
+    may_help |= {"memory-limit", "model-damaged", "model-does-not-load", "no-progress", "no-result", "not-begun"}
+    may_help |= {"not-finite", "out-of-memory", "refused", "time-limit", "unhealthy-gpu", "unkillable"}
+    may_help |= {"verification-failed", "work-folder", "wrong-data", "wrong-result", "wrong-workload"}
+    diagnoses = {*get_args(OfEnding), *get_args(OfResult)}
+    assert diagnoses == may_help | (OF_THE_STACK & diagnoses)
+    assert not may_help & OF_THE_STACK

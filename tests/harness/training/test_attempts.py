@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
-from harness.evidence.outcome.diagnoses import OfResult
+from harness.evidence.outcome.diagnoses import OfEnding, OfResult
 from harness.training.attempts import ATTEMPTS_FILE, WRONG, write_attempts
 from harness.training.state import new_state
 
@@ -26,10 +26,12 @@ def test_trainings_that_write_to_one_folder_at_once_lose_nothing_of_each_other(t
     assert [file.name for file in tmp_path.iterdir()] == [ATTEMPTS_FILE]
 
 
-def test_of_every_diagnosis_of_a_result_it_is_said_whether_a_training_may_resume_from_it() -> None:
+def test_of_every_diagnosis_it_is_said_whether_a_training_may_resume_from_it() -> None:
     """A new one is WRONG where what was computed is not what was asked for; otherwise its checkpoints are used."""
     resumed_from = {"injected-fault", "memory-grows", "memory-limit", "missing-arch", "no-result", "not-begun"}
-    assert set(get_args(OfResult)) == WRONG - {"wrong-result"} | resumed_from
+    resumed_from |= {"app-error", "crash", "disk-limit", "no-progress", "not-finite", "not-started", "out-of-memory"}
+    resumed_from |= {"refused", "unhealthy-gpu", "time-limit", "unkillable"}
+    assert sorted([*get_args(OfEnding), *get_args(OfResult)]) == sorted([*WRONG, *resumed_from])
 
 
 def test_lines_that_are_none_of_ours_go(tmp_path: Path) -> None:

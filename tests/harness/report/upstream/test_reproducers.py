@@ -8,6 +8,7 @@ import pytest
 
 from harness.base.paths import ENVIRONMENTS
 from harness.diagnosis.rules import load_signatures
+from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE
 from harness.report.upstream.bug_report import COMPONENTS, ENDED, OF_PYTORCH
 from harness.report.upstream.reproducers import LONGEST_LINES, SCRIPT_OF, SCRIPTS, reproducer
 
@@ -31,6 +32,8 @@ def test_scripts_and_lists_are_of_classes_that_there_are() -> None:
     classes = set(load_signatures().classes)
     assert {*SCRIPT_OF, *COMPONENTS, *OF_PYTORCH, *ENDED} <= classes
     assert {f"{name}.py.txt" for name in SCRIPT_OF.values()} == {file.name for file in FILES}
+    limits = {why for _, why in ENDED_FROM_OUTSIDE.values() if why and why.endswith("-limit")}
+    assert limits <= ENDED, "a run that a limit ended is nobody's bug"
     assert reproducer("disk-full") is None
 
 
