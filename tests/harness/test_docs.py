@@ -9,8 +9,13 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.diagnosis.rules import load_signatures
+from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
+from harness.environments.executors.container import MEMORY_SHARE
+from harness.environments.executors.pids import LEAST_PIDS, PIDS_PER_CORE_AND_RANK
 from harness.evidence.outcome import diagnoses
+from harness.host import disk_use
 from harness.matrix.cells import Matrix
+from harness.run.run_cell import RECORD_BYTES
 
 DOCS = CHECKOUT / "docs"
 # The programs that write pages of docs/reference, each compared with what it writes by a test of its own.
@@ -143,6 +148,21 @@ def test_the_diagnoses_are_those_of_the_table_of_outcomes() -> None:
     table = text(DOCS / "running.md").partition("| diagnosis | the run |")[2].partition("\n\n")[0]
     told = {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row[: row.find("|", 1)])}
     assert told == {*get_args(diagnoses.OfEnding), *get_args(diagnoses.OfResult)}
+
+
+def test_what_a_run_may_take_is_documented() -> None:
+    page = " ".join(text(DOCS / "running.md").partition("## What a run may take")[2].partition("\n## ")[0].split())
+    told = (
+        f"| {LEAST_PIDS:,}, or {PIDS_PER_CORE_AND_RANK} x cores x ranks if that is more; containers only |",
+        f"| {MEMORY_SHARE:.0%} of the host's;".replace("%", " %"),
+        f"| {disk_use.MOST_BYTES / 1e9:.0f} GB, or {disk_use.SHARE_OF_FREE * 100:.0f} % of what is free at the start "
+        f"if that is less; {disk_use.MOST_ENTRIES:,} files; {disk_use.MOST_LEVELS} levels |",
+        f"| until {disk_use.RESERVE_BYTES >> 30} GB is free, or a tenth of what was free",
+        f"| its first and its last {HEAD_BYTES >> 20} MB |",
+        f"unless less than {RECORD_BYTES >> 20} MB are free",
+    )
+    assert [one for one in told if one not in page] == []
+    assert (HEAD_BYTES, disk_use.RESERVE_SHARE) == (TAIL_BYTES, 0.1)
 
 
 @pytest.mark.parametrize("page", EVERY, ids=lambda one: one.name)
