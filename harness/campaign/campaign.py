@@ -27,8 +27,9 @@ from harness.campaign.campaign_file import parse_campaign
 from harness.campaign.plan import PendingRun, Plan, PlannedRun
 from harness.environments.environment import app_source_hash
 from harness.environments.images import recipe
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.records import Results, new_run_id
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.workload_options import options_of
 from harness.run.workload_data import read_data

@@ -16,8 +16,9 @@ from harness.campaign.plan import PlannedRun
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import Runner
 from harness.diagnosis.rules import load_signatures
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.isolations import ControlCount, FaultIsolation, write_isolation
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.matrix.cells import Cell, Matrix

@@ -13,7 +13,8 @@ from harness.campaign.tallies import Tallies
 from harness.doctor.read import read_machine
 from harness.doctor.side_by_side import why_not_side_by_side
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, has_kfd, with_kfd
-from harness.evidence.index import SYNTHETIC, Index, name_of_data
+from harness.evidence.index import Index
+from harness.evidence.row import SYNTHETIC, name_of_data
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.facts import HostFacts

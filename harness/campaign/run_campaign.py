@@ -20,8 +20,9 @@ from harness.campaign.tallies import Tallies
 from harness.campaign.unproven import host_cause
 from harness.evidence.by_node import worst_node
 from harness.evidence.host_state import settings_of
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.isolations import FaultIsolation, read_isolations
+from harness.evidence.row import Row
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge

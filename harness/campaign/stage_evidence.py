@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from harness.campaign.bench import Bench
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_state import changed_settings, settings_of, state_from_json
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.progress import last_phase
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.matrix.cells import Matrix
 from harness.search.stage_runs import SeenRun, SeenRuns

@@ -9,7 +9,8 @@ from harness.campaign.bench import Bench
 from harness.campaign.plan import Plan, PlannedRun
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_state import settings_of
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.scope import scope
 from harness.evidence.verdicts.verdict import Verdict, judge

@@ -14,7 +14,7 @@ from harness.campaign.helper import Helper, Message, Tell, listen
 from harness.campaign.plan import PendingRun
 from harness.campaign.portable_bench import PortableBench
 from harness.campaign.runner import CONTINUES, InterruptedRunError, Runner
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.matrix.workloads import Workload
 

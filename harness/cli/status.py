@@ -27,9 +27,10 @@ from harness.cli.shared import (
 )
 from harness.evidence.by_node import NodeRuns, by_node
 from harness.evidence.host_changes import host_of
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.isolations import FaultIsolation, read_isolations, sentences
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.expectation import expectation_of_totals

@@ -9,9 +9,9 @@ from harness.base.wording import many
 from harness.environments.dockerfile import render
 from harness.evidence.gpu_evidence import read_gpu_evidence
 from harness.evidence.host_state import HostSettings
-from harness.evidence.index import Row
 from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.recommend import NamedCell, usable_on
 from harness.evidence.verdicts.telling import families_apart

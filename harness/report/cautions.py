@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.base.wording import many
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict

@@ -7,7 +7,7 @@ from typing import Literal
 
 from harness.base.durations import span
 from harness.base.wording import many
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import Counts
 from harness.matrix.cells import Matrix

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.base.wording import many
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Explanation
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict

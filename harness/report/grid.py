@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.evidence.index import Row, data_in_words
+from harness.evidence.row import Row, data_in_words
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, mtbf_in_words

@@ -6,8 +6,8 @@ from functools import cache
 
 from harness.base.errors import UserError
 from harness.diagnosis import as_on_its_device
-from harness.evidence.index import Row
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.recommend import NamedCell, most_useful, that_train, usable_on

@@ -16,8 +16,9 @@ from harness.campaign.answered import last_answer
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_changes import host_of
 from harness.evidence.host_state import settings_of
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.scope import parts_of

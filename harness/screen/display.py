@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.campaign.display import Display, Elsewhere
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import Verdict

@@ -11,7 +11,7 @@ from rich.table import Table
 from harness.base.durations import span
 from harness.base.wording import many
 from harness.environments.interpreters import python_source
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import CountName, Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict

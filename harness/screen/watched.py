@@ -14,10 +14,11 @@ from harness.base.storage import read_regular
 from harness.campaign.campaign_file import parse_campaign
 from harness.campaign.under_way import UnderWay, under_way
 from harness.evidence.app_files import Progress
-from harness.evidence.index import Index, Row, data_name, family_of_intent
+from harness.evidence.index import Index
 from harness.evidence.program_progress import ProgramProgress, progress_of
 from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
+from harness.evidence.row import Row, data_name, family_of_intent
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge

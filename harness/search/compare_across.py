@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.evidence.host_state import VBIOS, HostState, state_from_json
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
 from harness.search.compare import GroupComparison, corrected, fisher, told_apart

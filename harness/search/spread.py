@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import PASSED
 from harness.evidence.verdicts.totals import HOUR, Life, Totals
 from harness.matrix.stages import CampaignStage

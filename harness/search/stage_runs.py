@@ -6,7 +6,7 @@ from functools import lru_cache
 from statistics import median
 from typing import Any, Literal
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import REFUSED, RunCount
 from harness.evidence.verdicts.totals import Totals, totals_of
 from harness.matrix.cells import Cell, Matrix

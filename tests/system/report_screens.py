@@ -10,7 +10,7 @@ from typing import Literal
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.load import load_matrix
 from harness.report.build import build_report

@@ -14,8 +14,9 @@ from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
 from harness.evidence.health_log import LOCKED, machines_with_bad_signs, read_steps
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.run_files import HealthStep
 
 CountName = Literal["passed", "failed", "not-counted"]

@@ -8,8 +8,9 @@ from harness.base.durations import when
 from harness.base.wording import many
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_state import settings_of
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict, judge

@@ -6,7 +6,7 @@ Each failure counts, whatever ran beside it. What is said here changes the words
 import json
 from collections.abc import Sequence
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 
 # Failures so soon after one another are one incident for the chance that a training ends uninterrupted.

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
 from harness.evidence.verdicts.rates import lower_bound

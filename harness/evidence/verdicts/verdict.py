@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from harness.evidence.host_state import HostSettings, changed_settings, state_from_json
-from harness.evidence.index import Row, data_in_words
+from harness.evidence.row import Row, data_in_words
 from harness.evidence.verdicts.counting import Counts, count_runs
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
 from harness.evidence.verdicts.totals import Totals, totals_of

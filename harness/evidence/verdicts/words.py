@@ -6,8 +6,8 @@ from math import floor
 
 from harness.base.durations import span
 from harness.base.wording import many
-from harness.evidence.index import Row
 from harness.evidence.records import is_of_training
+from harness.evidence.row import Row
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold, Verdict
 from harness.matrix.cells import Verdicts

@@ -26,8 +26,9 @@ from harness.base.storage import (
 )
 from harness.environments.executors.container import container_from_record
 from harness.evidence.health_log import health_file, read_steps
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.run_folder import LARGEST_OWN_BYTES, RunFolder
 from harness.host.facts import HostFacts

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from harness.base.durations import day_of
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.evidence.verdicts.of_results import verdicts_on
 from harness.evidence.verdicts.verdict import Verdict

@@ -20,9 +20,10 @@ from harness.campaign.isolate import (
 )
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.health_log import append_steps
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.isolations import FaultIsolation, read_isolations, sentences
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.host.facts import HostFacts

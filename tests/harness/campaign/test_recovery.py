@@ -24,8 +24,8 @@ from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.exposure import exposure_of
 from harness.evidence.health_log import append_steps, read_steps
-from harness.evidence.index import Row
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import count_runs

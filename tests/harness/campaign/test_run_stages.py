@@ -17,7 +17,7 @@ from harness.campaign.run_stages import placement_of
 from harness.campaign.runner import Runner
 from harness.campaign.together import seconds_spent
 from harness.environments.capabilities import Capabilities
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts

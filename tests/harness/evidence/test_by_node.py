@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from benchmarks.verdicts import ROW
 from harness.evidence.by_node import NodeRuns, by_node, worst_node
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 
 

@@ -18,10 +18,11 @@ from pydantic import TypeAdapter
 from harness.base.errors import UserError
 from harness.evidence import records
 from harness.evidence.app_files import Result
-from harness.evidence.index import NAMES, Index, Row
+from harness.evidence.index import NAMES, Index
 from harness.evidence.index_file import index_file
 from harness.evidence.python_stacks import parse_stacks
 from harness.evidence.records import Results, new_run_id
+from harness.evidence.row import Row
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.strikes import strike

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.index import Row
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import count_runs

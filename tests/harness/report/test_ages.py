@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.evidence.index import Row
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.totals import Life

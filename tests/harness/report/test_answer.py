@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
 from harness.evidence.verdicts.missing import Shortfall

@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 
 from harness.cli.schemas import SCHEMAS
 from harness.evidence.app_files import MemoryPeaks, Training
-from harness.evidence.index import Row
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.run_files import Explanation, HealthStep, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import count_runs

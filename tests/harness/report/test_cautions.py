@@ -2,7 +2,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix
 from harness.report.cautions import cautions

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.recommend import best_by_scope
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.load import load_matrix

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix

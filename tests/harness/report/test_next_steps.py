@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Intent
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.recommend import most_useful

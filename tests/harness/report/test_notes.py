@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from itertools import chain
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Verdicts
 from harness.report.notes import SHOWN, compare_notes, what_the_notes_changed

@@ -16,8 +16,8 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.environments.programs import take_program
 from harness.evidence import program_progress
 from harness.evidence.app_files import InputFile
-from harness.evidence.index import Row
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.host.run_processes import processes_of_run

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from scipy.stats import binom, fisher_exact
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Verdicts

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import fisher_exact
 
 from harness.evidence.host_state import HostState
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.rates import lower_bound

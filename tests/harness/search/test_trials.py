@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.base.errors import UserError
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN, REFUSED, Counts, count_runs
 from harness.matrix.cells import Cell, Matrix

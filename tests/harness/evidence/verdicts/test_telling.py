@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.telling import telling_apart, what_differs
 from harness.evidence.verdicts.verdict import Verdict, judge

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from harness.evidence.host_state import HostState
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import RunCount
 from harness.evidence.verdicts.totals import Life, Totals

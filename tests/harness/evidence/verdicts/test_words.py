@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.evidence.verdicts.verdict import judge

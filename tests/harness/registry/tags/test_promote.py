@@ -6,7 +6,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.evidence.host_state import HostState
-from harness.evidence.index import Row
+from harness.evidence.row import Row
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import Verdict, judge

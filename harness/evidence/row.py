@@ -1,0 +1,151 @@
+"""A run in a line, as the index keeps it: what is counted, judged and shown of many runs."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import PurePath
+from typing import Any
+
+from harness.environments.source_state import is_dirty
+from harness.evidence.exposure import Exposure, recorded_exposure
+from harness.evidence.host_state import state_of
+from harness.evidence.interruptions import interruption_of
+from harness.evidence.run_files import Intent, Record
+from harness.evidence.verdicts.scope import scope_of
+from harness.matrix.workload_options import family_of
+from harness.matrix.workloads import qualifies_for_promotion
+
+# Bars that the harness made.
+SYNTHETIC = "synthetic"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The part of a record that the index keeps. `gpus` and `beside` are JSON lists; times are in seconds since 1970.
+
+    `host_state` is a `HostState` as JSON; `data` is a name. `rule` is the one that explains it, or its class.
+    """
+
+    run_id: str
+    campaign: str | None
+    repeat: int
+    cell: str
+    stack: str
+    preset: str
+    executor: str
+    host_kind: str
+    host_fingerprint: str
+    environment_hash: str
+    workload: str
+    workload_hash: str
+    family: str
+    outcome: str
+    diagnosis: str | None
+    detail: str
+    ran_on: str
+    started: float
+    seconds: float
+    samples_per_second: float | None
+    injected_fault: str | None
+    rehearsal: bool
+    scope: str
+    qualifies_for_promotion: bool
+    verified: bool
+    device: str
+    image: str | None
+    machine: str
+    boot_id: str
+    gpus: str
+    finished: float
+    imported: bool
+    first_step: bool | None
+    exposure_seconds: float | None
+    interrupted_by: str | None
+    idle_seconds: float | None
+    idle_limit: float | None
+    struck: str | None
+    host_state: str
+    beside: str = "[]"
+    own_program: bool = False
+    uncommitted: bool = False
+    node: str | None = None
+    data: str = ""
+    rule: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        record: Record,
+        *,
+        imported: bool = False,
+        struck: str | None = None,
+        exposure: Exposure | None = None,
+    ) -> "Row":
+        """The row of a record; `struck` is why it was struck out by hand, `exposure` what its progress shows of it."""
+        intent, host = record.intent, record.intent.host
+        values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
+        values |= {"host_state": state_of(host, gpus_used=intent.device != "cpu").as_json}
+        values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
+        values |= {"node": intent.scheduled.node if intent.scheduled else None}
+        values |= {"uncommitted": is_dirty(intent.revision)}
+        values |= {"data": data_name(intent)}
+        values |= {"beside": json.dumps(intent.beside), "own_program": intent.program is not None}
+        values |= {
+            "scope": scope_of(intent),
+            "family": family_of_intent(intent),
+            "qualifies_for_promotion": qualifies_for_promotion(intent.options)
+            and not intent.smoke_test
+            and record.verified
+            and not host.simulated
+            and not intent.rehearsal
+            and not is_dirty(intent.revision),
+            "verified": record.verified,
+            "imported": imported,
+            "struck": struck,
+        }
+        exposure = exposure or recorded_exposure(record)
+        values |= {"first_step": exposure.first_step, "exposure_seconds": exposure.seconds}
+        values |= {"interrupted_by": interruption_of(record)}
+        values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
+        values |= {"injected_fault": record.injected_fault}
+        why = record.explanation
+        values |= {"rule": (why.rule or why.class_) if why else ""}
+        # What neither has is a mistake here, and not a value that is missing.
+        known = dict(intent) | dict(record) | values
+        return cls(**{name: known[name] for name in _names()})
+
+    @property
+    def can_be_evidence(self) -> bool:
+        """Return whether it says something of its cell: no fault was injected into it, and it is no rehearsal."""
+        return self.injected_fault is None and not self.rehearsal
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return asdict(self)
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(field.name for field in fields(Row))
+
+
+def family_of_intent(intent: Intent) -> str:
+    """Return the workload family of a run; its intent may be older than that word."""
+    return intent.family or family_of(intent.options)
+
+
+def data_name(intent: Intent) -> str:
+    """Return the name of the file of bars of a run, `synthetic` where the harness made it; of a program's run none."""
+    return "" if intent.program is not None else name_of_data(intent.data.path)
+
+
+def name_of_data(path: str) -> str:
+    """Return the name of the data of runs, by the path in their records."""
+    name = PurePath(path).name
+    return SYNTHETIC if name.startswith(f"{SYNTHETIC}-") else name
+
+
+def data_in_words(rows: Iterable[Row]) -> str:
+    """Return the names of the data of runs."""
+    return ", ".join(dict.fromkeys(row.data for row in rows if row.data))
