@@ -52,7 +52,9 @@ def export_records(
         UserError: when there is nothing to write, or the file exists or cannot be written.
     """
     rows = [row for row in Index(results).rows() if not cells or row.cell in cells]
-    left_out = []
+    # Where none of them was run, it is said below.
+    run = {row.cell for row in rows}
+    left_out = [f"{cell}: no finished run" for cell in cells if run and cell not in run]
     if rehearsed := sum(row.rehearsal for row in rows):
         left_out.append(f"{many(rehearsed, 'rehearsal')}: no evidence")
     rows = [row for row in rows if not row.rehearsal]
