@@ -10,6 +10,7 @@ from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
+from harness.registry.share.anonymise import is_shared_id
 from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, work_words
 from harness.report.model import Command
 
@@ -30,14 +31,18 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
     """Return what repeats the run: the `matrix` command, else those by hand.
 
     There is no `matrix` command for workloads and cells that the matrix file does not have, for what stages changed,
-    and for injected faults. There is none at all where the data stayed on another host, or a fault came from outside
-    the app.
+    and for injected faults. There is none at all where the data stayed on another host, a run of one cannot be repeated
+    by `matrix`, or a fault came from outside the app.
     """
     fault = intent.injected_fault
     if intent.data.path == ELSEWHERE or (fault and not any(fault in words for words in intent.commands.values())):
         return None
     listed = intent.workload in matrix.workloads and intent.cell in matrix.cells
-    if fault or not listed or changed_options(intent, matrix):
+    by_hand = bool(fault) or not listed or bool(changed_options(intent, matrix))
+    # The commands of a run of another host have names in place of its paths.
+    if is_shared_id(intent.run_id) and (by_hand or intent.stack == "host"):
+        return None
+    if by_hand:
         return Command(command="\n".join(commands_by_hand(intent)), why="Run it again, by hand; nothing is recorded")
     words = invocation.command("run-cell", intent.cell, *work_words(intent))
     return Command(command=words, why="Run it again, watched and recorded")

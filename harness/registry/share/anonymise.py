@@ -15,6 +15,8 @@ from harness.matrix.wheels import index_url, load_wheels
 from harness.registry.share.scrub import Scrubber
 
 RUN, DATA, TEMPORARY = "<run>", "<data>", "<temporary>"
+# As the harness names the bars that it makes. What a person calls so is a name of data.
+MADE_HERE = re.compile(r"synthetic-\d+-\d+-[0-9a-f]{12}\.csv")
 # The name of a run's files; in a user's training the files may be named after the data.
 OWN_NAME = "model"
 ID_HASH_LENGTH = 8
@@ -92,7 +94,7 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "host": host,
         "beside": tuple(shared_id(machine, one) for one in intent.beside),
         "container": scrubber.value(intent.container),
-        "data": intent.data.model_copy(update={"path": DATA}),
+        "data": intent.data.model_copy(update={"path": _shared_data(intent.data.path)}),
         "commands": {phase: tuple(scrubber.value(words)) for phase, words in intent.commands.items()},
         "variables": {phase: scrubber.value(variables) for phase, variables in intent.variables.items()},
         # A mirror may be named after who runs it.
@@ -101,6 +103,12 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "owner_started": 0,
     }
     return intent.model_copy(update=values)
+
+
+def _shared_data(path: str) -> str:
+    """Return what other hosts know data by: synthetic bars are no secret, and theirs is to say that they are that."""
+    name = Path(path).name
+    return name if MADE_HERE.fullmatch(name) else DATA
 
 
 def shared_record(record: Record, scrubber: Scrubber, intent: Intent | None = None) -> Record:
@@ -129,7 +137,7 @@ def shared_result(result: Result, scrubber: Scrubber) -> Result:
     values: dict[str, Any] = {
         **_files(result, scrubber),
         "options": scrubber.value(result.options),
-        "data": result.data.model_copy(update={"path": DATA}),
+        "data": result.data.model_copy(update={"path": _shared_data(result.data.path)}),
         "earlier": tuple(one.model_copy(update=_files(one, scrubber)) for one in result.earlier),
     }
     if result.memory and result.memory.owners:

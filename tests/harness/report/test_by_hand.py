@@ -14,8 +14,11 @@ from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
+from harness.registry.share.anonymise import shared_intent
+from harness.registry.share.scrub import Scrubber
 from harness.report import by_hand as module
 from harness.report.by_hand import again, commands_by_hand
+from harness.run.workload_data import synthetic_place
 
 MakeIntent = Callable[..., Intent]
 
@@ -102,6 +105,19 @@ def test_what_no_option_of_the_tool_asks_for_is_repeated_by_hand(
 
 def test_what_trained_on_data_that_stayed_elsewhere_is_not_repeated(make_intent: MakeIntent, matrix: Matrix) -> None:
     assert again(make_intent(data={"path": "<data>", "sha256": "a" * 64}), matrix) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "repeated"),
+    [({}, True), ({"options": {"strategy": "ddp"}}, False), ({"stack": "host", "cell": "host-plain"}, False)],
+)
+def test_what_trained_elsewhere_on_synthetic_bars_is_repeated_where_the_tool_can(
+    changes: dict[str, Any], repeated: bool, make_intent: MakeIntent, matrix: Matrix
+) -> None:
+    data = {"path": str(synthetic_place(matrix.workloads["quick"])), "sha256": "a" * 64}
+    intent = shared_intent(make_intent(data=data, **changes), Scrubber({}, {}))
+    expected = ".venv/bin/matrix run-cell cpu-plain --workload quick --executor process" if repeated else ""
+    assert command(intent, matrix) == expected
 
 
 def test_a_run_with_an_injected_fault_is_repeated_with_it_or_not_at_all(
