@@ -3,9 +3,6 @@
 A terminal takes some characters for commands: to move the cursor, to set its title, to turn the direction of writing.
 """
 
-# The lines and columns of a text that has more than one.
-LAYOUT = "\n\t"
-
 
 def one_line(text: str) -> str:
     """Return a text as one line: in place of a character that cannot be printed is its escape sequence."""
@@ -21,4 +18,9 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in LAYOUT else "\N{REPLACEMENT CHARACTER}" for c in text)
+    # A page has lines of a million characters, in which nothing is to be replaced.
+    return "\n".join(line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n"))
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() or character == "\t" else "\N{REPLACEMENT CHARACTER}"

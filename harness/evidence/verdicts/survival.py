@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from itertools import accumulate
+from math import isclose
 from typing import NamedTuple
 
 from harness.evidence.verdicts.totals import Life
@@ -32,10 +33,13 @@ class _Product(NamedTuple):
         """Return a quantile of the beta distribution with these moments."""
         if self.mean in (0.0, 1.0):
             return self.mean
+        total = (self.mean - self.square) / (self.square - self.mean**2)
+        if isclose(total * (1 - self.mean), 1, rel_tol=1e-6):
+            # Beta(n, 1), as where nothing failed.
+            return float(share ** ((1 - self.mean) / self.mean))
         # SciPy takes its time to import: only what computes with it waits for that.
         from scipy.special import betaincinv  # noqa: PLC0415
 
-        total = (self.mean - self.square) / (self.square - self.mean**2)
         return float(betaincinv(total * self.mean, total * (1 - self.mean), share))
 
 

@@ -1,5 +1,6 @@
 """The share of trainings that go on at an age."""
 
+import sys
 from random import Random
 
 import pytest
@@ -32,6 +33,12 @@ def test_for_runs_of_equal_length_the_band_is_clopper_and_pearsons(runs: int, fa
     left = runs - failures
     assert point.low == pytest.approx(float(beta.ppf(0.025, left, failures + 1)) if left else 0.0)
     assert point.high == pytest.approx(float(beta.ppf(0.975, left + 1, failures)) if failures else 1.0)
+
+
+def test_where_nothing_failed_nobody_waits_for_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = float(beta.ppf(0.025, 3, 1))
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    assert survival([Life(1.0)] * 3, 0.95)[0].low == pytest.approx(expected)
 
 
 def test_beyond_the_longest_run_nothing_is_claimed() -> None:
