@@ -19,3 +19,8 @@ def some_of(names: Iterable[object], most: int) -> str:
     words = list(map(str, names))
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return f"{', '.join(words[:most])}{more}"
+
+
+def download_in_words(gb: float) -> str:
+    """Return what is to be downloaded; of nothing also why: `2.2 GB`."""
+    return f"{gb:.1f} GB" if gb else "nothing (this machine has it, maybe of another checkout)"

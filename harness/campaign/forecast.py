@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.base.durations import span
 from harness.base.errors import UserError
+from harness.base.wording import download_in_words
 from harness.campaign.prepare import PreparedCampaign, setup_seconds_of
 from harness.campaign.reboot import check_reboot
 from harness.environments.capabilities import StackRoom, stack_by_stack
@@ -110,10 +111,9 @@ def forecast_lines(told: StageForecast) -> list[str]:
     also = [told.verifying] if told.verifying and told.verifying.download_gb else []
     if first:
         before = "".join(f"{one.download_gb:.1f} GB for {one.stack}, which runs are verified in, " for one in also)
-        lines.append(
-            f"  download: {before}{first.download_gb:.1f} GB for the first stack, "
-            f"{sum(one.download_gb for one in [*also, *fitting]):.1f} GB if all have their turn"
-        )
+        of_all = sum(one.download_gb for one in [*also, *fitting])
+        needed = f"{before}{download_in_words(first.download_gb)} for the first stack, {of_all:.1f} GB if all"
+        lines.append(f"  download: {f'{needed} have their turn' if of_all else download_in_words(0)}")
     free = "unknown" if told.free_gb is None else f"{told.free_gb:.0f} GB free"
     lines.append(f"  disk: {sum(one.disk_gb for one in [*also, *fitting]):.0f} GB at most on {told.place}, {free}")
     pids = "" if told.pids is None else f", {told.pids:,} processes and threads"

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.base.durations import span
-from harness.base.wording import many
+from harness.base.wording import download_in_words, many
 from harness.environments.interpreters import python_source
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import CountName, Counts
@@ -122,14 +122,13 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
     """Return the plan of a campaign in a few lines; `wide`: with the cells of every stack."""
     cells = {planned.cell.id: planned.cell for planned in plan.runs}
     workload = plan.workload
-    free = _free(plan.free_gb, plan.disk_gb)
     gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
     each = f", each on GPU {' and on GPU '.join(str(*one) for one in gpus)}" if gpus else ""
     runs = f"{_until(plan.goal)}: runs" if plan.goal else many(len(plan.runs), "run")
     lines = [
         f"Plan: {many(len(cells), 'cell')}, {runs} of workload {workload.name} ({workload.description}){each}",
         *_cells(cells.values(), wide=wide),
-        f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
+        _disk(plan),
         f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values())) or 'none'}",
         f"  time: {_time(plan)}",
         f"  each run: at most {_limits(plan)}",
@@ -147,6 +146,12 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
         versions = " and ".join(plan.pythons_to_fetch)
         lines.append(f"  Python {versions}: not installed, to be fetched from {python_source()}")
     return lines + _left_out(plan.skipped)
+
+
+def _disk(plan: "Plan | BuildPlan") -> str:
+    free = _free(plan.free_gb, plan.disk_gb)
+    downloaded = download_in_words(plan.download_gb)
+    return f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; to download: {downloaded}"
 
 
 def data_line(workload: Workload, data: Path | None) -> str:
@@ -176,11 +181,10 @@ def _limits(plan: "Plan") -> str:
 
 def build_lines(plan: "BuildPlan") -> list[str]:
     """Return the plan of a build in a few lines."""
-    free = _free(plan.free_gb, plan.disk_gb)
     lines = [
         f"Build: {many(len(plan.build), 'image')}, {len(plan.there)} there already",
         f"  cells: {', '.join(cell.id for cell in plan.build) or 'none'}",
-        f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
+        _disk(plan),
     ]
     if plan.indexes:
         lines.append(f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values()))}")

@@ -53,6 +53,14 @@ def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Ma
     made = forecast(replace(prepared, capabilities=replace(able, made=frozenset({"cpu"}))))
     (without,) = (line for line in forecast_lines(made) if line.startswith("  download: "))
     assert without.startswith("  download: 2.2 GB for the first stack, ")
+    all_made = tuple(replace(one, download_gb=0.0) for one in told.stacks)
+    nothing = "nothing (this machine has it, maybe of another checkout)"
+    for stacks, said in (
+        ((all_made[0], *told.stacks[1:]), f"{nothing} for the first stack, "),
+        (all_made, nothing),
+    ):
+        (line_made,) = (one for one in forecast_lines(replace(made, stacks=stacks)) if one.startswith("  download: "))
+        assert line_made.startswith(f"  download: {said}")
     assert [float(one.split(" GB if")[0].split(", ")[-1]) for one in (line, without)] == [
         pytest.approx(sum(one.download_gb for one in told.stacks) + 0.3, abs=0.06),
         pytest.approx(sum(one.download_gb for one in told.stacks), abs=0.06),

@@ -66,21 +66,23 @@ def test_an_excluded_cell_keeps_its_reason(matrix: Matrix) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "asked", "of_host"),
+    ("cell", "asked", "gpus", "of_host"),
     [
-        ("rocm6.3-torch2.9.1-plain", {}, True),
-        ("rocm6.3-torch2.9.1-expandable-segments", {}, False),
-        ("cpu-plain", {"target": "next_up"}, False),
-        ("host-plain", {}, False),
+        ("rocm6.3-torch2.9.1-plain", {}, (), True),
+        ("rocm6.3-torch2.9.1-plain", {"strategy": "ddp"}, (0,), True),
+        ("rocm6.3-torch2.9.1-notes-device-0", {"strategy": "ddp"}, (0, 1), False),
+        ("rocm6.3-torch2.9.1-expandable-segments", {}, (), False),
+        ("cpu-plain", {"target": "next_up"}, (), False),
+        ("host-plain", {}, (), False),
     ],
-    ids=["the host", "the matrix", "the app", "the command"],
+    ids=["the host", "one GPU", "the preset", "the matrix", "the app", "the command"],
 )
 def test_the_doctor_is_named_only_where_the_host_is_what_refuses(
-    cell: str, asked: dict[str, str], of_host: bool, matrix: Matrix
+    cell: str, asked: dict[str, str], gpus: tuple[int, ...], of_host: bool, matrix: Matrix
 ) -> None:
     workload = matrix.workloads["quick"].model_copy(update=asked)
     with pytest.raises(UserError) as refused:
-        make_plan([matrix.cells[cell]], workload, 1, NO_GPU, {}, named=True).check_feasible()
+        make_plan([matrix.cells[cell]], workload, 1, replace(NO_GPU, gpus=gpus), {}, named=True).check_feasible()
     assert ("matrix doctor" in str(refused.value), "on this host" in str(refused.value)) == (of_host, of_host)
 
 
@@ -220,6 +222,12 @@ def test_a_stack_runs_only_with_its_executors(matrix: Matrix) -> None:
     assert why_not(matrix.cells["cpu-plain"], replace(NO_GPU, executor="docker", pythons=frozenset())) is None
 
 
+def test_where_nothing_is_downloaded_it_is_said_why(matrix: Matrix) -> None:
+    host = replace(DOCKER, made=frozenset({"cpu"}))
+    plan = make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, host, {}, named=True)
+    assert "to download: nothing (this machine has it, maybe of another checkout)" in "\n".join(plan_lines(plan))
+
+
 def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -> None:
     cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("plain", "notes-aggressive")]
     cells.append(matrix.cells["rocm7.0-torch2.10.0-plain"])
@@ -228,7 +236,7 @@ def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -
     # The preset of the notes names both devices.
     assert "Plan: 3 cells, 5 runs" in text
     assert "each on GPU 0 and on GPU 1" in text
-    assert "disk: 46.0 GB at most on /var/lib/docker, 500 GB free; 12.0 GB to download" in text
+    assert "disk: 46.0 GB at most on /var/lib/docker, 500 GB free; to download: 12.0 GB\n" in text
     pytorch = "https://download.pytorch.org/whl"
     assert f"wheels: {pytorch}/rocm6.3, {pytorch}/rocm7.0" in text
     assert "at most 1.2 h by the workload's limit" in text
