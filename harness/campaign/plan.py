@@ -173,7 +173,8 @@ def _skipped(cell: Cell, workload: Workload, host: Capabilities, *, named: bool)
         # For the others an option is missing, or the name of the cell.
         return Skipped(cell, reason, of_host=cell.stack.accelerator == "rocm" and not cell.excluded)
     if reason := unfit(cell, workload, host.gpus):
-        return Skipped(cell, reason, of_host=reason == too_few_gpus(cell, workload, host.gpus))
+        few = reason == too_few_gpus(cell, workload, host.gpus)
+        return Skipped(cell, reason, of_host=few and not cell.preset.devices)
     return None
 
 
