@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
 
 def many(count: int, singular: str, plural: str | None = None) -> str:
     """Return a number with its noun."""
@@ -24,3 +26,14 @@ def some_of(names: Iterable[object], most: int) -> str:
 def download_in_words(gb: float) -> str:
     """Return what is to be downloaded; of nothing also why: `2.2 GB`."""
     return f"{gb:.1f} GB" if gb else "nothing (this machine has it, maybe of another checkout)"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent: `33 %`."""
+    return f"{share * 100:.0f} %"
+
+
+def size_in_words(size: float) -> str:
+    """Return bytes in the unit that suits them: `2.6 GB`, `147 kB`."""
+    unit, each = next((one for one in UNITS if size >= one[1]), UNITS[-1])
+    return f"{size / each:.1f}".removesuffix(".0") + f" {unit}"

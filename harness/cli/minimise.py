@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 
 from harness.base.errors import UserError
-from harness.base.wording import many
+from harness.base.wording import many, percent
 from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
@@ -176,7 +176,7 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
     names = ", ".join(sorted(found.variables))
     if found.effect is None:
         said = "no difference shown" if found.conclusion == "no-difference" else "not enough runs to show a difference"
-        yield f"{cell.id}: {said}: {pairs}; the pass rates differ by {found.largest_difference:.0%} at most."
+        yield f"{cell.id}: {said}: {pairs}; the pass rates differ by {percent(found.largest_difference)} at most."
     else:
         verb = "makes runs pass" if found.effect == "helps" else "makes runs fail"
         yield f"{cell.id}: the preset {verb}: {pairs} ({control.id})."

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.wording import many
+from harness.base.wording import many, percent
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.campaign.shrink import Over, failed_run, require_failed
@@ -70,7 +70,7 @@ def minimise_run(
     chosen = {**options, "data": failed.data, "executor": options["executor"] or intent.executor}
     bench, _ = open_bench_for(bench_options(settings, chosen), [cell], failed.workload)
     try:
-        with through_closed_terminal(settings, what="search", attaches=False), CampaignDisplay(err) as display:
+        with through_closed_terminal(settings, what="search", watched=""), CampaignDisplay(err) as display:
             found = shrink(over, bench, failed, max_runs, display)
     except KeyboardInterrupt:
         err.print(f"Interrupted; {CONTINUES}.")
@@ -98,7 +98,7 @@ def shrunk_lines(record: Record, found: Shrunk) -> Iterator[str]:
         yield f"That part of the data is {found.file}"
     yield from found.notes
     if found.smallest and found.conclusion == "found":
-        rate = f", in about {found.rate:.0%} of runs" if found.rate is not None else ""
+        rate = f", in about {percent(found.rate)} of runs" if found.rate is not None else ""
         yield f"{run_id}: still {failed} with {found.smallest}, of {found.whole}{rate}."
     elif found.conclusion == "not-localised":
         yield f"{run_id}: {failed} with any of {found.whole}: it is not the data."

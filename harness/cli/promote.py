@@ -8,6 +8,7 @@ from rich.table import Table
 
 from harness.base.durations import day_of
 from harness.base.interrupts import interruptible
+from harness.base.wording import percent
 from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, err, known, out, pass_settings, print_json, print_lines
 from harness.registry.tags import tag_commands
@@ -127,7 +128,7 @@ def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, 
 
 
 def _promoted(evidence: KnownGood, is_: str) -> str:
-    rate = f"starts above {evidence.low:.2f} at {evidence.confidence:.0%} confidence"
+    rate = f"starts above {evidence.low:.2f} at {percent(evidence.confidence)} confidence"
     best = f" as the best of {evidence.among}" if evidence.among > 1 else ""
     until = f"until {day_of(evidence.expires_at)}"
     return f"{evidence.tag} {is_} {evidence.cell}, {evidence.reference}: {evidence.shown}, {rate}{best}; {until}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.untrusted_tree import Entry, NotAFileError, shown
-from harness.base.wording import some_of
+from harness.base.wording import size_in_words, some_of
 from harness.evidence.work_folder import LARGEST, WorkFolder, regex_of
 from harness.host.disk_use import DiskLimit, measure
 
@@ -78,7 +78,7 @@ def remove_excess(work: WorkFolder) -> str:
     stays = measure((Path(work.path),), DiskLimit()).bytes
     removed = [f"removed from the work folder: {some_of(map(shown, gone), MOST_NAMED)}"] if gone else []
     kept = [f"not removed: {some_of(map(shown, left), MOST_NAMED)}"] if left else []
-    return "; ".join([*removed, *kept, f"{stays / 1e9:.2f} GB are left in it"])
+    return "; ".join([*removed, *kept, f"{size_in_words(stays)} are left in it"])
 
 
 def _stays(work: WorkFolder, name: str) -> bool:

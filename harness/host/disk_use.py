@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.time_limits import Look
+from harness.base.wording import size_in_words
 
 BLOCK = 512
 # Compilers cache some thousand files; a limit on bytes alone does not see empty ones.
@@ -109,16 +110,15 @@ def excess(places: Sequence[Path], limit: DiskLimit) -> str:
     """
     use = measure(places, limit)
     if use.bytes > limit.bytes:
-        return f"its files take more than {limit.bytes / 1e9:.3g} GB of disk"
+        return f"its files take more than {size_in_words(limit.bytes)} of disk"
     if use.entries > limit.entries:
         return f"it made more than {limit.entries:,} files and folders"
     if use.too_deep:
         return f"its folders are more than {MOST_LEVELS} levels deep"
     free = _free(places[0])
     if free is not None and free < limit.reserve:
-        return (
-            f"only {free / 1e9:.2f} GB are left on the disk of its folder, its own files take {use.bytes / 1e9:.2f} GB"
-        )
+        left, taken = size_in_words(free), size_in_words(use.bytes)
+        return f"only {left} are left on the disk of its folder, its own files take {taken}"
     return ""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from harness.base.wording import many
+from harness.base.wording import many, percent
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, work_in_words
@@ -44,8 +44,8 @@ def _ages(verdict: Verdict, group: str, confidence: float, *, drawn: bool) -> Fa
     if totals.longest * 3600 >= 1:
         # The age that the claim is about: three runs at least are as long.
         at = [point for point in points if point.hours < totals.longest][-1]
-        band = f"{at.low:.0%} to {at.high:.0%}, with {share(confidence)}"
-        said += f"; {at.share:.0%} ({band}) reach {hours_in_words(totals.longest)}"
+        band = f"{percent(at.low)} to {percent(at.high)}, with {share(confidence)}"
+        said += f"; {percent(at.share)} ({band}) reach {hours_in_words(totals.longest)}"
     curve = points if drawn and failed else ()
     return FailureAges(
         group=group,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.base.wording import many
+from harness.base.wording import many, percent
 from harness.evidence.app_files import MemoryPeaks, Result, TimeKind, Training
 from harness.evidence.gpu_sensors import read_sensors
 from harness.evidence.run_files import Record
@@ -83,7 +83,7 @@ def _memory(peaks: MemoryPeaks) -> str:
     said = [f"{size / 1e9:.2f} GB {name}" for name, size in sizes.items() if size is not None]
     owners = [f"{owner.name or 'pid'} {owner.pid}: {owner.bytes / 1e9:.2f} GB" for owner in peaks.owners or ()]
     if peaks.fragmentation is not None:
-        said.append(f"fragmentation {peaks.fragmentation:.0%}")
+        said.append(f"fragmentation {percent(peaks.fragmentation)}")
     return ", ".join(said) + (f" (held by {', '.join(owners)})" if owners else "")
 
 
@@ -91,4 +91,4 @@ def _time(seconds: Mapping[TimeKind, float]) -> str:
     """Return the share of the time that each kind of work took, the largest first."""
     total = sum(seconds.values())
     shares = sorted(((spent / total, kind) for kind, spent in seconds.items()), reverse=True) if total else []
-    return ", ".join(f"{share:.0%} {kind}" for share, kind in shares if share >= SMALLEST_SHARE)
+    return ", ".join(f"{percent(share)} {kind}" for share, kind in shares if share >= SMALLEST_SHARE)

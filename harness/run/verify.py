@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from harness.base.untrusted_tree import NotAFileError
+from harness.base.wording import size_in_words
 from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
 from harness.evidence.app_files import KeptState, Phase, Result
@@ -97,10 +98,10 @@ def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptSt
         with suppress(FileNotFoundError, NotAFileError):
             size += work.tree.look(name).size
     if size > MOST_KEPT_BYTES:
-        return f"its models and states have {size / 1e9:.1f} GB, more than {MOST_KEPT_BYTES / 1e9:.1f}"
+        return f"its models and states have {size_in_words(size)}, more than {size_in_words(MOST_KEPT_BYTES)}"
     free = shutil.disk_usage(folder.path).free
     if size > free - RESERVE_BYTES:
-        return f"its models and states have {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free here"
+        return f"its models and states have {size_in_words(size)}, and {size_in_words(free)} are free here"
     return ""
 
 

@@ -223,7 +223,7 @@ def verdicts_table(
         marks = (("tagged", tagged), (f"{one.imported} imported", one.imported), unchecked)
         note = ", ".join(mark for mark, holds in marks if holds)
         totals = one.totals
-        starts = f"{floor(one.start_low * 100)}%" if one.runs else ""
+        starts = f"{floor(one.start_low * 100)} %" if one.runs else ""
         mtbf = hours_in_words(one.mtbf_low) if shows_mtbf(one.mtbf_low) else "none yet"
         lasts = (hours_in_words(totals.hours), mtbf) if totals.hours else ("", "")
         not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())

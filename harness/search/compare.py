@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
+from harness.base.wording import percent
 from harness.evidence.verdicts.verdict import Verdict
 from harness.search.sequential import BinomialCount
 
@@ -49,7 +50,7 @@ class GroupComparison:
             return f"({where}): they differ, {p_value}"
         power = "so few runs could not have shown any two pass rates to differ"
         if self.told_apart is not None:
-            rate = f"a pass rate of {self.told_apart:.0%}"
+            rate = f"a pass rate of {percent(self.told_apart)}"
             power = f"{rate} would have been told from that of the better with probability .8"
         return f"({where}): no difference shown, {p_value}; {power}"
 
@@ -135,9 +136,9 @@ def told_apart(one: BinomialCount, two: BinomialCount) -> float | None:
             most += 1
         critical.append(most)
     chances = binom.pmf(range(better.runs + 1), better.runs, rate)
-    for percent in range(99, -1, -1):
-        if float(chances @ binom.cdf(critical, worse.runs, percent / 100)) >= POWER:
-            return percent / 100
+    for hundredths in range(99, -1, -1):
+        if float(chances @ binom.cdf(critical, worse.runs, hundredths / 100)) >= POWER:
+            return hundredths / 100
     return None
 
 

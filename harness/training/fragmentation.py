@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
+from harness.base.wording import percent
 from harness.evidence.app_files import Progress
 
 WINDOW_SECONDS = 600.0
@@ -52,4 +53,5 @@ def _keeps_growing(medians: list[float]) -> str | None:
     if len(last) < RISING_WINDOWS or not rises or last[-1] < LEAST_SHARE:
         return None
     minutes = WINDOW_SECONDS * RISING_WINDOWS / 60
-    return f"unused pieces rose from {last[0]:.0%} to {last[-1]:.0%} of the memory held within {minutes:.0f} min"
+    rise = f"{percent(last[0])} to {percent(last[-1])}"
+    return f"unused pieces rose from {rise} of the memory held within {minutes:.0f} min"

@@ -42,7 +42,7 @@ class Expectation:
         if self.takes == inf:
             return f"nothing can be said of {self.hours:g} h: no hours of training were seen yet"
         seldom = self.uninterrupted < 0.01  # noqa: PLR2004
-        chance = "hardly a chance (under 1%)" if seldom else f"a chance above {floor(self.uninterrupted * 100)}%"
+        chance = "hardly a chance (under 1 %)" if seldom else f"a chance above {floor(self.uninterrupted * 100)} %"
         restarts = f"{self.restarts:.1f}" if self.restarts < 10 else f"{self.restarts:.0f}"  # noqa: PLR2004
         if self.takes > HOPELESS * self.hours:
             return f"{self.hours:g} h of training may never end: by these runs they take over {HOPELESS} times as long"

@@ -88,12 +88,12 @@ def test_of_too_much_goes_what_no_other_run_needs(tmp_path: Path) -> None:
     said = remove_excess(WorkFolder(tmp_path))
     assert said.startswith("removed from the work folder: ")
     assert " and 2997 more; " in said
-    assert said.endswith("; 0.00 GB are left in it")
+    assert said.endswith("; 0 kB are left in it")
     assert sorted(place.name for place in tmp_path.iterdir()) == sorted({*READ, "output"} - {"progress-17.jsonl"})
     assert (tmp_path / "output" / "model.pt").exists()
-    assert remove_excess(WorkFolder(tmp_path)) == "0.00 GB are left in it"
+    assert remove_excess(WorkFolder(tmp_path)) == "0 kB are left in it"
 
 
 def test_where_there_is_no_work_folder_nothing_goes(tmp_path: Path) -> None:
     (tmp_path / "work").symlink_to("/etc")
-    assert remove_excess(WorkFolder(tmp_path / "work")) == "0.00 GB are left in it"
+    assert remove_excess(WorkFolder(tmp_path / "work")) == "0 kB are left in it"

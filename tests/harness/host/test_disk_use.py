@@ -35,7 +35,7 @@ def test_what_files_take_at_every_level_and_in_every_place_is_added_up(work: Pat
     assert use.entries == 5
     assert 7 * MIB <= use.bytes < 7.2 * MIB
     assert excess((work,), DiskLimit(bytes=4 * MIB)) == ""
-    assert excess((work,), DiskLimit(bytes=int(2.5 * MIB))) == "its files take more than 0.00262 GB of disk"
+    assert excess((work,), DiskLimit(bytes=int(2.5 * MIB))) == "its files take more than 2.6 MB of disk"
 
 
 def test_holes_take_nothing_and_links_lead_nowhere(work: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_limit_follows_what_is_free_at_the_start(
 
 def test_a_disk_that_gets_full_is_said_whosoever_filled_it(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_use, "_free", lambda _: 50_000_000)
-    assert excess((work,), DiskLimit(reserve=10**8)).startswith("only 0.05 GB are left on the disk of its folder")
+    assert excess((work,), DiskLimit(reserve=10**8)).startswith("only 50 MB are left on the disk of its folder")
     assert excess((work,), DiskLimit(reserve=10**7)) == ""
 
 

@@ -40,7 +40,7 @@ def test_without_a_failure_it_is_a_sentence(make_rows: MakeRows, reported: Repor
     assert ages.said.startswith(
         "`cpu-plain` (cpu, workload quick on merged.csv, process): no failure in 7.1 h, 14 runs, the longest "
     )
-    assert ages.said.endswith("; 100% (75% to 100%, with 95 %) reach 30 min.")
+    assert ages.said.endswith("; 100 % (75 % to 100 %, with 95 %) reach 30 min.")
     assert ages.hours == ()
 
 
@@ -48,7 +48,7 @@ def test_failures_are_reported_by_their_ages_with_a_curve(make_rows: MakeRows, r
     rows = lasting(make_rows("cpu-plain", 6, 2), *[2.0] * 6, 0.5, 1.5)
     report = reported(rows)
     (ages,) = report.failure_ages
-    assert "2 failures in 14.0 h, between 30 min and 1.5 h of training; 8 runs, the longest 2.0 h; 75% (" in ages.said
+    assert "2 failures in 14.0 h, between 30 min and 1.5 h of training; 8 runs, the longest 2.0 h; 75 % (" in ages.said
     points = survival([*[Life(2.0)] * 6, Life(0.5, failed=True), Life(1.5, failed=True)], 0.95)
     assert ages.hours == (0.0, 0.5, 1.5, 2.0)
     assert ages.low == tuple(round(point.low, 4) for point in points)
@@ -63,7 +63,7 @@ def test_seconds_of_training_are_shown_in_seconds_everywhere(make_rows: MakeRows
     seconds = (9 / 3600, 9 / 3600, 8 / 3600, 0.5 / 3600, 7 / 3600)
     report = reported(lasting(make_rows("cpu-plain", 3, 2), *seconds))
     (ages,), (line,) = report.failure_ages, report.verdicts
-    assert "2 failures in 33 s, between under 1 s and 7 s of training; 5 runs, the longest 9 s; 60% (" in ages.said
+    assert "2 failures in 33 s, between under 1 s and 7 s of training; 5 runs, the longest 9 s; 60 % (" in ages.said
     assert (line.trained, line.mtbf) == ("33 s", "MTBF above 3 s")
     page = to_html(report)
     assert ">4 s</text>" in page

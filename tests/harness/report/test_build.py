@@ -209,8 +209,8 @@ def test_every_model_and_what_it_took_is_shown(make_record: Make, report_of: Rep
     run = report_of([record]).details["r1"]
     assert [told.kind for told in run.trainings] == ["mlp", "attention"]
     assert run.trainings[1].text == "2 epochs, 3,200 steps of 64 in parts of 16, resumed at step 17, 40, 1000 samples/s"
-    assert run.memory == "1.00 GB resident, 2.00 GB reserved, fragmentation 25% (held by Xorg 77: 0.10 GB)"
-    assert [told.time for told in run.trainings] == ["", "60% loader, 30% device, 10% validate"]
+    assert run.memory == "1.00 GB resident, 2.00 GB reserved, fragmentation 25 % (held by Xorg 77: 0.10 GB)"
+    assert [told.time for told in run.trainings] == ["", "60 % loader, 30 % device, 10 % validate"]
     assert [curve.model for curve in run.loss_curves] == ["mlp", "attention"]
     assert run.loss_curves[1].epoch_ends == (16, 32)
 

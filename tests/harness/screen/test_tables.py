@@ -43,7 +43,7 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
         "cell": "cpu-plain",
         "verdict": f"[{TIER_COLOURS['flaky']}]flaky[/]",
         "passed": "5 of 7",
-        "starts above": f"{floor(verdict.start_low * 100)}%",
+        "starts above": f"{floor(verdict.start_low * 100)} %",
         "trained": "8.0 h",
         "MTBF above": f"{floor(verdict.mtbf_low * 60)} min",
         "scope": "cpu, process",

@@ -32,7 +32,7 @@ def test_a_tag_says_what_a_training_can_expect(
     evidence = make_evidence(**COUNTED, longest_hours=12.0, restart_seconds=120.0)
     said = told(evidence)
     # One failure in 24 hours: less than one in 3.48.
-    assert said.startswith("10 h of training end uninterrupted with a chance above 5%, take fewer than 2.9 restarts")
+    assert said.startswith("10 h of training end uninterrupted with a chance above 5 %, take fewer than 2.9 restarts")
     assert said.endswith("and less than 10.1 h (by known-good-cpu, workload quick)")
     assert "longer than the runs it rests on" in told(make_evidence(**COUNTED, longest_hours=2.0))
     # The best of many is held to more, and so is what can be expected of it.

@@ -30,7 +30,7 @@ def test_what_rises_for_four_windows_is_reported_with_its_numbers() -> None:
     found = first_restart([line(minute, 0.1 + minute / 100) for minute in range(60)])
     assert found is not None
     # The medians of ten lines each: .145, .245, .345, .445; bytes are whole.
-    assert found == (40, "rank 0: unused pieces rose from 15% to 45% of the memory held within 40 min")
+    assert found == (40, "rank 0: unused pieces rose from 15 % to 45 % of the memory held within 40 min")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_bursts_spoil_one_chance_and_cost_each_its_restart() -> None:
 
 def test_it_is_said_in_a_sentence_with_the_length_that_it_rests_on() -> None:
     within = expectation(10, 1 / 3.5, 1 / 3.5, 12).in_words
-    assert within.startswith("10 h of training end uninterrupted with a chance above 5%, take fewer than 2.9 restarts")
+    assert within.startswith("10 h of training end uninterrupted with a chance above 5 %, take fewer than 2.9 restarts")
     assert "longer than" not in within
     assert expectation(10, 1 / 3.5, 1 / 3.5, 1).in_words.endswith(
         "that is longer than the runs it rests on, and may be worse"
