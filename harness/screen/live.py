@@ -173,7 +173,7 @@ class LiveView:
             # A run that ends a little later than others is none that takes long.
             late = max(LATE_SECONDS, LATE_SHARE * (scene.ends - scene.began))
             if left > 0:
-                parts.append(f"about {span(left)} left")
+                parts += _left(left)
             elif -left > late:
                 parts.append("longer than expected")
         return Text(", ".join(parts), style="dim")
@@ -188,8 +188,7 @@ def _current(current: Current, now: float, width: int) -> Iterator[RenderableTyp
         counted = f" {line.done}" + (f" of {line.total}" if line.total else "") if line.done or line.total else ""
         words = [f"{line.phase}{counted}", *_numbers(current)]
     words.append(f"{span(now - current.began)} so far")
-    if (left := current.seconds_left(now)) is not None:
-        words.append(f"about {span(left)} left")
+    words += _left(current.seconds_left(now))
     text = ", ".join(words)
     bar = min(BAR_WIDTH, width - len(text) - BESIDE_BAR)
     counts = current.advance
@@ -206,6 +205,11 @@ def _current(current: Current, now: float, width: int) -> Iterator[RenderableTyp
         yield Text(f"  {still.words}", style="yellow")
 
 
+def _left(seconds: float | None) -> list[str]:
+    """Return what is expected to be left; nothing of less than a second."""
+    return [] if seconds is None or seconds < 1 else [f"about {span(seconds)} left"]
+
+
 def _numbers(current: Current) -> Iterator[str]:
     if current.loss is not None:
         yield f"loss {current.loss:.4f}"
@@ -214,7 +218,7 @@ def _numbers(current: Current) -> Iterator[str]:
     beside = f" + {device / GB:.1f} GB on devices" if device else ""
     if resident := sum(memory.rss_bytes for memory in memories):
         # A program of the user's own does not tell it.
-        yield f"{resident / GB:.1f} GB{beside}"
+        yield f"{resident / GB:.1f} GB of RAM{beside}"
 
 
 def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height: int) -> RenderableType:

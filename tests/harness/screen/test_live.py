@@ -80,6 +80,7 @@ def test_what_ends_a_little_later_than_expected_is_not_said_to_take_long() -> No
         return shown(Scene(NOW - 600, done=9, total=10, ends=ends))[-1]
 
     assert foot(NOW - 1) == foot(NOW - 90) == "9 of 10 runs, 10 min so far"
+    assert foot(NOW + 0.4) == "9 of 10 runs, 10 min so far"
     assert foot(NOW - 300) == "9 of 10 runs, 10 min so far, longer than expected"
 
 
@@ -87,20 +88,21 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     text = " ".join(shown(Scene(NOW, currents=(a_run(),))))
     assert "[3/12] cpu-plain" in text
     # 30 steps took 30 s, and 90 are left.
-    assert "step 30 of 120, loss 0.6931, 2.0 GB, 2 min so far, about 2 min left" in text
+    assert "step 30 of 120, loss 0.6931, 2.0 GB of RAM, 2 min so far, about 2 min left" in text
     # A line of a phase that has none does not hide the last loss.
     validating = a_run().advanced(a_line(phase="validate", done=0, total=9, loss=None))
     assert "validate 0 of 9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
+    assert "left" not in " ".join(shown(Scene(NOW, currents=(a_run().advanced(a_line(done=120)),))))
     assert a_run().seconds_left(NOW) == validating.seconds_left(NOW) == 90
     device = {"rss_bytes": 10**9, "device_allocated_bytes": 10**9, "device_reserved_bytes": 3 * 10**9}
     two = a_run().advanced(a_line(memory=device)).advanced(a_line(rank=1, memory=device))
-    assert "2.0 GB + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
+    assert "2.0 GB of RAM + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
 
 
 @pytest.mark.parametrize(("width", "has_bar"), [(120, True), (80, True), (70, False)])
 def test_the_bar_leaves_the_words_on_one_line(width: int, has_bar: bool) -> None:
     _, line, _ = shown(Scene(NOW, currents=(a_run(),)), width)
-    assert line.endswith("step 30 of 120, loss 0.6931, 2.0 GB, 2 min so far, about 2 min left")
+    assert line.endswith("step 30 of 120, loss 0.6931, 2.0 GB of RAM, 2 min so far, about 2 min left")
     assert line.startswith("  step") is not has_bar
 
 
