@@ -26,7 +26,7 @@ def _lines(report: Report) -> Iterator[str]:
     for caution in report.cautions:
         yield from ("", f"> {_plain(caution)}")
     yield from _section("Which cell to use", answers.use)
-    yield from _section("What else to type", [f"`{step.command}`: {step.why}" for step in answers.next[1:]])
+    yield from _section("What else to type", [f"`{step.command}`: {step.why}" for step in report.other_commands])
     if answers.failures != answer.failures:
         yield from _section("What fails, why, and how often", answers.failures)
     yield from _section("What the variables of presets `notes-...` changed", answers.notes)

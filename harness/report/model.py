@@ -332,3 +332,8 @@ class Report(Versioned):
     findings: tuple[FindingLine, ...]
     hosts: tuple[HostFacts, ...]
     code: CodeEvidence
+
+    @property
+    def other_commands(self) -> tuple[Command, ...]:
+        """Return the commands that the answer does not name."""
+        return tuple(step for step in self.answers.next[1:] if step != self.answer.train_now)

@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 from harness.report.markdown import to_markdown
-from harness.report.model import Report
+from harness.report.model import Command, Report
 
 
 def test_a_table_has_as_many_cells_in_every_row(synthetic: Report) -> None:
@@ -29,6 +29,14 @@ def test_the_answers_and_every_verdict_are_in_it(synthetic: Report) -> None:
     for group in synthetic.groups:
         for one in group.places:
             assert not one.count.runs or f"{one.count.tier} {one.count.passes} of {one.count.runs}" in markdown
+
+
+def test_a_command_of_the_answer_is_not_named_again(synthetic: Report) -> None:
+    steps = [Command(command=f"matrix {name} X", why="does it") for name in ("first", "second", "third")]
+    answers = synthetic.answers.model_copy(update={"next": steps})
+    answer = synthetic.answer.model_copy(update={"next": steps[0], "train_now": steps[1]})
+    text = to_markdown(synthetic.model_copy(update={"answer": answer, "answers": answers}))
+    assert [text.count(step.command) for step in steps] == [1, 1, 1]
 
 
 def test_what_a_program_said_cannot_become_markup_or_a_column(synthetic: Report) -> None:
