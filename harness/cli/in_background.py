@@ -29,17 +29,17 @@ def start_in_background(settings: Settings, *, as_json: bool) -> None:
 
 
 @contextmanager
-def through_closed_terminal(settings: Settings, *, what: str, attaches: bool = True) -> Iterator[None]:
+def through_closed_terminal(settings: Settings, *, what: str, watched: str = "attaches") -> Iterator[None]:
     """Go on when the terminal is closed, which is said first; Ctrl-C and TERM are a KeyboardInterrupt inside.
 
-    `attaches`: `matrix watch` shows what runs there.
+    `watched`: what `matrix watch` does there, empty where it shows nothing.
     """
-    terminal = _terminal_to_outlive(settings, what=what, attaches=attaches)
+    terminal = _terminal_to_outlive(settings, what=what, watched=watched)
     with outliving(terminal), interruptible(terminal.is_closed):
         yield
 
 
-def _terminal_to_outlive(settings: Settings, *, what: str, attaches: bool) -> Terminal:
+def _terminal_to_outlive(settings: Settings, *, what: str, watched: str) -> Terminal:
     log, watch, stop = _log(settings), settings.invocation.command("watch"), f"kill -INT {os.getpid()}"
 
     def turn_plain() -> None:
@@ -48,7 +48,7 @@ def _terminal_to_outlive(settings: Settings, *, what: str, attaches: bool) -> Te
 
     terminal = Terminal(log, f"the terminal was closed, and the {what} goes on; `{stop}` ends it", turn_plain)
     if terminal.is_there:
-        attach = f"`{watch}` attaches, " if attaches else ""
+        attach = f"`{watch}` {watched}, " if watched else ""
         echo(
             f"The {what} goes on when this terminal is closed: {attach}`{stop}` ends it; what it says then is in {log}",
             err=True,

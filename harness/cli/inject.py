@@ -64,7 +64,7 @@ def inject(
         return
     injections: list[Injection] = []
     interrupted = False
-    with through_closed_terminal(settings, what="test", attaches=False):
+    with through_closed_terminal(settings, what="test", watched=""):
         try:
             with Steps(err) as steps:
                 faults = Results(settings.results.folder / FAULTS_FOLDER)

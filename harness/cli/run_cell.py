@@ -54,7 +54,10 @@ def run_cell_command(
     if print_command:
         echo(docker_command(place, chosen, workload))
         return
-    with through_closed_terminal(settings, what="run"), CampaignDisplay(err) as display:
+    with (
+        through_closed_terminal(settings, what="run", watched="attaches once it has begun"),
+        CampaignDisplay(err) as display,
+    ):
         try:
             record = run_one(place, chosen, workload, run_id, display)
         except KeyboardInterrupt:

@@ -45,16 +45,16 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("on_terminal")
-@pytest.mark.parametrize("attaches", [True, False])
+@pytest.mark.parametrize("watched", ["attaches", "attaches once it has begun", ""])
 def test_it_is_said_first_and_what_ends_it_then(
-    attaches: bool, settings: Settings, capsys: pytest.CaptureFixture[str]
+    watched: str, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with through_closed_terminal(settings, what="search", attaches=attaches):
+    with through_closed_terminal(settings, what="search", watched=watched):
         hang_up(None)
     said = capsys.readouterr().err
     assert said.startswith("The search goes on when this terminal is closed: ")
     assert f"`kill -INT {os.getpid()}` ends it" in said
-    assert ("watch` attaches" in said) is attaches
+    assert (f"watch` {watched}, " in said) is bool(watched)
 
 
 def test_without_a_terminal_that_was_closed_the_signal_ends_it(settings: Settings) -> None:
