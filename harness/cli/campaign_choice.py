@@ -13,7 +13,7 @@ from harness.campaign.screen_gpus import may_use
 from harness.cli.completion import complete_cells, complete_selections, complete_stages
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.program_options import program_options, taken
-from harness.cli.shared import Settings, known, warn
+from harness.cli.shared import Settings, asked, known, warn
 from harness.cli.workload_choice import (
     DEFAULT_SELECTION,
     bench_options,
@@ -116,7 +116,7 @@ def _may_use_screens(
     settings: Settings, host: HostFacts, *, use_screen_gpu: bool | None = None, asks: bool = False, **_: Any
 ) -> bool:
     """Return whether runs may use a GPU with a screen. A plan asks and notes nothing: else it is as of a run."""
-    ask = partial(click.confirm, err=True) if asks and sys.stdin.isatty() else None
+    ask = partial(asked, option="--use-screen-gpu or --no-use-screen-gpu") if asks and sys.stdin.isatty() else None
     return may_use(host, settings.results, use_screen_gpu, ask, notes=asks)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import click
 
 from harness.base.errors import UserError
-from harness.cli.shared import Settings, as_json, pass_settings, print_json
+from harness.cli.shared import Settings, as_json, asked, pass_settings, print_json
 from harness.environments.clean import OF_ANOTHER, Made, bytes_to_go, made_by_stacks, remove
 from harness.host.engine import find_engine
 from harness.screen.terminal import echo
@@ -41,8 +41,8 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
             echo(f"{others} more images of stacks are on this engine, which this checkout has not made; they stay")
         free = bytes_to_go(all_found) / GB
         echo(f"wheels, records, and images that are tagged or in a registry stay; about {free:.1f} GB can go")
-        if chosen and not yes:
-            click.confirm(f"Remove {len(chosen)} of {len(found)}?", abort=True, err=True)
+        if chosen and not yes and not asked(f"Remove {len(chosen)} of {len(found)}?"):
+            raise click.Abort
     done = dict(remove(chosen, engine)) if yes or not as_json else {}
     failed = {one: why for one, why in done.items() if why}
     if as_json:

@@ -17,7 +17,7 @@ from harness.base.storage import remedy_for
 from harness.base.urls import without_credentials
 from harness.cli.by_make import with_make
 from harness.cli.commands import Commands, with_dashes
-from harness.cli.shared import INTERRUPTED, Settings, begin_output, print_error, usage_line, warn
+from harness.cli.shared import INTERRUPTED, Settings, UnansweredError, begin_output, print_error, usage_line, warn
 from harness.screen.terminal import echo
 
 # Of these, those that go on with it say so themselves, and Slurm's hooks have no reader.
@@ -141,11 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _exit_with(error.code, f"matrix: {error}", words)
     except click.UsageError as error:
         _exit_with("usage", usage_line(error), words)
+    except UnansweredError as error:
+        echo(f"\nmatrix: there was no answer, and nothing is done; {error.option} answers beforehand", err=True)
+        sys.exit(1)
     except click.Abort as error:
-        # Ctrl-C where nothing was running, or at a question; else the answer was no, or there was nobody to ask.
+        # Ctrl-C where nothing was running, or at a question; else the answer was no.
         why = error.__cause__ or error.__context__
-        if isinstance(why, EOFError):
-            echo("\nmatrix: there was no answer, and nothing is done; --yes answers beforehand", err=True)
         sys.exit(INTERRUPTED if isinstance(why, KeyboardInterrupt) else 1)
     except BrokenPipeError:
         # The reader (such as `head`) has seen enough.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base import interrupts
+from harness.base.command_words import YES
 from harness.base.errors import NoSuchFileError, UnknownNameError
 from harness.screen.terminal import SafeConsole, echo
 
@@ -142,10 +143,32 @@ def typed_words() -> tuple[str, ...]:
     return words
 
 
+class UnansweredError(click.Abort):
+    """Nobody answered a question; `option` does beforehand."""
+
+    def __init__(self, option: str) -> None:
+        super().__init__()
+        self.option = option
+
+
+def asked(question: str, option: str = YES) -> bool:
+    """Return what a person answers; `option` answers beforehand.
+
+    Raises:
+        UnansweredError: where the input has ended.
+    """
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            raise UnansweredError(option) from None
+        raise
+
+
 def confirm(download_gb: float, *, yes: bool) -> None:
     """Ask before a large download; leaves with exit status 1 where the answer is no."""
-    if download_gb > LARGE_DOWNLOAD_GB and not yes:
-        click.confirm(f"Download about {download_gb:.0f} GB?", abort=True, err=True)
+    if download_gb > LARGE_DOWNLOAD_GB and not yes and not asked(f"Download about {download_gb:.0f} GB?"):
+        raise click.Abort
 
 
 def known(name: str, choices: Any, kind: str) -> str:

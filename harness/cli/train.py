@@ -21,6 +21,7 @@ from harness.cli.shared import (
     FiniteRange,
     Settings,
     as_json,
+    asked,
     confirm,
     err,
     executor_option,
@@ -245,7 +246,7 @@ def _check_cell(settings: Settings, cell: str | None) -> None:
 
 def _ask(question: str) -> bool:
     """Return what a person answers; where nobody can, no."""
-    return sys.stdin.isatty() and click.confirm(question, err=True)
+    return sys.stdin.isatty() and asked(question, "--force")
 
 
 def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, Path | None]:

@@ -14,6 +14,7 @@ from harness import __main__ as entry
 from harness.base.paths import CHECKOUT
 from harness.cli import main
 from harness.cli.commands import COMMANDS, SECTIONS
+from harness.cli.shared import asked
 from tests.harness.typed import typed
 
 # Presses Ctrl-C when a module is about to be imported.
@@ -51,15 +52,16 @@ def test_ctrl_c_where_nothing_is_running_yet_is_no_traceback(monkeypatch: pytest
     assert ended.value.code == 130
 
 
+@pytest.mark.parametrize("option", ["--yes", "--use-screen-gpu"])
 def test_a_question_that_nobody_can_answer_names_the_option_that_does(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    monkeypatch.setattr(main, "cli", lambda **_: click.confirm("Remove 1 of 1?", abort=True, err=True))
+    monkeypatch.setattr(main, "cli", lambda **_: asked("Remove 1 of 1?", option))
     with pytest.raises(SystemExit) as ended:
         main.main([])
     assert ended.value.code == 1
-    said = "\nmatrix: there was no answer, and nothing is done; --yes answers beforehand\n"
+    said = f"\nmatrix: there was no answer, and nothing is done; {option} answers beforehand\n"
     assert capsys.readouterr().err.endswith(said)
 
 
