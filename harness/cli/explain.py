@@ -163,7 +163,7 @@ def _controls(results: Results, record: Record) -> list[str]:
 def _continues(settings: Settings, record: Record) -> str | None:
     """Return the command that continues the training that the run was an attempt of; None where it has its model."""
     here = unfinished_trainings(settings.results, machine_of(settings.root))
-    return next((one.command for one in here if record.intent.run_id in one.run_ids), None)
+    return next((one.state.command for one in here if record.intent.run_id in one.state.run_ids), None)
 
 
 def _beside(results: Results, record: Record) -> str | None:

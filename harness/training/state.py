@@ -1,12 +1,13 @@
 """The state of trainings that have no model yet: `results/trainings/`, a file for each place of a model."""
 
 import fcntl
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -48,17 +49,6 @@ class TrainingState(Versioned):
     def run_ids(self) -> list[str]:
         """Return the ids of all attempts that were begun."""
         return [self.run_id(number) for number in range(1, len(self.begins) + 1)]
-
-    @property
-    def in_words(self) -> str:
-        """Return where it is, how far it came, and how it goes on."""
-        begun = f"begun {when(self.began)}, {many(len(self.begins), 'attempt')}"
-        return one_line(f"{self.output}: a training has no model yet ({begun}); this continues it: `{self.command}`")
-
-    @property
-    def brief(self) -> dict[str, Any]:
-        """Return the same for programs."""
-        return self.model_dump(include={"output", "command", "begins", "began"})
 
 
 def new_state(key: str, cell: str, evidence: KnownGood | None, executor: ExecutorName | None = None) -> TrainingState:
@@ -123,7 +113,27 @@ def open_state_file(results: Results, host: HostFacts, output: Path, name: str) 
         yield StateFile(file)
 
 
-def unfinished_trainings(results: Results, machine: str) -> list[TrainingState]:
+class UnfinishedTraining(NamedTuple):
+    """A training that has no model and is not under way, and its file."""
+
+    state: TrainingState
+    file: Path
+
+    @property
+    def in_words(self) -> str:
+        """Return where it is, how far it came, how it goes on, and how it is given up."""
+        state, give_up = self.state, shlex.join(["rm", str(self.file)])
+        begun = f"begun {when(state.began)}, {many(len(state.begins), 'attempt')}"
+        ways = f"this continues it: `{state.command}`, and this gives it up: `{give_up}`"
+        return one_line(f"{state.output}: a training has no model yet ({begun}); {ways}")
+
+    @property
+    def brief(self) -> dict[str, Any]:
+        """Return the same for programs."""
+        return {**self.state.model_dump(include={"output", "command", "begins", "began"}), "file": str(self.file)}
+
+
+def unfinished_trainings(results: Results, machine: str) -> list[UnfinishedTraining]:
     """Return the trainings of a machine that have no model and are not under way, nor named as left by a kill."""
     found = []
     for file in sorted((results.folder / TRAININGS_FOLDER).glob("*.json")):
@@ -132,7 +142,7 @@ def unfinished_trainings(results: Results, machine: str) -> list[TrainingState]:
             state = None if note_file(results, machine, file.stem).exists() else _parsed(file)
             here = state and state.machine == machine and Path(state.output or "").is_dir()
             if state and here and state.begins and state.command:
-                found.append(state)
+                found.append(UnfinishedTraining(state, file))
     return found
 
 

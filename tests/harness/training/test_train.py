@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -769,12 +770,15 @@ def test_a_training_without_a_model_is_named_with_what_continues_it(tmp_path: Pa
         file.write(mine)
         file.write(other.model_copy(update={"begins": ("first",)}))
     told = sorted(one.in_words for one in unfinished_trainings(results, "mine"))
-    assert [re.sub(r"begun [-0-9]{10} [0-9:]{5}", "begun", one) for one in told] == [
+    said, ways_out = zip(*(one.split(", and this gives it up: ") for one in told), strict=True)
+    assert [re.sub(r"begun [-0-9]{10} [0-9:]{5}", "begun", one) for one in said] == [
         f"{output}: a training has no model yet (begun, {count}); this continues it: `matrix\\ntrain`"
         for count in ("1 attempt", "2 attempts")
     ]
     assert unfinished_trainings(results, "another") == []
     with noted_under_way(results, "mine", "matrix train", file.file.stem):
-        assert [one.id for one in unfinished_trainings(results, "mine")] == [mine.id]
+        assert [one.state.id for one in unfinished_trainings(results, "mine")] == [mine.id]
+    subprocess.run(ways_out[0].strip("`"), shell=True, check=True)
+    assert [one.state.id for one in unfinished_trainings(results, "mine")] == [mine.id]
     output.rmdir()
     assert unfinished_trainings(results, "mine") == []
