@@ -121,7 +121,7 @@ class UnfinishedTraining(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """Return where it is, how far it came, how it goes on, and how it is given up."""
+        """Return where it is, how far it came, how it goes on, and how it is dropped."""
         state, give_up = self.state, shlex.join(["rm", str(self.file)])
         begun = f"begun {when(state.began)}, {many(len(state.begins), 'attempt')}"
         ways = f"this continues it: `{state.command}`, and this gives it up: `{give_up}`"
