@@ -24,3 +24,8 @@ def printable(text: str) -> str:
 
 def _shown(character: str) -> str:
     return character if character.isprintable() or character == "\t" else "\N{REPLACEMENT CHARACTER}"
+
+
+def is_text(name: str) -> bool:
+    """Return whether the name of a file is text: a program may give one any bytes, which no JSON can hold."""
+    return not any("\ud800" <= c <= "\udfff" for c in name)

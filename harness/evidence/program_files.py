@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from harness.base.errors import UserError
+from harness.base.text import is_text
 from harness.base.untrusted_tree import NotAFileError
 from harness.evidence.work_folder import WorkFolder
 
@@ -51,7 +52,8 @@ def written_files(work: WorkFolder) -> tuple[Written, ...]:
 def checkpoints(work: WorkFolder, pattern: str | None) -> tuple[str, ...]:
     """Return the files and folders that match a pattern, the newest last; without a pattern the newest file alone.
 
-    A folder is as new as its newest file. Nothing where the place cannot be read.
+    A folder is as new as its newest file. Nothing where the place cannot be read; a name that is no text, which no
+    command or record could repeat, matches none.
     """
     try:
         files = written_files(work)
@@ -64,7 +66,7 @@ def checkpoints(work: WorkFolder, pattern: str | None) -> tuple[str, ...]:
     found: dict[str, float] = {}
     for one in files:
         own = PurePosixPath(one.name).parts[: len(parts)]
-        if len(own) == len(parts) and all(map(fnmatchcase, own, parts)):
+        if len(own) == len(parts) and all(map(fnmatchcase, own, parts)) and is_text("/".join(own)):
             name = "/".join(own)
             found[name] = max(found.get(name, 0.0), one.changed)
     return tuple(sorted(found, key=lambda name: (found[name], name)))

@@ -12,7 +12,7 @@ def work_with(folder: Path, *names: str) -> WorkFolder:
     for name in names:
         file = folder / "program" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(name, encoding="utf-8")
+        file.write_bytes(b"1")
         # Kernels take the time of a file from a clock that ticks up to 100 times a second.
         time.sleep(0.02)
     return WorkFolder(folder)
@@ -26,6 +26,11 @@ def test_files_and_folders_match_a_pattern_the_newest_last(tmp_path: Path) -> No
     assert checkpoints(work, "*.pt") == ()
     assert checkpoints(work, None) == ("log.txt",)
     assert checkpoints(WorkFolder(tmp_path / "none"), None) == ()
+
+
+def test_a_name_that_is_no_text_matches_no_pattern(tmp_path: Path) -> None:
+    work = work_with(tmp_path, "b-1", "b-\udcff", "b-2/\udcff")
+    assert checkpoints(work, "b-*") == ("b-1", "b-2")
 
 
 def test_a_place_is_moved_as_a_whole_once_without_what_is_left_out(tmp_path: Path) -> None:
