@@ -14,12 +14,13 @@ from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Memory, Phase, Progress
 from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
 from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import LARGEST
 from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
 
 # Progress bars go back to the beginning of their line.
 ENDS = re.compile(rb"[\r\n]")
 MOST_STEPS = 2**53
+# At a file that has ended: a hole has any size, and each of sixty million lines takes its time.
+MOST_LAST_LOOKS = 32
 NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
 
 
@@ -63,13 +64,22 @@ class ProgramProgress:
             return None
 
     def take_in_all(self) -> None:
-        """Take in the rest of a file that nobody writes to any more, as far as one of that size tells."""
-        # A hole in a file has any size.
-        until, self.behind = self._offset + LARGEST["progress"], True
-        while self.behind and self._offset < until:
-            deque(map(self._take_in, self._new_lines()), maxlen=0)
+        """Take in the rest of a file that nobody writes to any more; of very many lines the first and the last."""
+        self._take_in_looks()
+        if self.behind:
+            with suppress(FileNotFoundError, NotAFileError):
+                end = self._tree.look(self._file).size
+                self._offset, self._skipping = max(self._offset, end - MOST_AT_ONCE), True
+            self._take_in_looks()
         if not self.behind:
             self._end()
+
+    def _take_in_looks(self) -> None:
+        self.behind = True
+        for _ in range(MOST_LAST_LOOKS):
+            deque(map(self._take_in, self._new_lines()), maxlen=0)
+            if not self.behind:
+                break
 
     def _end(self) -> None:
         """Take in a last line that nothing ends."""
