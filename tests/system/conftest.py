@@ -17,8 +17,8 @@ from xdist.scheduler import LoadScopeScheduling
 from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
-from harness.environments.executors.job import Executor
-from harness.environments.executors.process import ProcessExecutor
+from harness.environments.executors.job import Executor, Job
+from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.environments.verifier import Verifier
 from harness.evidence.app_files import InputFile, Phase
 from harness.evidence.records import Results
@@ -171,12 +171,37 @@ def run_tiny_once(
     return _runs_of("shared", small_matrix, environment, data, host, results)
 
 
+class Recording(ProcessExecutor):
+    """Copies what a training has left before it is verified, and afterwards removed where nobody needs it."""
+
+    def __init__(self, to: Path) -> None:
+        self._to = to
+
+    def start(self, job: Job) -> ProcessHandle:
+        if "verify" in job.arguments:
+            shutil.copytree(job.folder / "work", self._to)
+        return super().start(job)
+
+
 @pytest.fixture(scope="session")
-def completed(run_tiny_once: RunCell) -> Record:
-    """A real run of the plain cell that completed."""
-    record = run_tiny_once()
+def recorded(run_tiny_once: RunCell, tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Path]:
+    """A real run of the plain cell that completed, and what its training had left."""
+    place = tmp_path_factory.mktemp("recorded") / "work"
+    record = run_tiny_once(executor=Recording(place))
     assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
-    return record
+    return record, place
+
+
+@pytest.fixture(scope="session")
+def completed(recorded: tuple[Record, Path]) -> Record:
+    """A real run of the plain cell that completed."""
+    return recorded[0]
+
+
+@pytest.fixture(scope="session")
+def original(recorded: tuple[Record, Path]) -> Path:
+    """What the training of that run had left."""
+    return recorded[1]
 
 
 def _runs_of(

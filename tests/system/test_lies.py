@@ -27,18 +27,6 @@ RunTiny = Callable[..., Record]
 Tamper = Callable[[Path], object]
 
 
-class Recording(ProcessExecutor):
-    """Copies what a training has left before it is verified, and afterwards removed where nobody needs it."""
-
-    def __init__(self, to: Path) -> None:
-        self._to = to
-
-    def start(self, job: Job) -> ProcessHandle:
-        if "verify" in job.arguments:
-            shutil.copytree(job.folder / "work", self._to)
-        return super().start(job)
-
-
 class Replaying(ProcessExecutor):
     """Lays what a real training left into the run folder, in place of a training, and changes it."""
 
@@ -136,25 +124,10 @@ LIES: dict[str, tuple[Tamper, str]] = {
 REST = ("states of no weights", "other weights than the saved ones", "trained on a part")
 
 
-@pytest.fixture(scope="module")
-def real(run_tiny_once: RunTiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Record]:
-    """What a real run that completed had left, and its record."""
-    place = tmp_path_factory.mktemp("real") / "work"
-    record = run_tiny_once(executor=Recording(place))
-    assert record.outcome == "completed", record.detail
-    return place, record
-
-
 @pytest.fixture
-def original(real: tuple[Path, Record]) -> Path:
-    """What a real run that completed had left."""
-    return real[0]
-
-
-@pytest.fixture
-def as_if_it_were_that_run(real: tuple[Path, Record], monkeypatch: pytest.MonkeyPatch) -> None:
+def as_if_it_were_that_run(completed: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the next run the nonce of the real one, so that what that left is its own."""
-    nonce = real[1].intent.nonce
+    nonce = completed.intent.nonce
     monkeypatch.setattr("harness.run.spec.token_hex", lambda _: nonce)
 
 
