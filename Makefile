@@ -9,8 +9,9 @@ MATRIX = .venv/bin/matrix
 doctor matrix-test build train: export MATRIX_BY_MAKE = 1
 FAULTS = $(addprefix tests/system/, test_faults.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
-# Further options of pytest, such as PYTEST='-n 2 -x'. More workers than cores: many tests wait.
-WORKERS ?= 3
+# Further options of pytest, such as PYTEST='-n 2 -x'. Each worker imports and collects for ten seconds, and three suites
+# run side by side.
+WORKERS ?= 2
 PYTEST ?= -n $(WORKERS)
 # LONG=1: with the tests marked `long`, which are left to `make test-all`.
 MARKED = $(if $(LONG),,-m "not long")
@@ -111,6 +112,8 @@ check: setup-dev $(TEST_READY)
 test-harness: setup-dev
 	.venv/bin/python -m pytest $(PYTEST) $(MARKED) tests/harness
 
+# More workers than cores: many tests wait.
+test-system: WORKERS = 3
 test-system: setup-dev
 	.venv/bin/python -m pytest $(PYTEST) $(MARKED) tests/system $(addprefix --ignore ,$(FAULTS))
 
