@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from harness.base import interrupts
-from harness.base.command_words import YES
+from harness.base.command_words import YES, with_option
 from harness.base.errors import NoSuchFileError, UnknownNameError
 from harness.screen.terminal import SafeConsole, echo
 
@@ -137,9 +138,15 @@ def executor_option(text: str) -> Callable[[Any], Any]:
 
 
 def typed_words() -> tuple[str, ...]:
-    """Return the command that is running, as it was typed: its name, its arguments and options."""
+    """Return the command that is running, as it was typed: its name, its arguments and options.
+
+    Options that a variable gave are among them: whoever types it after a reboot has another shell.
+    """
     context = click.get_current_context()
     words: tuple[str, ...] = context.meta.get(TYPED, (str(context.info_name),))
+    for option in context.command.params:
+        if context.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT:
+            words = with_option(words, option.opts[0], str(context.params[option.name or ""]))
     return words
 
 

@@ -1,7 +1,9 @@
+import click
 import pytest
+from click.testing import CliRunner
 
 from harness.base.errors import UserError
-from harness.cli.shared import known
+from harness.cli.shared import TYPED, executor_option, known, typed_words
 from harness.matrix.cells import Matrix
 
 
@@ -19,3 +21,25 @@ def test_of_plain_names_the_nearest_is_suggested() -> None:
     with pytest.raises(UserError, match=r"did you mean cpu-plain\?"):
         known("cpuu", ["cpu-plain", "cpu-notes-stable", "rocm6.3-plain"], "cell")
     assert known("quick", ["quick"], "workload") == "quick"
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        (["--", "python"], "run --executor process -- python"),
+        (["--executor", "docker"], "run --executor docker"),
+    ],
+)
+def test_a_command_is_named_with_what_a_variable_gave(words: list[str], again: str) -> None:
+    """Another terminal, or the one after a reboot, may not have the variable."""
+
+    @click.command()
+    @executor_option("")
+    @click.argument("rest", nargs=-1)
+    @click.pass_context
+    def run(context: click.Context, /, **_: object) -> None:
+        context.meta[TYPED] = ("run", *words)
+        click.echo(" ".join(typed_words()))
+
+    done = CliRunner().invoke(run, words, env={"MATRIX_EXECUTOR": "process"})
+    assert done.stdout.strip() == again
