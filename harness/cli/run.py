@@ -253,7 +253,7 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Next
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
     why = "continues from these records, after a reboot" if reboot else "continues this campaign"
     if ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done:
-        why += ", once a stack can be made: what each lacks is said above"
+        why += ", once a stack can be made, and says of each what it lacks"
     return NextCommand(command=again, why=why)
 
 

@@ -52,6 +52,10 @@ def typed(root: Path, name: str, *words: str) -> Result:
     return CliRunner().invoke(cli, [*options, name, "--executor", "process", *words])
 
 
+def typed_status(root: Path) -> str:
+    return CliRunner().invoke(cli, ["--results", str(root.parent / "results"), "--root", str(root), "status"]).stdout
+
+
 def test_with_nothing_said_it_is_stages_within_ten_hours(root: Path) -> None:
     told = json.loads(plan(root, "--json").stdout)
     assert told["stages"]["budget_seconds"] == 36000
@@ -415,6 +419,8 @@ def test_where_no_stack_could_be_made_the_next_command_waits_for_one(
         monkeypatch.setattr(run, "run_campaign", lambda *_, ended=ended: ended)
         said = typed(root, "run", "--yes").stdout
         assert ("continues this campaign, once a stack can be made" in " ".join(said.split())) == waits
+        # A status says it again, and nothing is above it there.
+        assert "above" not in typed_status(root)
 
 
 @pytest.mark.parametrize("answer", [True, False])
