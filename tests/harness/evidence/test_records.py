@@ -18,11 +18,12 @@ from pydantic import TypeAdapter
 from harness.base.errors import UserError
 from harness.evidence import records
 from harness.evidence.app_files import Result
+from harness.evidence.host_state import state_of
 from harness.evidence.index import NAMES, Index
 from harness.evidence.index_file import index_file
 from harness.evidence.python_stacks import parse_stacks
 from harness.evidence.records import Results, new_run_id
-from harness.evidence.row import Row
+from harness.evidence.row import Row, family_of_intent
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.strikes import strike
@@ -328,12 +329,23 @@ class TestIndex:
         Index(results).add(record)
         assert len(Index(results).rows()) == 5
 
-    def test_a_row_holds_what_the_record_says(self, make_record: MakeRecord) -> None:
-        record = make_record("r9", outcome="failed", diagnosis="crash", detail="the train process ended with SIGSEGV")
-        row = Row.of(record)
-        assert (row.run_id, row.outcome, row.diagnosis) == ("r9", "failed", "crash")
-        assert (row.host_kind, row.executor, row.seconds) == (record.intent.host.kind, "process", 5.0)
-        assert row.samples_per_second is None
+    def test_each_value_of_a_row_is_what_the_record_says(self, make_record: MakeRecord) -> None:
+        """A new one stands here, too, as a number that differs from all others: seconds are not taken for hours."""
+        record = make_record("r9", "failed", "crash", "ended with SIGSEGV", gpus=(1,), beside=("r8",), campaign="c")
+        intent, host = record.intent, record.intent.host
+        names = {"cell": "cpu-plain", "stack": "cpu", "preset": "plain", "executor": "process", "device": "cpu"}
+        names |= {"workload": "quick", "workload_hash": intent.workload_hash, "family": family_of_intent(intent)}
+        names |= {"environment_hash": intent.environment_hash, "scope": "cpu", "data": "merged.csv"}
+        machine = {"host_kind": host.kind, "host_fingerprint": host.fingerprint, "machine": host.machine}
+        machine |= {"host_state": state_of(host, gpus_used=False).as_json, "boot_id": "boot"}
+        ended = {"outcome": "failed", "diagnosis": "crash", "detail": "ended with SIGSEGV", "ran_on": "cpu (a CPU) x1"}
+        times = {"started": 1e9, "finished": 1e9 + 3605, "seconds": 5.0, "exposure_seconds": 0.0}
+        others = {"run_id": "r9", "campaign": "c", "repeat": 1, "gpus": "[1]", "beside": '["r8"]', "rule": ""}
+        none = ("samples_per_second", "injected_fault", "image", "interrupted_by", "idle_seconds", "idle_limit")
+        false = ("rehearsal", "qualifies_for_promotion", "imported", "first_step", "own_program", "uncommitted")
+        unset = {**dict.fromkeys((*none, "struck", "node")), **dict.fromkeys(false, False), "verified": True}
+        assert Row.of(record).as_dict() == {**names, **machine, **ended, **times, **others, **unset}
+        assert Row.of(make_record()).samples_per_second == 1000
 
     def test_a_row_holds_what_explains_its_run(self, make_record: MakeRecord) -> None:
         record = make_record("r1", outcome="failed")
