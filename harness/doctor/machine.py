@@ -215,6 +215,11 @@ class Machine:
     slurm_hooks: tuple[SlurmHook, ...] = ()
 
     @property
+    def engine(self) -> Docker | None:
+        """Return the Docker engine, if there is one that this user may use."""
+        return self.docker if self.docker and self.docker.answers else None
+
+    @property
     def training(self) -> tuple[HostGpu, ...]:
         """Return the GPUs that PyTorch's wheels have kernels for."""
         return tuple(gpu for gpu in self.gpus if gpu.trains)

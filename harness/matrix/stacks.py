@@ -12,6 +12,7 @@ from harness.matrix.strict import Reason, Strict
 from harness.matrix.wheels import (
     PYPI,
     PYTORCH,
+    Release,
     Size,
     Source,
     index_url,
@@ -142,13 +143,17 @@ class Stack(Strict):
         return wheel_sources()[self.source]
 
     @property
+    def release(self) -> Release | None:
+        """The release of its torch in the table of wheels."""
+        return release_of(self.torch or "", self.rocm, self.source)
+
+    @property
     def budget(self) -> Size:
         """The download and the disk space that installing it takes."""
         if self.torch_from_base and self.accelerator == "rocm":
             return size("base")
-        release = release_of(self.torch or "", self.rocm, self.source)
         packages = self.accelerator == "rocm" and self.origin.rocm == "packages"
-        return (release and release.size) or size("packages" if packages else self.accelerator)
+        return (self.release and self.release.size) or size("packages" if packages else self.accelerator)
 
     @property
     def index(self) -> str:
@@ -166,26 +171,22 @@ class Stack(Strict):
     @property
     def label(self) -> str:
         """The label of its torch's version, such as rocm6.3 or cpu."""
-        release = release_of(self.torch or "", self.rocm, self.source)
-        return (release and release.label) or (f"rocm{self.rocm}" if self.rocm else "cpu")
+        return (self.release and self.release.label) or (f"rocm{self.rocm}" if self.rocm else "cpu")
 
     @property
     def hip(self) -> str | None:
         """The beginning of its `torch.version.hip`, two numbers; None without ROCm."""
-        release = release_of(self.torch or "", self.rocm, self.source)
         series = ".".join(self.rocm.split(".")[:2]) if self.rocm else None
-        return (release and release.hip) or series
+        return (self.release and self.release.hip) or series
 
     @property
     def runtime(self) -> str:
         """The version that the build of its image compares `torch.version.hip` with, or `cpu`."""
-        release = release_of(self.torch or "", self.rocm, self.source)
-        return (release and release.hip) or self.rocm or "cpu"
+        return (self.release and self.release.hip) or self.rocm or "cpu"
 
     @property
     def beside(self) -> tuple[str, ...]:
         """The requirements of its GPU targets that no package has, though they are needed."""
-        release = release_of(self.torch or "", self.rocm, self.source)
-        named = release.beside.items() if release else ()
+        named = self.release.beside.items() if self.release else ()
         wanted = [text for prefix, text in named if any(target.startswith(prefix) for target in self.targets)]
         return tuple(text.replace("{version}", f"{self.torch}+{self.label}") for text in wanted)

@@ -44,14 +44,14 @@ def docker(machine: Machine) -> Iterator[Finding]:
 
 def docker_users(machine: Machine) -> Iterator[Finding]:
     """The engine's mapping of users: rootless, userns-remap, or none."""
-    if machine.docker is None or not machine.docker.answers:
+    if (engine := machine.engine) is None:
         return
-    if machine.docker.maps_users:
+    if engine.maps_users:
         yield problem(
-            f"the Docker engine maps users ({machine.docker.maps_users})",
+            f"the Docker engine maps users ({engine.maps_users})",
             "files of a container would belong to another user, and the group of /dev/kfd would not count in it; "
             "`matrix run` refuses such an engine",
-            "docker context use default" if machine.docker.maps_users == "rootless" else AS_PROCESSES,
+            "docker context use default" if engine.maps_users == "rootless" else AS_PROCESSES,
         )
     else:
         yield ok("the engine maps no users")
@@ -59,9 +59,9 @@ def docker_users(machine: Machine) -> Iterator[Finding]:
 
 def docker_desktop(machine: Machine) -> Iterator[Finding]:
     """Docker Desktop, an engine in a virtual machine."""
-    if machine.docker is None or not machine.docker.answers:
+    if (engine := machine.engine) is None:
         return
-    if not machine.docker.desktop:
+    if not engine.desktop:
         yield ok("the engine is not Docker Desktop")
     elif machine.training:
         yield problem(
@@ -78,24 +78,24 @@ def docker_desktop(machine: Machine) -> Iterator[Finding]:
 
 def docker_storage(machine: Machine) -> Iterator[Finding]:
     """The engine's storage driver."""
-    if machine.docker is None or not machine.docker.answers:
+    if (engine := machine.engine) is None:
         return
-    if machine.docker.storage == "vfs":
+    if engine.storage == "vfs":
         yield warning(
             "the engine's storage driver is vfs",
             "it copies every layer whole: each cell of a ROCm stack would take about 20 GB more",
             'sudoedit /etc/docker/daemon.json  # "storage-driver": "overlay2", then restart docker',
         )
     else:
-        yield ok(f"the engine's storage driver is {machine.docker.storage}")
+        yield ok(f"the engine's storage driver is {engine.storage}")
 
 
 def docker_builder(machine: Machine) -> Iterator[Finding]:
     """A client that can build images with BuildKit."""
-    if machine.docker is None or not machine.docker.answers:
+    if (engine := machine.engine) is None:
         return
-    if machine.docker.no_builder:
-        yield problem(machine.docker.no_builder, "no image can be built", "sudo apt install docker-buildx")
+    if engine.no_builder:
+        yield problem(engine.no_builder, "no image can be built", "sudo apt install docker-buildx")
     else:
         yield ok("images can be built with BuildKit")
 
@@ -119,9 +119,9 @@ def base_image(machine: Machine) -> Iterator[Finding]:
 
 def cgroups(machine: Machine) -> Iterator[Finding]:
     """The version of control groups."""
-    if machine.docker is None or not machine.docker.answers or not machine.docker.cgroups:
+    if (engine := machine.engine) is None or not engine.cgroups:
         return
-    if machine.docker.cgroups == "1":
+    if engine.cgroups == "1":
         word = machine.boot_tool.format("systemd.unified_cgroup_hierarchy=1")
         yield note(
             "control groups are version 1",
@@ -129,4 +129,4 @@ def cgroups(machine: Machine) -> Iterator[Finding]:
             f"{word}  # then reboot",
         )
     else:
-        yield ok(f"control groups are version {machine.docker.cgroups}")
+        yield ok(f"control groups are version {engine.cgroups}")
