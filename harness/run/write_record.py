@@ -80,7 +80,7 @@ def _record(
     outcome, evidence = conclusion.outcome, conclusion.evidence
     unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result
-    said = f": {last_line(spec.folder.log, APP_ERROR)}" if outcome.diagnosis in APP_WORDS and result is None else ""
+    said = f": {_said(spec)}" if outcome.diagnosis in APP_WORDS and result is None else ""
     left = [evidence.leftovers] if evidence.leftovers and outcome.diagnosis != "work-folder" else []
     exposure = watch.progress.exposure.exposure
     return Record(
@@ -106,6 +106,11 @@ def _record(
         explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )
+
+
+def _said(spec: RunSpec) -> str:
+    line = last_line(spec.folder.log, APP_ERROR)
+    return spec.container.as_outside(line) if spec.container else line
 
 
 def _ran_on(spec: RunSpec, evidence: Evidence) -> str:

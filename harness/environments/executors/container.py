@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import shlex
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -62,6 +63,12 @@ class Container:
     def groups(self) -> tuple[int, ...]:
         """Numeric groups of the device nodes: the host's names for them mean nothing inside."""
         return tuple(sorted({device.group for device in self.devices} - {self.group}))
+
+    def as_outside(self, text: str) -> str:
+        """Return what was said inside with the paths of this host, which whoever reads it knows."""
+        places = {str(WORK): self.work, **{str(inside(Path(file))): file for file in self.data}}
+        found = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
+        return re.sub(rf"(?<![\w./-])(?:{found})(?![\w-]|\.\w)", lambda place: places[place[0]], text)
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -63,7 +63,8 @@ else:
         os.setsid()
         os.execve("/bin/sleep", ["sleep \x1b[31m", "120"], {{}})
     time.sleep(60 if (results / "wait").exists() else 0)
-    sys.exit("RuntimeError: HIP error: the GPU said no")
+    says = results / "says"
+    sys.exit(says.read_text() if says.exists() else "RuntimeError: HIP error: the GPU said no")
 """
 
 
@@ -110,7 +111,7 @@ def bench(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Bench:
     return Bench(Results(tmp_path / "results"), tree, run)
 
 
-def test_what_a_container_reads_is_held_open_while_it_runs(
+def test_what_a_container_reads_is_held_open_while_it_runs_and_what_it_says_is_of_this_host(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, refused = tmp_path / "bars.csv", list[bool]()
@@ -125,8 +126,13 @@ def test_what_a_container_reads_is_held_open_while_it_runs(
     monkeypatch.setattr(
         "harness.run.run_cell.resolve_run", lambda *words: replace(resolve_run(*words), container=container)
     )
-    assert bench.make(observe).diagnosis == "app-error"
+    bench.lay("says", "vpoc: /data/bars.csv: line 3 of /work/output/x, not /data/bars.csv2 nor /a/work")
+    record = bench.make(observe)
+    assert record.diagnosis == "app-error"
     assert refused
+    # Of what is inside a container nobody knows the paths.
+    said = f"{data}: line 3 of {tmp_path}/output/x, not /data/bars.csv2 nor /a/work"
+    assert record.detail == f"the train process ended with exit 1: vpoc: {said}"
 
 
 def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -> None:
