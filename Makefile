@@ -68,7 +68,14 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
+TARGETS = help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: $(TARGETS)
+
+# What is typed wrongly, and a file that is gone.
+NEAREST = import difflib, sys; name, *targets = sys.argv[1:]; near = difflib.get_close_matches(name, targets, 1); \
+  sys.exit(f"make: no target or file {name}; " + (f"did you mean `make {near[0]}`?" if near else "`make help` lists them"))
+.DEFAULT:
+	@$(PYTHON) -c '$(NEAREST)' '$@' $(TARGETS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'

@@ -36,6 +36,18 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
     assert recipe(*words) != new
 
 
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [("matrix-tset", "did you mean `make matrix-test`?"), ("xyzzy", "`make help` lists them")],
+)
+def test_a_target_that_is_mistyped_is_told_the_nearest(typed: str, told: str) -> None:
+    # A plain `make -n` prints the recipe.
+    bare = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    run = subprocess.run(["make", typed], cwd=CHECKOUT, env=bare, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"make: no target or file {typed}; {told}\n")
+
+
 def test_clean_keeps_what_took_long_to_fetch_and_no_clean_removes_results() -> None:
     clean, everything = ([line for line in recipe(target) if "rm " in line] for target in ("clean", "clean-all"))
     assert any(".venv" in line for line in clean)
