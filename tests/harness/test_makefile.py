@@ -40,7 +40,7 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
     ("typed", "told"),
     [("matrix-tset", "did you mean `make matrix-test`?"), ("xyzzy", "`make help` lists them")],
 )
-def test_a_target_that_is_mistyped_is_told_the_nearest(typed: str, told: str) -> None:
+def test_a_target_that_is_mistyped_is_reported_the_nearest(typed: str, told: str) -> None:
     # A plain `make -n` prints the recipe.
     bare = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
     run = subprocess.run(["make", typed], cwd=CHECKOUT, env=bare, capture_output=True, text=True, check=False)
@@ -71,7 +71,7 @@ def test_what_takes_long_is_left_out_unless_asked_for() -> None:
         assert everything.split() == tests.replace(' -m "not long"', "").split()
 
 
-def test_what_is_told_to_pytest_reaches_it() -> None:
+def test_what_is_reported_to_pytest_reaches_it() -> None:
     python = ".venv/bin/python -m pytest"
     assert recipe("test-harness", "WORKERS=7") == [f'{python} -n 7 -m "not long" tests/harness']
     assert recipe("test-harness", "PYTEST=-x -n 3", "LONG=1") == [f"{python} -x -n 3  tests/harness"]
