@@ -132,7 +132,9 @@ def _out_of_strings(written: str) -> list[str]:
 def _unescaped(text: str) -> str:
     """Return the content of a JSON string; the text itself if it is cut off."""
     try:
-        return _plain(str(json.loads(f'"{text}"', strict=False)))
+        told = str(json.loads(f'"{text}"', strict=False))
+        # Half a surrogate is no text.
+        return _plain(told.encode("utf-8", "replace").decode())
     except ValueError:
         return text
 

@@ -15,7 +15,7 @@ from harness.base.errors import UserError
 from harness.base.versions import Specifier
 from harness.base.yaml_lines import Document, read_yaml
 from harness.diagnosis.allocations import Allocation
-from harness.diagnosis.patterns import kind_of, needed_text, of_kinds
+from harness.diagnosis.patterns import kind_of, linear, needed_text, of_kinds
 from harness.diagnosis.tracebacks import Raised
 from harness.environments.executors.job import SHELL_SIGNALS
 
@@ -164,11 +164,14 @@ class Signature(_Strict):
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
         """Return the texts and regular expressions, all as patterns."""
-        return (*(re.compile(re.escape(text)) for text in self.text), *self.expressions)
+        return (
+            *(re.compile(re.escape(text)) for text in self.text),
+            *(linear(one.pattern) for one in self.expressions),
+        )
 
     @cached_property
     def _of_kinds(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(of_kinds(pattern.pattern)) for pattern in self.expressions)
+        return tuple(linear(of_kinds(pattern.pattern)) for pattern in self.expressions)
 
     def may_be_of(self, kind: str) -> bool:
         """Return whether `find` may find something in a line of this kind."""

@@ -35,6 +35,7 @@ def test_the_lines_of_a_container_are_taken_out_of_their_json() -> None:
     kept = rb'{"log":"  File \"/x.py\", line 3\r\n","stream":"stderr","time":"2026-11-20T10:00:00Z"}'
     assert texts(kept) == [(1, '  File "/x.py", line 3')]
     assert texts(b'{"log":"\\n","stream":"stdout","time":"2026-11-20T10:00:00Z"}\nb') == [(2, "b")]
+    assert texts(rb'{"log":"a\ud800","stream":"stdout"') == [(1, "a?")]
     escaped = rb'{"log":"\u001b[31mdied with \u003cSignals.SIGSEGV: 11\u003e\u001b[0m\n","stream":"stderr","time":"x"}'
     assert texts(escaped) == [(1, "died with <Signals.SIGSEGV: 11>")]
 

@@ -165,6 +165,15 @@ def test_no_expression_begins_with_a_repeat_without_bound() -> None:
     assert [one.id for one in rules for pattern in one.expressions if begins.match(pattern.pattern)] == []
 
 
+def test_an_expression_takes_time_in_proportion_to_a_line_unless_it_looks_around() -> None:
+    expressions = [
+        one for signature in load_signatures().signatures for one in signature.patterns[len(signature.text) :]
+    ]
+    others = [one.pattern for one in expressions if isinstance(one, re.Pattern)]
+    assert len(expressions) > 500
+    assert [pattern for pattern in others if not re.search(r"\(\?<?!", pattern)] == []
+
+
 def test_what_a_class_says_of_runs_without_a_gpu_holds_for_its_rules(refused: Callable[[str], str]) -> None:
     of_class = GOOD.replace("fault: run", "fault: run, cpu: wait for it")
     assert "leave `cpu:` out: 'wait for it' holds" in refused(of_class.replace("none", "none\n    cpu: wait for it"))
