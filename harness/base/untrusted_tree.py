@@ -29,6 +29,8 @@ MOST_HOLE_BYTES = 256 << 20
 ANY_SIZE = 1 << 63
 # Names in one folder that are looked at; the app makes a few dozen.
 MOST_NAMES = 10_000
+# A run that makes more is ended.
+MOST_LEVELS = 128
 # A folder or file is first opened by name only, which has no effect on whatever it is.
 NAME_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -241,6 +243,15 @@ class UntrustedTree:
         with self._folder() as parent, _errors():
             return list(islice(_names(parent), MOST_NAMES))
 
+    def files(self, folder: str | PurePath = "") -> Iterator[Entry]:
+        """Yield the files below a folder, by their names in it, in no order; each folder is opened once.
+
+        Raises:
+            NotAFileError: also where more than MOST_NAMES are in one, or they are more than MOST_LEVELS deep.
+        """
+        with self._folder(*PurePath(folder).parts) as parent, _errors():
+            yield from _files_below(parent, "", MOST_LEVELS)
+
     def look(self, name: str | PurePath) -> Entry:
         """Return what a name stands for."""
         with self._folder(*PurePath(name).parts[:-1]) as folder, _errors():
@@ -330,6 +341,25 @@ def _names(parent: int) -> Iterator[str]:
                 yield entry.name
     finally:
         os.close(descriptor)
+
+
+def _files_below(folder: int, above: str, levels: int) -> Iterator[Entry]:
+    if not levels:
+        raise NotAFileError("has folders that are too deep")
+    for name in list(_names(folder)):
+        try:
+            entry = _entry(above + name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+            if entry.is_file:
+                yield entry
+            if not entry.is_folder:
+                continue
+            inner = _folder_of(os.open(name, NAME_ONLY, dir_fd=folder), name)
+        except FileNotFoundError:
+            continue
+        try:
+            yield from _files_below(inner, f"{above}{name}/", levels - 1)
+        finally:
+            os.close(inner)
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:

@@ -1,6 +1,5 @@
 """The files that a program of the user's own wrote where it works, and how a run takes those of an earlier one over."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -42,8 +41,8 @@ def written_files(work: WorkFolder) -> tuple[Written, ...]:
         NotAFileError: when a folder cannot be read, or there are too many files.
     """
     found = []
-    for one in _walk(work, ""):
-        found.append(one)
+    for one in work.tree.files(WorkFolder.PROGRAM):
+        found.append(Written(one.name, one.changed))
         if len(found) > MOST_FILES:
             raise NotAFileError(f"holds more than {MOST_FILES} files")
     return tuple(found)
@@ -92,12 +91,3 @@ def take_over(taken: TakenOver, work: WorkFolder) -> None:
     for name in taken.left_out:
         if why := work.tree.remove(f"{WorkFolder.PROGRAM}/{name}"):
             raise UserError(f"{work.program}/{name}: {why}; remove it")
-
-
-def _walk(work: WorkFolder, folder: str) -> Iterator[Written]:
-    for entry in work.tree.entries(f"{WorkFolder.PROGRAM}/{folder}"):
-        name = f"{folder}{entry.name}"
-        if entry.is_folder:
-            yield from _walk(work, f"{name}/")
-        elif entry.is_file:
-            yield Written(name, entry.changed)

@@ -1,7 +1,10 @@
 """What a program of the user's own left where it worked, and how the next attempt takes it over."""
 
+import os
 import time
 from pathlib import Path
+
+import pytest
 
 from harness.evidence.program_files import TakenOver, checkpoints, take_over, written_files
 from harness.evidence.work_folder import WorkFolder
@@ -31,6 +34,16 @@ def test_files_and_folders_match_a_pattern_the_newest_last(tmp_path: Path) -> No
 def test_a_name_that_is_no_text_matches_no_pattern(tmp_path: Path) -> None:
     work = work_with(tmp_path, "b-1", "b-\udcff", "b-2/\udcff")
     assert checkpoints(work, "b-*") == ("b-1", "b-2")
+
+
+def test_each_folder_is_opened_once_however_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "/".join("d" * 50)
+    work = work_with(tmp_path, f"{deep}/a", "b")
+    opened = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda *given, **more: opened.append(given) or real(*given, **more))
+    assert {one.name for one in written_files(work)} == {f"{deep}/a", "b"}
+    assert len(opened) < 3 * 50 + 10
 
 
 def test_a_place_is_moved_as_a_whole_once_without_what_is_left_out(tmp_path: Path) -> None:
