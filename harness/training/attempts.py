@@ -1,6 +1,5 @@
 """The attempts of a training: how each ended, by its record, and the file that lists them."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,9 +7,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from harness.base.errors import UserError
+from harness.base.errors import InUseError, UserError
 from harness.base.json_bounds import json_object
-from harness.base.storage import make_folder_durably, read_regular, write_durably
+from harness.base.storage import make_folder_durably, read_regular, wait_for_lock, write_durably
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
@@ -19,6 +18,7 @@ from harness.training.fallbacks import Attempt, Begin
 from harness.training.state import TRAININGS_FOLDER, TrainingState
 
 ATTEMPTS_FILE = "attempts.jsonl"
+LOCK_SECONDS = 10.0
 USER_MISTAKE = "exit 2"
 # What was computed is not what was asked for, or cannot be judged: nothing of it may be resumed from.
 WRONG: frozenset[Diagnosis] = frozenset(
@@ -164,11 +164,15 @@ def write_attempts(output: Path, training: TrainingState, attempts: Sequence[dic
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else writes attempts there meanwhile: models of several names may be trained into one folder at once."""
+    """Nobody else writes attempts there meanwhile: models of several names may be trained into one folder at once.
+
+    Whoever may look into the folder can keep it locked. It is not waited for long: what is lost is written again.
+    """
     make_folder_durably(folder)
     place = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(place, fcntl.LOCK_EX)
+        with suppress(InUseError):
+            wait_for_lock(place, folder, LOCK_SECONDS)
         yield
     finally:
         os.close(place)

@@ -1,9 +1,13 @@
 """The list of attempts beside the model."""
 
+import fcntl
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
+
+import pytest
 
 from harness.evidence.outcome.diagnoses import OfEnding, OfResult
 from harness.training.attempts import ATTEMPTS_FILE, WRONG, write_attempts
@@ -24,6 +28,16 @@ def test_trainings_that_write_to_one_folder_at_once_lose_nothing_of_each_other(t
     kept = sorted((line["training"], line["attempt"]) for line in lines)
     assert kept == sorted((training.id, attempt) for training in trainings for attempt in range(5))
     assert [file.name for file in tmp_path.iterdir()] == [ATTEMPTS_FILE]
+
+
+def test_a_folder_that_somebody_keeps_locked_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.training.attempts.LOCK_SECONDS", 0.0)
+    held = os.open(tmp_path, os.O_RDONLY)
+    # Who may only look can do that.
+    fcntl.flock(held, fcntl.LOCK_SH)
+    write_attempts(tmp_path, new_state("key", "cpu-plain", None), [{"attempt": 1}])
+    os.close(held)
+    assert (tmp_path / ATTEMPTS_FILE).read_text() == '{"attempt": 1}\n'
 
 
 def test_of_every_diagnosis_it_is_said_whether_a_training_may_resume_from_it() -> None:
