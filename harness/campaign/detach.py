@@ -7,8 +7,10 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.base.errors import UserError
+from harness.base.storage import open_regular
 
 ANSWER_SECONDS = 10
 # What a unit sees of the caller's environment besides the variables of our own.
@@ -33,6 +35,8 @@ def detach(command: Sequence[str], log: Path) -> Detached:
         UserError: when it cannot be started.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    # Systemd would follow a link.
+    _opened(log).close()
     if _lingers() and shutil.which("systemd-run"):
         name = f"matrix-{os.getpid()}"
         if _asked(*unit_words(command, Path.cwd(), log, name)) is not None:
@@ -58,11 +62,11 @@ def in_own_session(command: Sequence[str], log: Path) -> Detached:
     Raises:
         UserError: when it cannot be started.
     """
-    out = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    said = _opened(log)
     files = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, str(log), out, 0o666),
-        (os.POSIX_SPAWN_DUP2, 1, 2),
+        (os.POSIX_SPAWN_DUP2, said.fileno(), 1),
+        (os.POSIX_SPAWN_DUP2, said.fileno(), 2),
     ]
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -74,7 +78,16 @@ def in_own_session(command: Sequence[str], log: Path) -> Detached:
         raise UserError(f"{command[0]}: could not be started: {error.strerror}; leave out --detach") from None
     finally:
         signal.signal(signal.SIGHUP, before)
+        said.close()
     return Detached(f"process {pid}, in a session of its own", f"kill -INT {pid}")
+
+
+def _opened(log: Path) -> BinaryIO:
+    """Open the log to add to it: whoever shares its folder may have put a link or a FIFO there."""
+    try:
+        return open_regular(log, adding=True)
+    except OSError as error:
+        raise UserError(f"{log}: cannot be written: {error.strerror}; leave out --detach") from None
 
 
 def _lingers() -> bool:

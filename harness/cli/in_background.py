@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 
 from harness.base.closed_terminal import Terminal, outliving
 from harness.base.command_words import agreed
@@ -57,4 +58,6 @@ def _terminal_to_outlive(settings: Settings, *, what: str, watched: str) -> Term
 
 
 def _log(settings: Settings) -> Path:
-    return settings.results.folder / "campaigns" / f"detached-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.log"
+    # Nobody who shares the folder can put anything there before.
+    name = f"detached-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}.log"
+    return settings.results.folder / "campaigns" / name

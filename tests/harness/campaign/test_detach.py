@@ -48,6 +48,17 @@ def test_a_session_of_its_own_survives_the_end_of_the_terminal_and_ends_by_what_
     assert "KeyboardInterrupt" in log.read_text()
 
 
+@pytest.mark.parametrize("start", [detach, in_own_session])
+def test_what_somebody_put_in_the_place_of_the_log_is_not_written_to(
+    tmp_path: Path, start: Callable[..., object]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "log").symlink_to(tmp_path / "file")
+    with pytest.raises(UserError, match="leave out --detach"):
+        start(("echo", "x"), tmp_path / "log")
+    assert (tmp_path / "file").read_text() == ""
+
+
 def test_this_process_minds_the_end_of_its_terminal_as_before(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGINT)
     with pytest.raises(UserError, match="leave out --detach"):
