@@ -162,7 +162,11 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
     for file in sorted(_campaigns(results).glob("*.json"), reverse=True):
         campaign = Campaign(file.stem, results)
         with ExitStack() as looking:
-            stream = looking.enter_context(open_regular(file))
+            try:
+                stream = looking.enter_context(open_regular(file))
+            except OSError:
+                # Whoever shares the folder may have put anything there.
+                continue
             if not _is_of(stream.read(LARGEST_READ), key):
                 continue
             if not _lock(stream.fileno()):

@@ -1,5 +1,6 @@
 """Many runs planned together: their order, on which GPUs, and who carries them out. Nothing is really run."""
 
+import os
 import subprocess
 import threading
 from collections import Counter
@@ -215,14 +216,17 @@ def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monke
         assert (begun.id, continued) == (max(name for name, _ in told), True)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
-def test_a_file_that_is_no_campaigns_is_passed_over(pretending: Pretending, matrix: Matrix, content: str) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000, None])
+def test_a_file_that_is_no_campaigns_is_passed_over(
+    pretending: Pretending, matrix: Matrix, content: str | None
+) -> None:
     """Whoever shares the results folder may have written it."""
     runs = tuple(placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, ()))
     plan = Plan(matrix.workloads["quick"], runs, (), 0, 0, None, "", 0, None)
     folder = pretending.results.folder / "campaigns"
     folder.mkdir(parents=True)
-    (folder / "20990101T000000Z-aaaaaa-c.json").write_text(content)
+    file = folder / "20990101T000000Z-aaaaaa-c.json"
+    file.write_text(content) if content else os.mkfifo(file)
     with begin_or_continue(plan, pretending) as (begun, continued):
         assert not continued
         assert begun.id != "20990101T000000Z-aaaaaa-c"
