@@ -24,6 +24,7 @@ UNFINISHED = ".*.tmp*"
 PIECE_BYTES = 1 << 20
 # What is older was left by a crash: no file here takes a minute to write.
 ABANDONED_SECONDS = 3600
+LONGEST_OF_NAME = 50
 # For a lock that nobody holds for longer than a minute.
 SHORT_LOCK_SECONDS = 600.0
 LOOK_SECONDS = 0.1
@@ -98,7 +99,8 @@ def remedy_for(error: OSError) -> str:
 
 def unfinished(place: Path) -> Path:
     """Return a name for a file or folder that is still being made: another each time, so that nobody can wait there."""
-    return place.with_name(f".{place.name}.{token_hex(8)}.tmp")
+    # That of a place may be as long as a name can be.
+    return place.with_name(f".{place.name[:LONGEST_OF_NAME]}.{token_hex(8)}.tmp")
 
 
 def create(file: Path) -> BinaryIO:

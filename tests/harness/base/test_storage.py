@@ -85,6 +85,11 @@ with locked(Path(sys.argv[1])):
     assert held_locks() == ()
 
 
+def test_a_name_may_be_as_long_as_the_disk_takes(tmp_path: Path) -> None:
+    write_durably(tmp_path / ("é" * 127), b"1")
+    assert [len(one.name) for one in tmp_path.iterdir()] == [127]
+
+
 def test_who_has_to_wait_for_a_lock_says_so_first(tmp_path: Path) -> None:
     said: list[str] = []
     other = (tmp_path / "lock").open("w")
