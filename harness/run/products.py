@@ -124,7 +124,10 @@ def safetensors_problem(file: Path) -> str:
             if content.count(b"{") + content.count(b"[") > MOST_BRACKETS:
                 raise ValueError("of no tensors")
             header = load_json(content, MOST_HEADER_VALUES)
-            tensors = [header[name] for name in header if name != "__metadata__"]
+            told = header.pop("__metadata__", {})
+            if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
+                raise ValueError("of no texts")
+            tensors = header.values()
             places = sorted((*_pair(one["data_offsets"]), _bytes(one)) for one in tensors)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             return "is no safetensors file: its header cannot be read"
@@ -149,6 +152,6 @@ def _bytes(tensor: Mapping[str, Any]) -> int:
 
 def _integers(values: Sequence[Any]) -> Sequence[int]:
     """Return them, if they are so few, and of a size that JSON is read with: a text of digits has any."""
-    if len(values) > MOST_DIMENSIONS or not all(isinstance(value, int) for value in values):
+    if len(values) > MOST_DIMENSIONS or not all(type(value) is int and value >= 0 for value in values):
         raise ValueError("no shape or place")
     return values

@@ -118,6 +118,11 @@ def test_weights_are_loaded_from_the_copy(folder: RunFolder) -> None:
         (safetensors({"a": TENSOR, "b": TENSOR}, bytes(8)), ELSEWHERE),
         (safetensors({"w": {**TENSOR, "data_offsets": [0, math.inf]}}, bytes(8)), UNREADABLE),
         (safetensors({"w": {**TENSOR, "data_offsets": [0, 4, 8]}}, bytes(8)), UNREADABLE),
+        (safetensors({"__metadata__": {"format": "pt"}, "w": TENSOR}, bytes(8)), ""),
+        # The library reads none of these.
+        (safetensors({"__metadata__": {"format": 1}, "w": TENSOR}, bytes(8)), UNREADABLE),
+        (safetensors({"w": {**TENSOR, "shape": [-2, -1]}}, bytes(8)), UNREADABLE),
+        (safetensors({"w": {**TENSOR, "shape": [2, True]}}, bytes(8)), UNREADABLE),
         # Products of three thousand numbers of thousands of digits took minutes.
         (safetensors({"w": {**TENSOR, "shape": ["2"]}}, bytes(8)), UNREADABLE),
         (safetensors({"w": {**TENSOR, "shape": [1] * 65}}, bytes(8)), UNREADABLE),
