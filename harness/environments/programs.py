@@ -71,7 +71,7 @@ def changed_source(program: Program) -> tuple[str, ...]:
 
 def _source_files(source: Path, where: str) -> Iterator[tuple[str, Path]]:
     """Yield the files of a source by their names in it, without what tools make."""
-    size = number = 0
+    size, number, inside = 0, 0, source.resolve()
     for place, folders, names in os.walk(source, onerror=_raise):
         folders[:] = sorted(name for name in folders if name not in NOT_SOURCE)
         for name in folders:
@@ -79,6 +79,9 @@ def _source_files(source: Path, where: str) -> Iterator[tuple[str, Path]]:
                 raise UserError(f"{where}: {folder}: is a link to a folder; name that folder under `data:` instead")
         for name in sorted(names):
             file = Path(place, name)
+            if file.is_symlink() and not file.resolve().is_relative_to(inside):
+                # Whoever wrote it would read in a container what only this user may.
+                raise UserError(f"{where}: {file}: is a link out of it; name what it leads to under `data:` instead")
             if not file.is_file():
                 raise UserError(f"{where}: {file}: is no regular file; a source has no others")
             size, number = size + file.stat().st_size, number + 1

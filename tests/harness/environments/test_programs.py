@@ -127,6 +127,12 @@ def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, mo
     (source / "link").symlink_to(tmp_path, target_is_directory=True)
     assert "link: is a link to a folder; name that folder under `data:` instead" in refusal()
     (source / "link").unlink()
+    (tmp_path / "secret").touch()
+    (source / "link").symlink_to("../secret")
+    assert "link: is a link out of it; name what it leads to under `data:` instead" in refusal()
+    (source / "link").unlink()
+    (source / "link").symlink_to("train.py")
+    take(source)
     monkeypatch.setattr(programs, "MOST_FILES", 1)
     assert "name what it reads under `data:`" in refusal()
 
