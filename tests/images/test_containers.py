@@ -122,10 +122,11 @@ def test_from_outside(start: Start, engine: Engine, container: Container, folder
     assert writable == [(str(folder / "work"), "/work")]
     assert [m["Destination"] for m in told["Mounts"] if not m["RW"]] == ["/data/data.csv"]
     locked = {"Name": "memlock", "Hard": -1, "Soft": -1}
+    no_dumps = {"Name": "core", "Hard": 0, "Soft": 0}
     kept = json.loads((folder / "container-log.json").read_text(encoding="utf-8"))
     assert kept["HostConfig"] == limits
     # An engine that may not raise the limit itself cannot give it; what it really gave is in the record.
-    assert limits["Ulimits"] == ([locked] if engine_raises_limits() else [])
+    assert limits["Ulimits"] == ([locked, no_dumps] if engine_raises_limits() else [no_dumps])
     assert handle.stop(1)
     assert engine.client.api.containers(all=True, filters={"label": f"vpoc.matrix.run={folder}"}) == []
 

@@ -22,6 +22,8 @@ SHARED_MEMORY = 8 << 30
 # A run that grows without end is to be killed before the host is.
 MEMORY_SHARE = 0.9
 UNLIMITED = -1
+# The ulimit that not every engine may raise. Core dumps there are none: the host keeps them outside of the run folder.
+MEMLOCK = "memlock"
 # Where the host's memory runs out: a run may have spread its own over thousands of processes, each of them small.
 FIRST_TO_KILL = 1000
 # What the engine keeps of the output, twice: it is followed, and this is for who comes late.
@@ -97,7 +99,7 @@ class Container:
             "hostname": HOSTNAME,
             "extra_hosts": {HOSTNAME: LOOPBACK},
             "shm_size": self.shared_memory_bytes,
-            "ulimits": [Ulimit(name="memlock", soft=UNLIMITED, hard=UNLIMITED)],
+            "ulimits": [Ulimit(name=MEMLOCK, soft=UNLIMITED, hard=UNLIMITED), Ulimit(name="core", soft=0, hard=0)],
             "pids_limit": self.pids,
             "oom_score_adj": FIRST_TO_KILL,
             # The engine's configuration may keep no output at all, and without a limit it fills the disk of images.
@@ -111,7 +113,7 @@ class Container:
         words = [word for group in self.groups for word in ("--group-add", str(group))]
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         words += ["--shm-size", str(self.shared_memory_bytes)]
-        words += ["--ulimit", f"memlock={UNLIMITED}:{UNLIMITED}", "--pids-limit", str(self.pids)]
+        words += ["--ulimit", f"{MEMLOCK}={UNLIMITED}:{UNLIMITED}", "--pids-limit", str(self.pids)]
         if self.memory_bytes:
             words += ["--memory", str(self.memory_bytes), "--memory-swap", str(self.memory_bytes)]
         return (*words, *(word for node in self.devices for word in ("--device", f"{node.host}:{node.inside}")))
@@ -126,6 +128,8 @@ class Container:
             "--no-healthcheck",
             "--oom-score-adj",
             str(FIRST_TO_KILL),
+            "--ulimit",
+            "core=0:0",
             "--read-only",
             "--user",
             f"{self.user}:{self.group}",

@@ -15,7 +15,7 @@ from harness.base.failpoints import reached
 from harness.base.json_bounds import load_json
 from harness.base.storage import unused, write_json
 from harness.base.text import one_line
-from harness.environments.executors.container import DATA, WORK, Container, inside
+from harness.environments.executors.container import DATA, MEMLOCK, WORK, Container, inside
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import EngineSilent, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
@@ -208,7 +208,7 @@ class DockerExecutor:
         arguments = container.create_arguments()
         arguments["working_dir"] = str(WORK / job.within)
         if not self._locks_memory:
-            arguments["ulimits"] = []
+            arguments["ulimits"] = [one for one in arguments["ulimits"] if one.name != MEMLOCK]
         mark = run_mark(job.folder)
         self._refuse_odd_places(container, mark)
         program, *rest = job.arguments

@@ -602,6 +602,12 @@ def test_no_program_of_the_image_is_started_beside_the_run() -> None:
     assert "--no-healthcheck" in container.command_line({}, ()).split()
 
 
+def test_a_run_leaves_no_core_dump_which_the_host_may_keep_outside_of_its_folder() -> None:
+    container = Container("image", 0, 0, "/work")
+    assert {"Name": "core", "Soft": 0, "Hard": 0} in container.create_arguments()["ulimits"]
+    assert "--ulimit core=0:0 " in container.command_line({}, ())
+
+
 def test_where_the_hosts_memory_runs_out_a_run_is_killed_before_anything_else() -> None:
     container = Container("image", 0, 0, "/work")
     assert container.create_arguments()["oom_score_adj"] == 1000
