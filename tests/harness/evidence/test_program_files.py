@@ -3,8 +3,7 @@
 import os
 import time
 from pathlib import Path
-
-import pytest
+from unittest import mock
 
 from harness.evidence.program_files import TakenOver, checkpoints, take_over, written_files
 from harness.evidence.work_folder import WorkFolder
@@ -36,14 +35,12 @@ def test_a_name_that_is_no_text_matches_no_pattern(tmp_path: Path) -> None:
     assert checkpoints(work, "b-*") == ("b-1", "b-2")
 
 
-def test_each_folder_is_opened_once_however_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_folder_is_opened_once_however_deep(tmp_path: Path) -> None:
     deep = "/".join("d" * 50)
     work = work_with(tmp_path, f"{deep}/a", "b")
-    opened = []
-    real = os.open
-    monkeypatch.setattr(os, "open", lambda *given, **more: opened.append(given) or real(*given, **more))
-    assert {one.name for one in written_files(work)} == {f"{deep}/a", "b"}
-    assert len(opened) < 3 * 50 + 10
+    with mock.patch("os.open", wraps=os.open) as opened:
+        assert {one.name for one in written_files(work)} == {f"{deep}/a", "b"}
+    assert opened.call_count < 3 * 50 + 10
 
 
 def test_a_place_is_moved_as_a_whole_once_without_what_is_left_out(tmp_path: Path) -> None:
