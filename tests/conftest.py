@@ -14,6 +14,10 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
+# Where several programs share the cores, threads of torch that wait busily use more processor than the work itself.
+# Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # A shell without job control starts what it puts in the background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
