@@ -28,8 +28,8 @@ ROWS = [
 FRAME = pl.DataFrame(ROWS, schema=["ts", "open", "high", "low", "close", "volume"], orient="row")
 UTC = pl.from_epoch(FRAME["ts"], "s").dt.replace_time_zone("UTC")
 NEW_YORK = UTC.dt.convert_time_zone("America/New_York")
-# Of the ends within the first lines of a file.
-STEP = 1 if os.environ.get("LONG") else 16
+# Of the ends within the first lines of a file, and within the last ones.
+STEP, LAST = (1, 1) if os.environ.get("LONG") else (16, 5)
 SAID = {"zone": "America/New_York", "stamp_side": "start"}
 
 
@@ -109,7 +109,9 @@ def test_truncated_files(path, name):
         {
             *range(0, len(content), 11 if STEP == 1 else 29),
             *range(0, 150, STEP),
-            *range(len(content) - 70, len(content)),
+            *range(len(content) - 70, len(content), LAST),
+            # Without its newline, and with a part of its last number.
+            *range(len(content) - 4, len(content)),
         }
     ):
         rows = read(path, content[:end], name)
