@@ -1,5 +1,7 @@
 """The real thing: the cpu stack's environment, the real app, a small workload."""
 
+import contextlib
+import io
 import os
 import re
 import shutil
@@ -16,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
 from harness.base.paths import CHECKOUT
+from harness.cli.main import main
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor, Job
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
@@ -286,6 +289,17 @@ def quick_command(request: pytest.FixtureRequest, matrix_file: Path, stand_in: P
     if request.param == "app":
         return Command(matrix_file, None)
     return Command(stand_in / "matrix.yaml", stand_in)
+
+
+def in_this_process(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command line of `matrix` in this process, which saves the second of starting it; how it ended."""
+    said, errors, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+        try:
+            main(command[1:])
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(command, status, said.getvalue(), errors.getvalue())
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:

@@ -35,6 +35,8 @@ def test_an_attack_does_no_harm(name: str, run_attack: RunAttack) -> None:
     assert row.wrong == (), row
 
 
+# That nothing else is wrong with this run `test_a_false_result_is_seen` says, too.
+@pytest.mark.long
 def test_an_honest_run_is_no_attack(run_attack: RunAttack) -> None:
     row = run_attack("harmless")
     assert (row.outcome, row.carried_out, row.wrong) == ("completed", True, ()), row

@@ -18,7 +18,7 @@ import pytest
 from harness.base.storage import json_hash
 from harness.evidence.index_file import index_file
 from harness.rehearsal.stand_in_app import SLOW
-from tests.system.conftest import PROGRAM, Command
+from tests.system.conftest import PROGRAM, Command, in_this_process
 
 Wait = Callable[..., None]
 Left = Callable[[Path], list[psutil.Process]]
@@ -33,7 +33,7 @@ def outcomes(results: Path) -> dict[str, str]:
 
 
 def run(command: list[str], expected: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = in_this_process(command)
     assert done.returncode == expected, done.stdout + done.stderr
     return done
 
@@ -200,7 +200,7 @@ def test_data_that_is_not_plausible_is_answered_with_what_the_matrix_file_can_sa
 ) -> None:
     data = tmp_path / "implausible.csv"
     made = matrix_command(tmp_path / "r", "exec", "cpu-plain", "vpoc", "synth", "--sessions", "26")
-    run([*made, "--output", str(data)])
+    subprocess.run([*made, "--output", str(data)], capture_output=True, check=True)
     header, *rows = data.read_text(encoding="utf-8").splitlines()
     data.write_text("\n".join([header, *(row.rsplit(",", 1)[0] + ",900.0" for row in rows)]) + "\n", encoding="utf-8")
     done = run(matrix_command(tmp_path / "r", "run", "cpu-plain", "--data", str(data)), expected=2)
@@ -312,6 +312,7 @@ def test_a_folder_without_permission_is_one_line(tmp_path: Path, quick_command: 
         command = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}", *command]
     else:
         folder.chmod(0o500)
-    done = run(command, expected=2)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
     assert "Permission denied" in done.stderr
     assert done.stderr.count("\n") == 1

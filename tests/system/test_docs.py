@@ -1,7 +1,6 @@
 """The commands in README, CONTRIBUTING and docs are run as they stand, in a folder with the data they name."""
 
 import contextlib
-import io
 import os
 import re
 import shlex
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.cli.main import main
 from harness.evidence.app_files import InputFile
+from tests.system.conftest import in_this_process
 
 # Their examples need an engine, or Slurm: tests/images and tests/slurm run them, here only their options are tried.
 WITH_ENGINE = CHECKOUT / "docs" / "images.md"
@@ -78,23 +77,12 @@ def tried(line: str, place: Path, *, quick: bool) -> None:
     """Try a line in a folder; it has to succeed. Quick: in this process, where `matrix` does not become the app."""
     words = as_tried(line, quick=quick)
     if quick and words[0] == ".venv/bin/matrix" and command_of(words) != "exec":
-        status, said = in_this_process(words[1:], place)
+        with contextlib.chdir(place):
+            done = in_this_process(words)
     else:
         done = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False, timeout=280)
-        status, said = done.returncode, done.stdout + done.stderr
     allowed = (0, 1) if words[1] in MAY_END_WITH_1 else (0,)
-    assert status in allowed, f"{line}\n{said}"
-
-
-def in_this_process(words: list[str], place: Path) -> tuple[int, str]:
-    """Return the exit status of `matrix` with these words in a folder, and what it printed."""
-    said = io.StringIO()
-    with contextlib.chdir(place), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        try:
-            main(words)
-        except SystemExit as end:
-            return (end.code if isinstance(end.code, int) else int(end.code is not None)), said.getvalue()
-    return 0, said.getvalue()
+    assert done.returncode in allowed, f"{line}\n{done.stdout}{done.stderr}"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS
-from tests.system.conftest import MATRIX, PROGRAM
+from harness.host.simulated import dual_7900xt
+from tests.system.conftest import MATRIX, PROGRAM, in_this_process
 
 # Starts alone, of few runs: five without a failure would be known-good.
 VERDICTS = """\
@@ -28,7 +28,7 @@ class Simulated:
 
     def __init__(self, folder: Path) -> None:
         self.root, self.results, self.plan = folder / "host", folder / "results", folder / "plan"
-        subprocess.run([PROGRAM, "simulate", str(self.root)], check=True, capture_output=True)
+        dual_7900xt(self.root)
         words = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in_gpu.py"))])
         given = shlex.join([str(self.root), str(self.plan)])
         self.python = folder / "python"
@@ -42,9 +42,9 @@ class Simulated:
         )
 
     def matrix_says(self, *words: str, status: int | None = 0) -> str:
-        """Run a command on that host; what it printed."""
+        """Run a command on that host, in this process; what it printed."""
         places = ("--matrix", str(self.matrix), "--results", str(self.results), "--root", str(self.root))
-        done = subprocess.run([PROGRAM, *places, *words], capture_output=True, text=True, check=False, timeout=600)
+        done = in_this_process([PROGRAM, *places, *words])
         assert status in (None, done.returncode), done.stdout + done.stderr
         return done.stdout
 

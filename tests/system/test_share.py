@@ -3,7 +3,6 @@
 import json
 import shutil
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.records import Results
-from tests.system.conftest import Command
+from tests.system.conftest import Command, in_this_process
 
 
 def matrix(command: list[str]) -> Any:
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=240, check=False)
+    done = in_this_process([*command, "--json"])
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -93,6 +92,6 @@ def test_an_imported_run_is_not_taken_for_one_of_this_host(
     (told,) = matrix(quick_command(third, "import", str(tmp_path / "one.tar.gz")))["imported"]
     (run_id,) = told["runs"]
     again = quick_command(third, "run-cell", "cpu-plain", "--workload", "tiny", "--run-id", run_id)
-    refused = subprocess.run(again, capture_output=True, text=True, timeout=120, check=False)
+    refused = in_this_process(again)
     assert refused.returncode == 2
     assert "was imported" in refused.stderr
