@@ -65,7 +65,7 @@ def answer_of(
         claim = _of_those_that_name_none(others, concluded)
     return Answer(
         sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
-        grids=_grids(here, matrix, ids or {}),
+        grids=_grids(here, matrix, ids or {}, best),
         failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
         next=step,
         train_now=None if train_now == step else train_now,
@@ -146,15 +146,25 @@ def _of_other_counts(best: Verdict, here: Sequence[Verdict], gpus: int) -> list[
     return [f"on {parts_of(other.scope).in_words} the best, `{other.cell}`, is {other.tier}, {what}"]
 
 
-def _grids(here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> tuple[AnswerGrid, ...]:
-    """Return a grid for each scope, GPUs first, the most of them first: every stack and preset that was run in it."""
+def _grids(
+    here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str], best: Verdict | None
+) -> tuple[AnswerGrid, ...]:
+    """Return a grid for each scope, GPUs first, the most of them first: every stack and preset that was run in it.
+
+    `best` is the verdict that the answer is about: beside it other figures of the same cell would contradict it.
+    """
     scopes: dict[str, dict[str, Verdict]] = {}
+
+    def weight(one: Verdict) -> tuple[bool, bool, bool, bool, float, int]:
+        comparable = best is not None and key_of(one) == key_of(best)
+        return one.runs > 0, not one.own_program, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
+
     for one in here:
         if one.stale:
             continue
         cells = scopes.setdefault(one.scope, {})
-        # Of several workloads the one that shows most; one without a run that counts shows nothing.
-        if one.cell not in cells or _weight(one) > _weight(cells[one.cell]):
+        # Of several workloads the answer's own, else the one that shows most; one without a run that counts shows nothing.
+        if one.cell not in cells or weight(one) > weight(cells[one.cell]):
             cells[one.cell] = one
 
     def order(scope: str) -> tuple[bool, int, str]:
@@ -162,10 +172,6 @@ def _grids(here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> t
         return parts.device == "cpu", -parts.devices, scope
 
     return tuple(_grid(scope, scopes[scope], matrix, ids) for scope in sorted(scopes, key=order))
-
-
-def _weight(one: Verdict) -> tuple[bool, bool, bool, float, int]:
-    return one.runs > 0, not one.own_program, one.qualifies_for_promotion, one.totals.hours, one.runs
 
 
 def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> AnswerGrid:

@@ -214,6 +214,14 @@ def test_a_grid_shows_the_workload_whose_runs_count_before_one_of_which_none_doe
     assert place.text == "3/3 seen"
 
 
+def test_the_grid_has_the_figures_that_the_answer_is_about(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
+    own = [replace(row, exposure_seconds=10.0) for row in make_rows("cpu-plain", 4, family="f" * 64)]
+    longer = [replace(row, exposure_seconds=15.0) for row in make_rows("cpu-plain", 3)]
+    said = answer(own, longer)
+    assert "4 of 4 starts" in said.sentence
+    assert [place.text for grid in said.grids for place in grid.places] == ["4/4 seen"]
+
+
 def test_a_place_tells_what_is_shown_of_starts_and_hours_and_why_it_is_excluded(
     answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts, matrix: Matrix
 ) -> None:
