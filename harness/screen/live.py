@@ -185,7 +185,7 @@ def _current(current: Current, now: float, width: int) -> Iterator[RenderableTyp
     if line is None or current.doing:
         words = [current.doing or "starting"] if current.cell else []
     else:
-        counted = f" {line.done}" + (f" of {line.total}" if line.total else "") if line.done or line.total else ""
+        counted = f" {line.done}" + (f"/{line.total}" if line.total else "") if line.done or line.total else ""
         words = [f"{line.phase}{counted}", *_numbers(current)]
     words.append(f"{span(now - current.began)} so far")
     words += _left(current.seconds_left(now))
@@ -218,7 +218,7 @@ def _numbers(current: Current) -> Iterator[str]:
     beside = f" + {device / GB:.1f} GB on devices" if device else ""
     if resident := sum(memory.rss_bytes for memory in memories):
         # A program of the user's own does not tell it.
-        yield f"{resident / GB:.1f} GB of RAM{beside}"
+        yield f"{resident / GB:.1f} GB RAM{beside}"
 
 
 def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height: int) -> RenderableType:
