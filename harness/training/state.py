@@ -121,11 +121,11 @@ class UnfinishedTraining(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """Return where it is, how far it came, how it goes on, and how it is dropped."""
+        """Return where it is, how far it came, how it goes on, and what makes it forgotten."""
         state, give_up = self.state, shlex.join(["rm", str(self.file)])
         begun = f"begun {when(state.began)}, {many(len(state.begins), 'attempt')}"
-        ways = f"this continues it: `{state.command}`, and this gives it up: `{give_up}`"
-        return one_line(f"{state.output}: a training has no model yet ({begun}); {ways}")
+        none = f"a training has no model yet ({begun}; `{give_up}` gives it up)"
+        return one_line(f"{state.output}: {none}; this continues it: `{state.command}`")
 
     @property
     def brief(self) -> dict[str, Any]:

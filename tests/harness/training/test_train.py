@@ -770,15 +770,16 @@ def test_a_training_without_a_model_is_named_with_what_continues_it(tmp_path: Pa
         file.write(mine)
         file.write(other.model_copy(update={"begins": ("first",)}))
     told = sorted(one.in_words for one in unfinished_trainings(results, "mine"))
-    said, ways_out = zip(*(one.split(", and this gives it up: ") for one in told), strict=True)
-    assert [re.sub(r"begun [-0-9]{10} [0-9:]{5}", "begun", one) for one in said] == [
-        f"{output}: a training has no model yet (begun, {count}); this continues it: `matrix\\ntrain`"
-        for count in ("1 attempt", "2 attempts")
+    ways_out = [one.split("`")[1] for one in told]
+    assert [re.sub(r"begun [-0-9]{10} [0-9:]{5}", "begun", one) for one in told] == [
+        f"{output}: a training has no model yet (begun, {count}; `{way_out}` gives it up); "
+        "this continues it: `matrix\\ntrain`"
+        for count, way_out in zip(("1 attempt", "2 attempts"), ways_out, strict=True)
     ]
     assert unfinished_trainings(results, "another") == []
     with noted_under_way(results, "mine", "matrix train", file.file.stem):
         assert [one.state.id for one in unfinished_trainings(results, "mine")] == [mine.id]
-    subprocess.run(ways_out[0].strip("`"), shell=True, check=True)
+    subprocess.run(ways_out[0], shell=True, check=True)
     assert [one.state.id for one in unfinished_trainings(results, "mine")] == [mine.id]
     output.rmdir()
     assert unfinished_trainings(results, "mine") == []
