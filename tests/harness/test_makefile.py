@@ -40,7 +40,7 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
     ("typed", "told"),
     [("matrix-tset", "did you mean `make matrix-test`?"), ("xyzzy", "`make help` lists them")],
 )
-def test_a_target_that_is_mistyped_is_reported_the_nearest(typed: str, told: str) -> None:
+def test_beside_a_mistyped_target_the_nearest_is_named(typed: str, told: str) -> None:
     # A plain `make -n` prints the recipe.
     bare = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
     run = subprocess.run(["make", typed], cwd=CHECKOUT, env=bare, capture_output=True, text=True, check=False)
