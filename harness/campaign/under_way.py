@@ -81,10 +81,9 @@ class UnderWay:
     doing: str = ""
     since: float = 0.0
 
-    @property
-    def in_words(self) -> str:
-        """Return what is under way, and how to see it."""
-        return f"under way here: `{self.command}` (process {self.process.pid}): {self.doing}; `matrix watch` shows it"
+    def in_words(self, watch: str) -> str:
+        """Return what is under way, and how to see it: by the command `watch`."""
+        return f"under way here: `{self.command}` (process {self.process.pid}): {self.doing}; `{watch}` shows it"
 
 
 def under_way(results: Results) -> list[UnderWay]:

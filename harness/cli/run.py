@@ -152,7 +152,7 @@ def run(
     ):
         warn(list(note.others))
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
-        with CampaignDisplay(err, cells, prepared.verdicts_here, note.doing) as display:
+        with CampaignDisplay(err, cells, prepared.verdicts_here, note.doing, settings.invocation.command) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(
                 prepared, display, lambda: reboot_when_unhealthy and reboots_left(settings.results, machine) > 0

@@ -56,7 +56,7 @@ def run_cell_command(
         return
     with (
         through_closed_terminal(settings, what="run", watched="attaches once it has begun"),
-        CampaignDisplay(err) as display,
+        CampaignDisplay(err, command=settings.invocation.command) as display,
     ):
         try:
             record = run_one(place, chosen, workload, run_id, display)

@@ -135,7 +135,7 @@ def status(
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
     machine = host.machine
     # Runs that go on are named there; before the first one nothing else tells of a campaign.
-    beside = [*_begun(results), *of_results.beside_the_verdicts(everything, results, machine)]
+    beside = [*_begun(settings), *of_results.beside_the_verdicts(everything, results, machine)]
     answers = [one for one in read_isolations(results) if one.machine == machine]
     beside += [one.in_words for one in of_nodes if one.unlike_others]
     beside += [*of_results.changes_in_words(shown), *sentences(answers)]
@@ -157,8 +157,9 @@ def status(
         _print_following(settings, everything, rows, verdicts, tags, host)
 
 
-def _begun(results: Results) -> Iterator[str]:
-    return (one.in_words for one in under_way(results) if one.doing)
+def _begun(settings: Settings) -> Iterator[str]:
+    watch = settings.invocation.command("watch")
+    return (one.in_words(watch) for one in under_way(settings.results) if one.doing)
 
 
 def _show_nodes(nodes: Sequence[NodeRuns], *, as_json: bool) -> None:

@@ -174,7 +174,7 @@ def train_command(
                 with (
                     through_closed_terminal(settings, what="training"),
                     noted_under_way(settings.results, host.machine, again, file.file.stem) as note,
-                    CampaignDisplay(err, doing=note.doing) as display,
+                    CampaignDisplay(err, doing=note.doing, command=settings.invocation.command) as display,
                 ):
                     warn(list(note.others))
                     ended = prepared.run(display)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import click
@@ -38,19 +39,19 @@ def watch(settings: Settings, as_json: bool) -> None:
         print_json(describe(look, scene, now))
         return
     if not look.goes_on:
-        begins = "; `matrix run` starts a campaign, seen once its plan is printed"
+        begins = f"; `{settings.invocation.command('run')}` starts a campaign, seen once its plan is printed"
         # What was left is named with its command beforehand, and to be continued first.
         left = left_under_way(settings.results_to_read, machine_of(settings.root))
         echo(f"Nothing runs with {settings.results.folder} on this host{'' if left else begins}.")
         return
     try:
-        _follow(watched, look, scene, err)
+        _follow(watched, look, scene, err, settings.invocation.command)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    echo("It has ended; `matrix status` sums up.")
+    echo(f"It has ended; `{settings.invocation.command('status')}` sums up.")
 
 
-def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) -> None:
+def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, command: Callable[..., str]) -> None:
     labels: dict[str, str] = {}
     stalls: dict[str, StallLines] = {}
     said: list[str] = []
@@ -60,7 +61,7 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) ->
         while look.goes_on or look.finished or time.monotonic() - last_seen < QUIET_SECONDS:
             view.scene = scene
             for record in look.finished:
-                for line in finished_lines(record, labels.get(record.intent.run_id, record.intent.cell)):
+                for line in finished_lines(record, labels.get(record.intent.run_id, record.intent.cell), command):
                     console.print(stamped(line), soft_wrap=True)
             for current in scene.currents:
                 if current.intent is None:

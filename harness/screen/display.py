@@ -24,6 +24,7 @@ from harness.evidence.verdicts.verdict import Verdict
 from harness.host.engine import ENGINE_ERRORS
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
+from harness.report.invocation import AS_MADE
 from harness.run.watch.watchdog import RankStall
 from harness.screen.colours import OUTCOME_COLOURS
 from harness.screen.live import Current, LiveView, Scene, Stall, expected_end, squares_of
@@ -164,7 +165,7 @@ class Lane(Display):
         """Show the outcome of the run."""
         self._show(None)
         self._display.ended(record.finished - record.intent.started)
-        for line in finished_lines(record, self._label):
+        for line in finished_lines(record, self._label, self._display.command):
             self._display.log(line)
         self._display.judge()
 
@@ -185,7 +186,8 @@ class CampaignDisplay(Lane):
     """A context manager that shows the events of a campaign on `console`, and of its first run at a time.
 
     `cells` are those of its grid; `verdicts` returns their verdicts, and is called after every run. `doing` takes what
-    is done outside of runs, for who watches from elsewhere; an empty text when that is over.
+    is done outside of runs, for who watches from elsewhere; an empty text when that is over. `command`: as in
+    `finished_lines`.
     """
 
     def __init__(
@@ -194,8 +196,10 @@ class CampaignDisplay(Lane):
         cells: Sequence[Cell] = (),
         verdicts: Callable[[], Iterable[Verdict]] = tuple,
         doing: Callable[[str], None] = lambda _: None,
+        command: Callable[..., str] = AS_MADE.command,
     ) -> None:
         super().__init__(self)
+        self.command = command
         self._doing = doing
         self._noted: str | None = None
         self._console = console
@@ -285,8 +289,11 @@ def stamped(markup: str) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {markup}"
 
 
-def finished_lines(record: Record, label: str) -> list[str]:
-    """Return the outcome of a run with rich's markup: a line, and a second one if there is an explanation."""
+def finished_lines(record: Record, label: str, command: Callable[..., str] = AS_MADE.command) -> list[str]:
+    """Return the outcome of a run with rich's markup: a line, and a second one if there is an explanation.
+
+    `command` returns what is typed for the words after `matrix`: with another results folder it names that.
+    """
     run_id = record.intent.run_id
     diagnosis = f" ({record.diagnosis})" if record.diagnosis else ""
     colour = OUTCOME_COLOURS[record.outcome]
@@ -296,9 +303,9 @@ def finished_lines(record: Record, label: str) -> list[str]:
         f"{on}: {escape(record.detail)}"
     ]
     if record.explanation and record.outcome not in ("completed", "interrupted"):
-        lines.append(escape(f"  {record.explanation.class_}; `matrix explain {run_id}` says more"))
+        lines.append(escape(f"  {record.explanation.class_}; `{command('explain', run_id)}` says more"))
     count = count_runs([Row.of(record)])[run_id]
     if record.outcome == "interrupted" and count.counts_as == "failed":
-        taken_out = f"`matrix strike {run_id} --reason TEXT` takes it out"
+        taken_out = f"`{command('strike', run_id, '--reason', 'TEXT')}` takes it out"
         lines.append(escape(f"  it counts as failed: {count.why}; {taken_out}"))
     return lines

@@ -112,7 +112,8 @@ def test_watch_follows_a_campaign_of_another_process_to_its_end(
     assert campaign.returncode == 0, out + err
     assert done.returncode == 0, done.stderr
     assert "cpu-two-phases, tiny: completed in" in done.stderr
-    assert done.stdout == "It has ended; `matrix status` sums up.\n"
+    assert done.stdout.startswith("It has ended; `")
+    assert done.stdout.endswith(f" --results {tmp_path} status` sums up.\n")
 
 
 def test_ctrl_c_ends_the_watching_and_nothing_else(tmp_path: Path, quick_command: Command, wait: Wait) -> None:

@@ -58,8 +58,8 @@ def test_what_a_command_does_is_known_from_its_beginning(tmp_path: Path, monkeyp
         assert (seen.process.pid, seen.command, seen.doing) == (os.getpid(), COMMAND, BEGINS)
         mine.doing("fetching torch\n2.13.0")
         (seen,) = under_way(results)
-        assert seen.in_words == (
-            f"under way here: `{COMMAND}` (process {os.getpid()}): fetching torch\\n2.13.0; `matrix watch` shows it"
+        assert seen.in_words("my/matrix watch") == (
+            f"under way here: `{COMMAND}` (process {os.getpid()}): fetching torch\\n2.13.0; `my/matrix watch` shows it"
         )
         monkeypatch.setattr("harness.campaign.under_way.write_json", _full)
         mine.doing("no room for this")

@@ -62,7 +62,7 @@ def test_a_campaign_in_its_first_seconds_is_no_reason_to_begin_one(tmp_path: Pat
     with noted_under_way(Results(tmp_path), "machine", "matrix run") as note:
         note.doing("making the environment of stack cpu")
         done = CliRunner().invoke(cli, ["--results", str(tmp_path), "status"])
-    assert "making the environment of stack cpu; `matrix watch` shows it" in done.stderr
+    assert f"making the environment of stack cpu; `.venv/bin/matrix --results {tmp_path} watch` shows it" in done.stderr
     assert done.stdout == ""
 
 

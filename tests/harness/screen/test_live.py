@@ -14,10 +14,11 @@ from benchmarks.live_picture import FILE, picture
 from harness.base.durations import span
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
-from harness.evidence.run_files import Record
+from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
+from harness.report.invocation import Invocation
 from harness.run.watch.watchdog import RankStall
 from harness.screen.display import CampaignDisplay, StallLines, finished_lines
 from harness.screen.live import Current, LiveView, Scene, Square, Stall, expected_end, squares_of
@@ -88,21 +89,21 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     text = " ".join(shown(Scene(NOW, currents=(a_run(),))))
     assert "[3/12] cpu-plain" in text
     # 30 steps took 30 s, and 90 are left.
-    assert "step 30 of 120, loss 0.6931, 2.0 GB of RAM, 2 min so far, about 2 min left" in text
+    assert "step 30/120, loss 0.6931, 2.0 GB RAM, 2 min so far, about 2 min left" in text
     # A line of a phase that has none does not hide the last loss.
     validating = a_run().advanced(a_line(phase="validate", done=0, total=9, loss=None))
-    assert "validate 0 of 9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
+    assert "validate 0/9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
     assert "left" not in " ".join(shown(Scene(NOW, currents=(a_run().advanced(a_line(done=120)),))))
     assert a_run().seconds_left(NOW) == validating.seconds_left(NOW) == 90
     device = {"rss_bytes": 10**9, "device_allocated_bytes": 10**9, "device_reserved_bytes": 3 * 10**9}
     two = a_run().advanced(a_line(memory=device)).advanced(a_line(rank=1, memory=device))
-    assert "2.0 GB of RAM + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
+    assert "2.0 GB RAM + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
 
 
-@pytest.mark.parametrize(("width", "has_bar"), [(120, True), (80, True), (70, False)])
+@pytest.mark.parametrize(("width", "has_bar"), [(120, True), (80, True), (72, False)])
 def test_the_bar_leaves_the_words_on_one_line(width: int, has_bar: bool) -> None:
     _, line, _ = shown(Scene(NOW, currents=(a_run(),)), width)
-    assert line.endswith("step 30 of 120, loss 0.6931, 2.0 GB of RAM, 2 min so far, about 2 min left")
+    assert line.endswith("step 30/120, loss 0.6931, 2.0 GB RAM, 2 min so far, about 2 min left")
     assert line.startswith("  step") is not has_bar
 
 
@@ -317,8 +318,17 @@ def test_an_interruption_that_counts_is_said_at_that_moment(make_record: Callabl
     assert len(told("cpu")) == 1
     assert told("cuda")[1] == (
         "  it counts as failed: TERM ended it, and the host was not shutting down; "
-        "`matrix strike r --reason TEXT` takes it out"
+        "`.venv/bin/matrix strike r --reason TEXT` takes it out"
     )
+
+
+def test_a_line_names_commands_as_they_are_typed_there(make_record: Callable[..., Record]) -> None:
+    found = Explanation(rule=None, class_="crash", cause="c", remedy="r", link=None, presets=(), lines=())
+    record = make_record("r1", "failed", "crash", "it failed").model_copy(update={"explanation": found})
+    console = Console(file=io.StringIO(), width=200)
+    with CampaignDisplay(console, command=Invocation(options=("--results", "else where")).command) as display:
+        display.finished(record)
+    assert "  crash; `.venv/bin/matrix --results 'else where' explain r1` says more" in printed(console)
 
 
 def test_the_picture_in_the_docs_is_that_of_the_code() -> None:

@@ -320,7 +320,7 @@ def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
     done = CliRunner().invoke(watch.watch, [], obj=settings)
     assert done.exit_code == 0, done.output
     assert "cpu-plain: completed" in done.output
-    assert done.output.endswith("It has ended; `matrix status` sums up.\n")
+    assert done.output.endswith("It has ended; `.venv/bin/matrix status` sums up.\n")
     assert next(looks, None) is None
 
 
