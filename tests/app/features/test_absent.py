@@ -122,6 +122,7 @@ def test_check_warns_of_sessions_without_bars_at_night_or_in_the_evening(merged,
         "1 session(s) have no bars after regular hours, so that VIX at 17:00, and on_vol_share of the session, are "
         f"missing; the first is {dates[21]}",
     ]
+    assert [name for name in NIGHT if name not in found[0]] == []
     # A file may begin in the morning and end in the afternoon.
     _, path = rows_without(merged, tmp_path, (0, -930, 0), (25, 390, 450))
     assert not [warning for warning in inspect(path).warnings if "have no bars" in warning]
