@@ -6,7 +6,7 @@ that the app writes to, and that alone is given to a container: its files are th
 
 import contextlib
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
@@ -18,7 +18,7 @@ from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
 from harness.base.json_files import File, first_problem, headline
 from harness.base.storage import read_regular, unused, write_durably, write_json
-from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree, shown
+from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import KeptState, Result, Verification
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.temporary_folder import make_temporary_folder, remove_place, temporary_folder_of
@@ -229,11 +229,14 @@ class RunFolder:
         Raises:
             UserError: when the folder cannot be written to.
         """
-        found = [
-            self._copied(self.work.keep_model, training.model.file, self.kept_model(number), "the model file")
-            for number, training in enumerate(result.trainings, 1)
-        ]
-        return [sha256 for sha256, _ in found], next((problem for _, problem in found if problem), "")
+        hashes, problems = list[str | None](), list[str]()
+        for number, training in enumerate(result.trainings, 1):
+            name = f"{WorkFolder.OUTPUT}/{PurePath(training.model.file).name}"
+            sha256, problem = self._copied(name, LARGEST["model"], self.kept_model(number))
+            hashes.append(sha256)
+            if problem:
+                problems.append(f"the model file {shown(training.model.file)} {problem}")
+        return hashes, next(iter(problems), "")
 
     def keep_state(self, state: KeptState, number: int) -> tuple[str | None, str]:
         """Keep a copy of a state of a model, by the number of the model; return its hash, and why it cannot be read.
@@ -241,7 +244,9 @@ class RunFolder:
         Raises:
             UserError: when the folder cannot be written to.
         """
-        return self._copied(self.work.keep_state, state.file, self.kept_state(number), "the state")
+        name = f"{WorkFolder.STATES}/{PurePath(state.file).name}"
+        sha256, problem = self._copied(name, LARGEST["state"], self.kept_state(number))
+        return sha256, problem and f"the state {shown(state.file)} {problem}"
 
     def keep_product(self, file: str, number: int, most: int) -> tuple[str | None, str]:
         """Keep a copy of a file of at most `most` bytes; return its hash, and why it cannot be read.
@@ -249,19 +254,14 @@ class RunFolder:
         Raises:
             UserError: when the folder cannot be written to.
         """
+        return self._copied(f"{WorkFolder.PROGRAM}/{file}", most, self.kept_product(number))
 
-        def copy(name: str, place: Path) -> Copied:
-            return self.work.tree.copy_out(f"{WorkFolder.PROGRAM}/{name}", place, most)
-
-        sha256, problem = self._copied(copy, file, self.kept_product(number), "")
-        return sha256, problem.removeprefix(f" {shown(file)} ")
-
-    def _copied(self, copy: Callable[[str, Path], Copied], file: str, place: Path, what: str) -> tuple[str | None, str]:
+    def _copied(self, name: str, most: int, place: Path) -> tuple[str | None, str]:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            return copy(file, place).sha256, ""
+            return self.work.tree.copy_out(name, place, most).sha256, ""
         except NotAFileError as error:
-            return None, f"{what} {shown(file)} {error}"
+            return None, str(error)
         except FileNotFoundError:
             return None, ""
         except OSError as error:

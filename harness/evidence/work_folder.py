@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from harness.base.errors import NoSpaceError, UserError
 from harness.base.storage import unfinished
-from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree
+from harness.base.untrusted_tree import NotAFileError, UntrustedTree
 from harness.host.disk_use import DiskLimit
 
 # As the app names checkpoints: the optimizer steps done, and the SHA-256 of the content.
@@ -154,20 +154,6 @@ class WorkFolder:
             return self.tree.look(self.RESULT).is_file
         except (FileNotFoundError, NotAFileError):
             return False
-
-    def keep_model(self, file: str, to: Path) -> Copied:
-        """Copy a model file to a new place that the app cannot reach; only its name counts.
-
-        Raises:
-            FileNotFoundError: when it is not there.
-            NotAFileError: when it cannot be read, or is too large.
-            OSError: when the copy cannot be written.
-        """
-        return self.tree.copy_out(f"{self.OUTPUT}/{PurePath(file).name}", to, LARGEST["model"])
-
-    def keep_state(self, file: str, to: Path) -> Copied:
-        """Copy a state from before a step to a new place that the app cannot reach, as `keep_model`."""
-        return self.tree.copy_out(f"{self.STATES}/{PurePath(file).name}", to, LARGEST["state"])
 
     def _by_rank(self, pattern: str) -> dict[int, str]:
         before, _, after = pattern.partition("{rank}")

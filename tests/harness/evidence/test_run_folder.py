@@ -1,12 +1,15 @@
 import ast
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import harness
 from harness.base.errors import UserError
+from harness.evidence.app_files import Result
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder, regex_of
@@ -117,14 +120,15 @@ def test_a_new_probe_gets_a_log_of_its_own(tmp_path: Path) -> None:
     assert names == ["probe-gpu1.txt", "probe-gpu1-2.txt", "probe-gpu1-3.txt"]
 
 
-def test_a_model_is_looked_for_in_the_output_folder_alone(tmp_path: Path) -> None:
+def test_a_model_is_looked_for_in_the_output_folder_alone(tmp_path: Path, result_values: dict[str, Any]) -> None:
+    folder, model = RunFolder(tmp_path), {**result_values["model"], "file": "../passwd"}
+    result = Result.model_validate({**result_values, "model": model})
     (tmp_path / "passwd").write_text("secret")
     (tmp_path / "output").mkdir()
-    with pytest.raises(FileNotFoundError):
-        WorkFolder(tmp_path).keep_model("../passwd", tmp_path / "copy")
+    assert folder.keep_models(result) == ([None], "")
     (tmp_path / "output" / "passwd").write_text("a model")
-    WorkFolder(tmp_path).keep_model("../passwd", tmp_path / "copy")
-    assert (tmp_path / "copy").read_text() == "a model"
+    assert folder.keep_models(result) == ([hashlib.sha256(b"a model").hexdigest()], "")
+    assert folder.kept_model(1).read_text() == "a model"
 
 
 def test_nothing_is_removed_behind_a_link_in_the_place_of_a_run_folder(tmp_path: Path) -> None:
