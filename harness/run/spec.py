@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from secrets import token_hex
 
@@ -26,6 +26,11 @@ from harness.run.launch import Launch, base_variables, launch_of, visible_device
 from harness.run.verifying import VerifierJobs
 
 ENV = "/usr/bin/env"
+
+
+def _since_boot() -> float:
+    """Return seconds, with those that the host slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,12 @@ class RunSpec:
     limits: Mapping[Phase, float] | None
     resume_from: tuple[PurePath, ...] | None
     taken_over: TakenOver | None
+    _since_boot: float = field(default_factory=_since_boot)
+
+    @property
+    def now(self) -> float:
+        """The seconds since 1970 by the clock as it stood at the start: it may have been set since."""
+        return self.intent.started + _since_boot() - self._since_boot
 
     @property
     def kfd_ids(self) -> frozenset[str] | None:

@@ -47,7 +47,7 @@ def write_record(
             outcome.name,
             outcome.diagnosis,
             outcome.detail,
-            finished=time.time(),
+            finished=spec.now,
             seconds=watch.seconds,
             # Nothing more may be resumed from than of a run whose record can be written.
             steps_accounted=conclusion.evidence.steps_accounted or (),
@@ -91,7 +91,7 @@ def _record(
         detail="; ".join(filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes])),
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
         ran_on=_ran_on(spec, evidence),
-        finished=time.time(),
+        finished=spec.now,
         seconds=watch.seconds,
         last_phase=watch.progress.last.phase if watch.progress.last else None,
         result=result,

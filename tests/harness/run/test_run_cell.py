@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -383,3 +384,14 @@ def test_what_survives_a_run_is_ended_and_named_in_its_record(bench: Bench) -> N
     named = r"; 1 process survived its run: \d+ \(sleep \\x1b\[31m 120\); ended"
     assert re.search(named, record.detail), record.detail
     assert processes_of_run(bench.results.run_folder("r1")) == []
+
+
+@pytest.mark.parametrize("set_by", [-3600.0, 1e9])
+def test_a_clock_that_is_set_meanwhile_changes_no_duration(
+    set_by: float, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, began = time.time, time.monotonic()
+    # No record of a run that was over before it began is imported, nor of one that took years.
+    monkeypatch.setattr(time, "time", lambda: real() + (set_by if (bench.results.folder / "trained").exists() else 0))
+    record = bench.make()
+    assert record.seconds <= record.finished - record.intent.started <= time.monotonic() - began
