@@ -373,6 +373,24 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused_before_it_is_read(
         read_vendor(path)
 
 
+def test_bytes_of_text_are_counted_beyond_32_bits(path, monkeypatch):
+    columns = ("timestamp", *PRICES, "volume")
+    pl.DataFrame(dict.fromkeys(columns, "x")).write_parquet(path)
+    # To write so much into a file takes seconds.
+    large = pl.LazyFrame({name: pl.repeat("x" * 10_000_000, 500, eager=True) for name in columns})
+    monkeypatch.setattr(pl, "scan_parquet", lambda *_, **_options: large)
+    with pytest.raises(UserError, match="has 30,000,000,000 bytes of text"):
+        read_vendor(path)
+
+
+@pytest.mark.parametrize("count", [2**62, -(2**62)])
+def test_a_stamp_of_parquet_that_no_date_can_be_is_reported(path, count):
+    stamps = pl.Series([count]).cast(pl.Datetime("ms"))
+    pl.DataFrame({"timestamp": stamps, **dict.fromkeys((*PRICES, "volume"), 1)}).write_parquet(path)
+    with pytest.raises(UserError, match=r"row 1: the stamp is .{1,40}, not in the years"):
+        read_vendor(path)
+
+
 @pytest.mark.parametrize("value", [[[1.0]], [b"\xff"], ["none"]], ids=["list", "bytes", "text"])
 @pytest.mark.parametrize("name", ["open", "symbol", "vix"])
 def test_a_parquet_column_of_another_type_is_reported(path, name, value):

@@ -78,7 +78,10 @@ def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], name
     rows = int(file.select(pl.len()).collect().item())
     if rows > MOST_ROWS:
         raise UserError(f"{path}: has {rows:,} rows; more than {MOST_ROWS:,} are not read: divide it by years")
-    texts = [pl.col(column).str.len_bytes().sum() for column, kind in kinds.items() if kind == pl.String]
+    # A sum of 32 bits begins again at 0.
+    texts = [
+        pl.col(column).str.len_bytes().cast(pl.UInt64).sum() for column, kind in kinds.items() if kind == pl.String
+    ]
     if texts and (size := sum(file.select(texts).collect(engine="streaming").row(0))) > MOST_TEXT:
         raise UserError(f"{path}: has {size:,} bytes of text; more than {MOST_TEXT:,} are not read: divide it by years")
 
@@ -89,7 +92,7 @@ def _stamps(table: Table) -> Written:
     kind = column.dtype
     if isinstance(kind, pl.Datetime):
         seconds: Ints = column.dt.epoch("s").to_numpy()
-        require_seconds(seconds, lambda row: f"{table.line(row)}: the stamp is {column[row]}")
+        require_seconds(seconds, lambda row: f"{table.line(row)}: the stamp is {np.datetime64(int(seconds[row]), 's')}")
         return Written(seconds, utc=kind.time_zone is not None, zone="UTC" if kind.time_zone else None)
     if kind.is_integer():
         column = column.cast(pl.String)
