@@ -174,6 +174,15 @@ def test_an_expression_takes_time_in_proportion_to_a_line_unless_it_looks_around
     assert [pattern for pattern in others if not re.search(r"\(\?<?!", pattern)] == []
 
 
+def test_no_expression_reads_on_without_bound_from_each_place_where_it_may_begin() -> None:
+    """It would read a line as often as that repeats how it begins: for a second, of 16,384 characters."""
+    begins = r"(?:[\w|{0}]|\(\?:|\)|\\d|\\w\{{\d,\d+\}})*"
+    reads_on = re.compile("|".join(rf"^{begins.format(more)}\\{kind}[*+]." for more, kind in (("", "w"), ("/", "S"))))
+    for signature in load_signatures().signatures:
+        for pattern in signature.expressions:
+            assert not reads_on.search(pattern.pattern), signature.id
+
+
 def test_what_a_class_says_of_runs_without_a_gpu_holds_for_its_rules(refused: Callable[[str], str]) -> None:
     of_class = GOOD.replace("fault: run", "fault: run, cpu: wait for it")
     assert "leave `cpu:` out: 'wait for it' holds" in refused(of_class.replace("none", "none\n    cpu: wait for it"))
