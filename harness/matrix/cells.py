@@ -102,9 +102,9 @@ class TwoGpus(Strict):
 class MtbfHours(Strict):
     """Mean times between failures that a lower bound must exceed, in hours; 0 asks for none."""
 
-    candidate: float = Field(0.25, ge=0)
-    good: float = Field(1.0, ge=0)
-    known_good: float = Field(3.0, ge=0)
+    candidate: float = Field(0.25, ge=0, le=10_000)
+    good: float = Field(1.0, ge=0, le=10_000)
+    known_good: float = Field(3.0, ge=0, le=10_000)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -121,7 +121,7 @@ class Verdicts(Strict):
 
     candidate: float = Field(0.5, gt=0, lt=1)
     good: float = Field(0.8, gt=0, lt=1)
-    known_good: float = Field(0.9, gt=0, lt=1)
+    known_good: float = Field(0.9, gt=0, le=0.999, description="at most 0.999, which takes thousands of runs")
     confidence: float = Field(0.95, gt=0, lt=1)
     mtbf_hours: MtbfHours = MtbfHours()
     known_good_boots: int = Field(2, ge=1)

@@ -22,9 +22,11 @@ def settable(variables: dict[str, str]) -> dict[str, str]:
     Raises:
         ValueError: where one is no variable, or not one to be set here.
     """
-    for name in variables:
+    for name, value in variables.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"{name!r} is not a name of a variable")
+        if "\0" in value:
+            raise ValueError(f"{name} holds a null character, which no variable can")
         if name in RESERVED_VARIABLES:
             raise ValueError(f"{name} is set by the harness; leave it out")
         if name in VISIBILITY_VARIABLES:

@@ -12,7 +12,9 @@ from harness.matrix.strict import Strict
 
 # What the app's features look back over.
 SHORTEST_LOOKBACK = 20
-Positive = Annotated[int, Field(ge=1)]
+# Products of two fit into what is read of a record.
+MOST = 10**9
+Positive = Annotated[int, Field(ge=1, le=MOST)]
 Layer = Annotated[int, Field(ge=1, le=65536)]
 
 
@@ -30,8 +32,8 @@ AcceptedRule = Annotated[str, AfterValidator(lambda name: name.replace("-", "_")
 class SyntheticData(Strict):
     """The bars that `vpoc synth` makes: the same bytes on every machine."""
 
-    sessions: int = Field(ge=1)
-    seed: int = 7
+    sessions: int = Field(ge=1, le=11_000, description="at most 11000: the calendar has no more")
+    seed: int = Field(7, ge=0, lt=2**63)
 
 
 # The keys of a workload that are about a program, too; and what is asked of the app in every one.
@@ -52,12 +54,12 @@ class Workload(Strict):
     rows: Literal["bar", "session"] = "bar"
     as_of: Literal["close", "open"] | None = None
     target: Literal["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"] | None = None
-    lookback: int = Field(60, ge=SHORTEST_LOOKBACK)
+    lookback: int = Field(60, ge=SHORTEST_LOOKBACK, le=MOST)
     model: tuple[ModelKind, ...] = Field(
         ("mlp",), description="trained in turn in one process; the last is the main one"
     )
-    epochs: int = Field(ge=1)
-    batch_size: int = Field(64, ge=1, description="samples of an optimizer step, over all devices")
+    epochs: Positive
+    batch_size: Positive = Field(64, description="samples of an optimizer step, over all devices")
     micro_batch_size: MicroBatch | None = None
     spare: float | None = Field(
         None, ge=0, le=0.9, description="share of a GPU's memory that a `micro_batch_size` of `auto` leaves free"
@@ -67,14 +69,16 @@ class Workload(Strict):
     clip_norm: float | None = Field(None, ge=0)
     schedule: Literal["constant", "linear", "cosine"] | None = None
     keep: Literal["best", "last"] = Field("last", description="the epoch whose weights are the model's")
-    patience: int = Field(0, ge=0, description="epochs without a better one after which it ends; 0: makes all of them")
+    patience: int = Field(
+        0, ge=0, le=MOST, description="epochs without a better one after which it ends; 0: makes all of them"
+    )
     hidden_layers: tuple[Layer, ...] = (32, 16)
     use_mixed_precision: bool = False
     mixed_precision_dtype: Literal["float16", "bfloat16"] | None = None
     sdpa: Literal["auto", "math", "flash", "efficient"] = "auto"
     activation_checkpointing: bool = False
     data_fraction: float = Field(1.0, gt=0, le=1)
-    chunk_size: int = Field(50, ge=1)
+    chunk_size: Positive = 50
     chunk_rows: Positive | None = Field(None, description="train from disk, so many rows at a time")
     placement: Literal["uniform", "close", "typical", "ticks"] | None = None
     value_area: Literal["two_row", "one_row"] | None = None
@@ -90,8 +94,10 @@ class Workload(Strict):
     backend: Literal["gloo", "nccl"] | None = None
     seed: int = Field(7, ge=0, lt=2**63)
     threads: int = Field(1, ge=1, le=1024)
-    time_limit: int = Field(description="seconds", ge=1)
-    max_device_memory: Positive | None = Field(None, description="bytes in use on a GPU above which a run fails")
+    time_limit: Positive = Field(description="seconds")
+    max_device_memory: int | None = Field(
+        None, ge=1, lt=2**63, description="bytes in use on a GPU above which a run fails"
+    )
     smoke_test: bool = Field(
         False, description="whether it only shows that a cell works at all: it qualifies for nothing"
     )

@@ -93,6 +93,20 @@ REFUSED = {
         "two:",
         ["not a name of a variable"],
     ),
+    "a value that no variable can have": (
+        'presets:\n  plain: {description: p}\n  two: {description: t, variables: {A: "x\\0"}}',
+        "two:",
+        ["A holds a null character"],
+    ),
+    **{
+        f"{what} beyond what can be counted": (text, line, ["less than or equal to"])
+        for what, text, line in (
+            ("epochs", WORKLOAD.replace("epochs: 1,", f"epochs: {10**26},") + "}", "quick:"),
+            ("sessions", WORKLOAD.replace("sessions: 30", "sessions: 11001") + "}", "quick:"),
+            ("a rate", "verdicts: {known_good: 0.9999999}", "verdicts:"),
+            ("hours", "verdicts: {mtbf_hours: {known_good: 1.0e+308}}", "verdicts:"),
+        )
+    },
     "a variable of the harness's own": (
         "presets:\n  plain: {description: p}\n  two: {description: t, variables: {OMP_NUM_THREADS: '2'}}",
         "two:",
