@@ -20,7 +20,7 @@ from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
 ENDS = re.compile(rb"[\r\n]")
 MOST_STEPS = 2**53
 # At a file that has ended: a hole has any size, and each of sixty million lines takes its time.
-MOST_LAST_LOOKS = 32
+MOST_LAST_LOOKS, LAST_BYTES = 32, 1 << 18
 NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
 
 
@@ -65,21 +65,21 @@ class ProgramProgress:
 
     def take_in_all(self) -> None:
         """Take in the rest of a file that nobody writes to any more; of very many lines the first and the last."""
-        self._take_in_looks()
-        if self.behind:
-            with suppress(FileNotFoundError, NotAFileError):
-                end = self._tree.look(self._file).size
-                self._offset, self._skipping = max(self._offset, end - MOST_AT_ONCE), True
-            self._take_in_looks()
+        self.behind = True
+        for _ in range(MOST_LAST_LOOKS):
+            if self.behind:
+                self._take_in_more()
+        with suppress(FileNotFoundError, NotAFileError):
+            end = self._tree.look(self._file).size
+            if self._offset < end - LAST_BYTES:
+                self._offset, self._skipping = end - LAST_BYTES, True
+            while self.behind and self._offset < end:
+                self._take_in_more()
         if not self.behind:
             self._end()
 
-    def _take_in_looks(self) -> None:
-        self.behind = True
-        for _ in range(MOST_LAST_LOOKS):
-            deque(map(self._take_in, self._new_lines()), maxlen=0)
-            if not self.behind:
-                break
+    def _take_in_more(self) -> None:
+        deque(map(self._take_in, self._new_lines()), maxlen=0)
 
     def _end(self) -> None:
         """Take in a last line that nothing ends."""

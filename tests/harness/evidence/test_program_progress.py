@@ -134,7 +134,7 @@ def test_what_a_run_that_has_ended_told_is_looked_for_in_no_more_than_the_beginn
 def test_what_a_run_that_has_ended_told_is_looked_for_in_all_its_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 40)
+    monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 2)
     folder = RunFolder(tmp_path)
     folder.log.write_text("step\n" * 1000)
     program = Program.model_validate({"command": "x", "source": ".", "progress": "stdout"})
@@ -145,7 +145,7 @@ def test_of_very_many_lines_the_first_and_the_last_tell_what_a_run_that_has_ende
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 1)
-    monkeypatch.setattr(program_progress, "MOST_AT_ONCE", 64)
+    monkeypatch.setattr(program_progress, "LAST_BYTES", 64)
     told = Told(tmp_path, "lines")
     told.say("".join(f'{{"step": {step}}}\n' for step in range(1, 1001)))
     told.progress.take_in_all()
