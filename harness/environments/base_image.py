@@ -12,7 +12,8 @@ from harness.host.engine import Engine, Notify, follow_transfer, transfer_errors
 from harness.matrix.stacks import Stack
 
 OWN_BASE = (
-    "give --executor process, or --base IMAGE with one that is here (`make base` makes one from Debian's packages)"
+    "run cells with --executor process, or give --base IMAGE with one that is here "
+    "(`make base` makes one from Debian's packages)"
 )
 # What the engine says of a registry that takes no connection: what breaks off may come at the next try.
 NO_CONNECTION = re.compile(r"\bdial\b|no such host|handshake timeout|awaiting headers", re.IGNORECASE)

@@ -76,7 +76,7 @@ def test_a_base_that_cannot_be_had_is_noted_and_processes_are_named(
         raise NoBaseImageError("base image x cannot be pulled: no such host")
 
     monkeypatch.setattr(bench_module, "ensure_cell_image", refuse)
-    with pytest.raises(StackUnavailableError, match="give --executor process"):
+    with pytest.raises(StackUnavailableError, match="run cells with --executor process"):
         bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], Display())
     assert bench.lacks_base == "base image x cannot be pulled: no such host"
 

@@ -47,7 +47,7 @@ def test_one_try_decides_for_all_bases_of_a_registry_that_does_not_answer(matrix
     first = engine.refused(stack, "python:3.11-slim-bookworm")
     assert first.startswith(
         "base image python:3.11-slim-bookworm cannot be pulled: docker.io does not answer the Docker engine "
-        f"({NO_HOST}): no network, or a firewall or proxy is in the way; give --executor process"
+        f"({NO_HOST}): no network, or a firewall or proxy is in the way; run cells with --executor process"
     )
     assert engine.refused(stack, "python:3.11-slim-bookworm") == first
     assert "base image python:3.12-slim-bookworm cannot be pulled: docker.io" in engine.refused(
@@ -62,7 +62,7 @@ def test_one_try_decides_for_all_bases_of_a_registry_that_does_not_answer(matrix
 def test_a_pull_that_breaks_off_decides_for_itself_alone(matrix: Matrix, said: str) -> None:
     stack, engine = matrix.stacks["cpu"], Pulls(said)
     for _ in range(2):
-        assert f"cannot be pulled: {said}; give" in engine.refused(stack, "python:3.11")
+        assert f"cannot be pulled: {said}; run" in engine.refused(stack, "python:3.11")
     assert len(engine.asked) == 2
 
 
