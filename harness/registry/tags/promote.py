@@ -17,6 +17,7 @@ from harness.evidence.verdicts.verdict import Tier, Verdict
 from harness.evidence.verdicts.words import UNCOMMITTED, in_words
 from harness.matrix.cells import Verdicts
 from harness.matrix.variants import VARIANT
+from harness.matrix.workload_options import STANDARD_WORKLOAD
 from harness.registry.tags.known_good_tags import tag_of
 from harness.registry.tags.promotions import KnownGood
 
@@ -80,7 +81,8 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
     verdict = claim.verdict
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
     if verdict.executor != "docker" or claim.image is None:
-        return f"{of_what}: its runs used no image; run it with --executor docker"
+        workload = "" if verdict.qualifies_for_promotion else f"--workload {STANDARD_WORKLOAD} "
+        return f"{of_what}: its runs used no image; run it with {workload}--executor docker"
     if verdict.own_program:
         return f"{of_what}: that is a program of your own, with numbers that nothing checks; run `--workload standard`"
     if verdict.uncommitted:
