@@ -112,7 +112,8 @@ def require_sessions(file: Path, workload: Workload) -> None:
     needed = workload.lookback + fewest
     days = _days(file, needed)
     if days is not None and days < needed:
-        smaller = ", or a smaller --lookback" if days >= SHORTEST_LOOKBACK + fewest else ""
+        possible = days >= SHORTEST_LOOKBACK + fewest
+        smaller = f", or a smaller --lookback (at least {SHORTEST_LOOKBACK})" if possible else ""
         raise UserError(
             f"--data {file}: has bars of {many(days, 'day')}, and {needed} sessions are needed "
             f"({workload.lookback} for lookback, {fewest} to use); give more data{smaller}"

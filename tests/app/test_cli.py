@@ -107,7 +107,10 @@ def test_what_a_message_quotes_is_no_command_to_a_terminal_and_of_bounded_length
     cells = row.partition(",")[2]
     for stamp in ("\x1b]0;title\x07\x9b31m\u202e", "9" * 100_000):
         file.write_text(f"{head}\n{stamp},{cells}\n{rest}")
-        for command in (["check", file], ["features", "--data", file, "--output", tmp_path / "features"]):
+        for command in (
+            ["check", file, "--lookback", 20],
+            ["features", "--data", file, "--output", tmp_path / "features"],
+        ):
             code, out, err = vpoc(capsys, *command)
             assert code
             last = err.splitlines()[-1]
@@ -126,24 +129,25 @@ def test_synth(capsys, tmp_path):
 
 
 def test_check(capsys, merged, tmp_path):
-    code, out, err = vpoc(capsys, "check", merged)
+    code, out, err = vpoc(capsys, "check", merged, "--lookback", 20)
     assert (code, err) == (0, "")
     assert "complete rth sessions    26" in out
-    code, out, _ = vpoc(capsys, "check", merged, "--json")
+    code, out, _ = vpoc(capsys, "check", merged, "--lookback", 20, "--json")
     facts = json.loads(out)
     assert (code, facts["rows"], facts["bar_seconds"], facts["errors"]) == (0, 26 * 138, 600, [])
     short = tmp_path / "short.csv"
     short.write_text("".join(merged.read_text().splitlines(keepends=True)[:500]))
     code, _, err = vpoc(capsys, "check", short)
     assert code == 1
-    assert "23 complete sessions are needed (20 for lookback, 3 to use), the file has 3" in err
+    assert "63 complete sessions are needed (60 for lookback, 3 to use), the file has 3; give more data\n" in err
+    assert "the file has 26; give more data or a --lookback of 20 to 23\n" in vpoc(capsys, "check", merged)[2]
 
 
 def test_check_counts_for_the_rows_asked_for(capsys, merged, tmp_path):
     short = tmp_path / "short.csv"
     short.write_text("".join(merged.read_text().splitlines(keepends=True)[: 1 + 23 * 138]))
-    assert vpoc(capsys, "check", short)[0] == 0
-    code, _, err = vpoc(capsys, "check", short, "--rows", "session")
+    assert vpoc(capsys, "check", short, "--lookback", 20)[0] == 0
+    code, _, err = vpoc(capsys, "check", short, "--lookback", 20, "--rows", "session")
     assert code == 1
     assert "24 complete sessions are needed" in err
 
@@ -153,7 +157,7 @@ def test_check_tells_what_gaps_cost(capsys, merged, tmp_path):
     lines = merged.read_text().splitlines(keepends=True)
     del lines[1 + 17 * 138 + 100 : 1 + 18 * 138]
     holed.write_text("".join(lines))
-    _, out, _ = vpoc(capsys, "check", holed, "--json")
+    _, out, _ = vpoc(capsys, "check", holed, "--lookback", 20, "--json")
     facts = json.loads(out)
     assert (facts["complete_rth_sessions"], facts["sessions_after_a_gap"]) == (25, 2)
 

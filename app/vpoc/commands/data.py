@@ -133,7 +133,7 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
 @click.option(
     "--lookback",
     type=click.IntRange(min=20),
-    default=20,
+    default=60,
     help="Complete sessions that training will use up before its first row.",
 )
 @ROWS_OPTION

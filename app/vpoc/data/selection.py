@@ -79,8 +79,8 @@ def require_enough(path: Path, sessions: Sessions, found: Selection, lookback: i
     complete = int(sessions.complete.sum())
     if complete < lookback + fewest:
         # With the shortest there may be enough.
-        smaller = complete >= SHORTEST_LOOKBACK + fewest
-        advice = f" or a smaller --lookback (at least {SHORTEST_LOOKBACK})" if smaller else ""
+        longest = complete - fewest
+        advice = f" or a --lookback of {SHORTEST_LOOKBACK} to {longest}" if longest >= SHORTEST_LOOKBACK else ""
         raise UserError(
             f"{path}: {lookback + fewest} complete sessions are needed ({lookback} for lookback, {fewest} to use), "
             f"the file has {complete}; give more data{advice}"

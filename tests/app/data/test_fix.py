@@ -266,8 +266,8 @@ def test_the_command(merged, tmp_path, capsys):
     lines[500] = lines[500].replace(",", ",x", 1)
     path, copy = tmp_path / "m.csv", tmp_path / "copy.csv"
     path.write_text("".join(lines))
-    assert run(["check", str(path)]) == 1
-    assert run(["check", str(path), "--fix", str(copy)]) == 0
+    assert run(["check", str(path), "--lookback", "20"]) == 1
+    assert run(["check", str(path), "--lookback", "20", "--fix", str(copy)]) == 0
     captured = capsys.readouterr()
     assert f"error: {path}, line 501: open is 'x" in captured.out
     assert f"{copy}: 1 rows dropped, 0 changed, 0 moved; {tmp_path / 'copy.changes.csv'} lists them" in captured.out
@@ -276,6 +276,8 @@ def test_the_command(merged, tmp_path, capsys):
     assert run(["check", str(path), "--changes", str(copy)]) == 2
     # What --fix cannot fix decides the exit status.
     path.write_text("".join(lines[:600]))
-    assert run(["check", str(path), "--fix", str(copy), "--changes", str(tmp_path / "list.csv")]) == 1
+    assert (
+        run(["check", str(path), "--lookback", "20", "--fix", str(copy), "--changes", str(tmp_path / "list.csv")]) == 1
+    )
     assert "complete sessions are needed" in capsys.readouterr().err
     assert (tmp_path / "list.csv").exists()

@@ -85,7 +85,7 @@ def test_the_commands_take_it(minutes, tmp_path, capsys):
     path = tmp_path / "merged_es_vix_test.csv"
     path.write_text(notes(frame_of(minutes)))
     output = tmp_path / "f.parquet"
-    assert run(["check", str(path), "--merged"]) == 0
+    assert run(["check", str(path), "--lookback", "20", "--merged"]) == 0
     features = ["--lookback", "20", "--rows", "session", "--output"]
     assert run(["features", "--data", str(path), *features, str(output)]) == 0
     assert run(["features", "--data", str(minutes), *features, str(tmp_path / "g.parquet")]) == 0

@@ -250,7 +250,7 @@ def test_an_accepted_rule_is_a_warning(bad_print):
 
 def test_fix_leaves_a_bad_print_out_and_the_copy_passes(bad_print, tmp_path, capsys):
     copy = tmp_path / "copy.csv"
-    assert run(["check", str(bad_print), "--fix", str(copy)]) == 0
+    assert run(["check", str(bad_print), "--lookback", "20", "--fix", str(copy)]) == 0
     assert (tmp_path / "copy.changes.csv").read_text().count("9242,dropped,a price that no bar around it") == 1
     assert compute_features(copy, FeatureOptions(rows="session", lookback=20), Progress(None)).sessions_used == 6
 

@@ -431,19 +431,19 @@ def test_the_line_is_right_in_a_file_of_several_blocks(tmp_path):
 
 def test_the_command(changed, minutes, capsys):
     path = changed({5000: {"low": "4444.00"}, at(3, "10:00"): ""})
-    assert run(["check", str(path)]) == 1
+    assert run(["check", str(path), "--lookback", "20"]) == 1
     captured = capsys.readouterr()
     assert "stamp side               start\n" in captured.out
     assert "  trade date 2018-01-05, expected 390, found 389, complete True\n" in captured.out
     assert captured.err == f"vpoc: {inspect(path).errors[0]}\n"
-    assert run(["check", str(minutes), "--json"]) == 0
+    assert run(["check", str(minutes), "--lookback", "20", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["rows"], document["errors"]) == (2, 26 * BARS, [])
 
 
 def test_long_lists_are_cut(changed, capsys):
     path = changed({at(session, "10:00"): "" for session in range(25)})
-    run(["check", str(path)])
+    run(["check", str(path), "--lookback", "20"])
     out = capsys.readouterr().out
     assert out.count("expected 390, found 389") == 20
     assert "  and 5 more; --json lists them all\n" in out

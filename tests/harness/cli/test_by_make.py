@@ -9,7 +9,7 @@ from tests.harness.test_makefile import make
 @pytest.mark.parametrize(
     ("text", "added"),
     [
-        ("the file has 25; give more data or a smaller --lookback (at least 20)", "--lookback is LOOKBACK="),
+        ("the file has 25; give more data or a --lookback of 20 to 22", "--lookback is LOOKBACK="),
         ("it needs a GPU; `matrix doctor` says more; --allow-cpu trains on the CPU", "--allow-cpu goes into ARGS="),
         (
             "it is not there; give --executor process, or --base IMAGE",

@@ -236,7 +236,7 @@ def test_a_file_of_too_few_days_is_refused_with_how_many_are_needed(tmp_path: Pa
         "(20 for lookback, 3 to use); give more data"
     )
     workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 23), asked)
-    with pytest.raises(UserError, match=r"give more data, or a smaller --lookback$"):
+    with pytest.raises(UserError, match=r"give more data, or a smaller --lookback \(at least 20\)$"):
         workload_data.require_sessions(tmp_path / "bars.csv", workload(lookback=21))
 
 
