@@ -136,9 +136,9 @@ def predict_command(
     write_atomic(output, buffer.getvalue())
     notes = [unnamed_symbol(loaded, features.market), *features.notes()]
     if outside:
-        notes.append(f"outside what the model was trained on, in so many rows: {', '.join(outside)}")
+        notes.append(f"outside what the rows that trained the model had, in so many rows: {', '.join(outside)}")
     for note in filter(None, notes):
         click.echo(shown(note), err=True)
     seen = int(frame["in_training"].sum())
-    told = f", {seen} of them of sessions that the model was trained on" if seen else ""
+    told = f", {seen} of them of sessions that it was trained or validated on" if seen else ""
     click.echo(shown(f"{output}: {frame.height} rows, probability of {loaded.target}{told}"))
