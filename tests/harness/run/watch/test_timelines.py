@@ -1,5 +1,6 @@
 """Healthy and hanging trainings of many shapes, replayed in simulated time against the limits."""
 
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from harness.run.watch.watchdog import Watchdog
 from tests.harness.run.watch.test_limits import line
 
 OUTSIDE, WAITING, BACKWARD, EXCHANGE = 0, 1, 3, 4
-HEALTHY, HANGS = 1000, 200
+HEALTHY, HANGS = (1000, 200) if os.environ.get("LONG") else (400, 100)
 
 
 @dataclass(frozen=True)
