@@ -163,7 +163,7 @@ def _grids(
         if one.stale:
             continue
         cells = scopes.setdefault(one.scope, {})
-        # Of several workloads the answer's own, else the one that shows most; one without a run that counts shows nothing.
+        # Of several workloads the answer's own, else the one that shows most; without a run that counts, nothing.
         if one.cell not in cells or weight(one) > weight(cells[one.cell]):
             cells[one.cell] = one
 
