@@ -25,7 +25,7 @@ def some_of(names: Iterable[object], most: int) -> str:
 
 def download_in_words(gb: float) -> str:
     """Return what is to be downloaded; of nothing also why: `2.2 GB`."""
-    return f"{gb:.1f} GB" if gb else "nothing (this machine has it, maybe of another checkout)"
+    return f"{gb:.1f} GB" if gb else "nothing (all of it is on this machine)"
 
 
 def percent(share: float) -> str:

@@ -84,7 +84,7 @@ def test_a_terminal_shows_the_grid_filling_up(columns: int, tmp_path: Path, quic
         assert terminal.ended() == 0, terminal.text
     text = terminal.text
     assert re.search(r"cpu +>", text), text
-    assert re.search(r"(import|data|features 0 of 1|step \d+ of \d+), 0\.\d GB, \d+ s", " ".join(text.split())), text
+    assert re.search(r"(import|data|features 0/1|step \d+/\d+), 0\.\d GB RAM, \d+ s", " ".join(text.split())), text
     assert re.search(r"1 of 2 runs, \d+ (s|min) so far, about \d+ (s|min) left", " ".join(text.split())), text
     assert re.search(r"cpu +1/1( seen)? +1/1", text), text
     assert "[2/2] cpu-one: completed" in text
@@ -121,7 +121,7 @@ def test_ctrl_c_ends_the_watching_and_nothing_else(tmp_path: Path, quick_command
         wait(lambda: any('"step"' in f.read_text() for f in tmp_path.glob("runs/*/work/progress-0.jsonl")))
         with Terminal(quick_command(tmp_path, "watch"), 24, 80) as terminal:
             wait(lambda: "cpu-plain, endless" in terminal.text)
-            wait(lambda: re.search(r"step \d+ of \d+, .*0\.\d GB", " ".join(terminal.text.split())))
+            wait(lambda: re.search(r"step \d+/\d+, .*0\.\d GB RAM", " ".join(terminal.text.split())))
             terminal.process.send_signal(signal.SIGINT)
             assert terminal.ended() == 130, terminal.text
         assert "Traceback" not in terminal.text
