@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from harness.base.json_bounds import json_object
-from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
+from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, OpenFile, UntrustedTree
 from harness.evidence.app_files import Memory, Phase, Progress
 from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
 from harness.evidence.run_folder import RunFolder
@@ -20,7 +20,7 @@ from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
 ENDS = re.compile(rb"[\r\n]")
 MOST_STEPS = 2**53
 # At a file that has ended: a hole has any size, and each of sixty million lines takes its time.
-MOST_LAST_LOOKS, LAST_BYTES = 32, 1 << 18
+MOST_LAST_LOOKS, LAST_BYTES = 32, 1 << 23
 NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
 
 
@@ -70,13 +70,25 @@ class ProgramProgress:
             if self.behind:
                 self._take_in_more()
         with suppress(FileNotFoundError, NotAFileError):
-            end = self._tree.look(self._file).size
-            if self._offset < end - LAST_BYTES:
-                self._offset, self._skipping = end - LAST_BYTES, True
+            end = self._skip_to_the_last() if self.behind else self._offset
             while self.behind and self._offset < end:
                 self._take_in_more()
         if not self.behind:
             self._end()
+
+    def _skip_to_the_last(self) -> int:
+        """Skip what is before the last lines, of which there are as many as were taken in; return where they end."""
+        last = LAST_BYTES
+        with self._tree.open(self._file, ANY_SIZE) as file:
+            while self._lines_from(file, file.size - last, last) > MOST_LAST_LOOKS * MOST_LINES_AT_ONCE:
+                last //= 2
+            if self._offset < file.size - last:
+                self._offset, self._skipping = file.size - last, True
+            return file.size
+
+    def _lines_from(self, file: OpenFile, begin: int, most: int) -> int:
+        content = file.read(max(self._offset, begin), most)
+        return content.count(b"\n") + content.count(b"\r")
 
     def _take_in_more(self) -> None:
         deque(map(self._take_in, self._new_lines()), maxlen=0)

@@ -134,7 +134,7 @@ def test_what_a_run_that_has_ended_told_is_looked_for_in_no_more_than_the_beginn
 def test_what_a_run_that_has_ended_told_is_looked_for_in_all_its_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 2)
+    monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 20)
     folder = RunFolder(tmp_path)
     folder.log.write_text("step\n" * 1000)
     program = Program.model_validate({"command": "x", "source": ".", "progress": "stdout"})
@@ -151,3 +151,17 @@ def test_of_very_many_lines_the_first_and_the_last_tell_what_a_run_that_has_ende
     told.progress.take_in_all()
     assert told.progress.step == 1000
     assert told.progress.advances < 50
+
+
+def test_of_long_lines_as_many_of_the_last_are_looked_at_as_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 5)
+    told, losses = Told(tmp_path, "lines"), {1: ', "loss": 0.5', 300: ', "loss": NaN'}
+    told.file.write_text(
+        "".join(f'{{"step": {n}{losses.get(n, "")}, "said": "{"x" * 4000}"}}\n' for n in range(1, 401))
+    )
+    told.progress.take_in_all()
+    assert told.progress.step == 400
+    assert str(told.progress.loss) == "nan"
+    assert told.progress.advances <= 320
