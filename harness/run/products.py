@@ -124,7 +124,8 @@ def safetensors_problem(file: Path) -> str:
             if content.count(b"{") + content.count(b"[") > MOST_BRACKETS:
                 raise ValueError("of no tensors")
             header = load_json(content, MOST_HEADER_VALUES)
-            told = header.pop("__metadata__", {})
+            told = header.pop("__metadata__", None)
+            told = {} if told is None else told
             if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
                 raise ValueError("of no texts")
             tensors = header.values()

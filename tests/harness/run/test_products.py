@@ -119,6 +119,7 @@ def test_weights_are_loaded_from_the_copy(folder: RunFolder) -> None:
         (safetensors({"w": {**TENSOR, "data_offsets": [0, math.inf]}}, bytes(8)), UNREADABLE),
         (safetensors({"w": {**TENSOR, "data_offsets": [0, 4, 8]}}, bytes(8)), UNREADABLE),
         (safetensors({"__metadata__": {"format": "pt"}, "w": TENSOR}, bytes(8)), ""),
+        (safetensors({"__metadata__": None, "w": TENSOR}, bytes(8)), ""),
         # The library reads none of these.
         (safetensors({"__metadata__": {"format": 1}, "w": TENSOR}, bytes(8)), UNREADABLE),
         (safetensors({"w": {**TENSOR, "shape": [-2, -1]}}, bytes(8)), UNREADABLE),
