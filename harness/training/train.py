@@ -12,7 +12,7 @@ from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.unhealthy import recheck_unhealthy
-from harness.environments.executors.container import WORK
+from harness.environments.executors.container import container_from_record
 from harness.evidence.last_line import APP_ERROR, last_line
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import WorkFolder
@@ -221,11 +221,12 @@ def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
     folder = bench.results.folder_of(record.intent.run_id)
     if job.program:
         return why_mistaken(record, folder)
-    said = last_line(folder.log, APP_ERROR).removeprefix(APP_ERROR)
-    # The app names files of its own folder, which in a container is nowhere else; the user's are in `job.output`.
-    for place in (folder.work.output, WorkFolder(WORK).output):
-        said = said.replace(f"{place}/", f"{job.output}/")
-    return said
+    said, work = last_line(folder.log, APP_ERROR).removeprefix(APP_ERROR), folder.work
+    if record.intent.container:
+        container = container_from_record(record.intent.container)
+        said, work = container.as_outside(said), WorkFolder(PurePath(container.work))
+    # The app names files of its own folder; the user's are in `job.output`.
+    return said.replace(f"{work.output}/", f"{job.output}/")
 
 
 def _output(run_id: str, bench: Bench) -> PurePath:

@@ -20,6 +20,7 @@ from harness.campaign.bench import Bench
 from harness.campaign.plan import plain_cpu_cell
 from harness.campaign.under_way import noted_under_way
 from harness.environments.environment import Environment
+from harness.environments.executors.container import Container
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile, Progress, Result
 from harness.evidence.health_log import append_steps
@@ -31,7 +32,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workload_options import options_of
 from harness.run.asked import Run
-from harness.run.spec import resolve_run
+from harness.run.spec import RunSpec, resolve_run
 from harness.training.attempt import TrainingJob
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
@@ -306,8 +307,14 @@ def test_wrong_input_is_reported_in_the_words_of_the_app(place: Place) -> None:
 
 
 def test_a_file_of_the_run_is_named_where_the_user_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "WORDS", "vpoc: /work/output/bars_checkpoints/step-1.pt: is of another model")
-    with pytest.raises(UserError, match=f"^{place.job.output}/bars_checkpoints/step-1.pt: is of another model$"):
+    def contained(run: Run, folder: RunFolder, resolve: Callable[..., RunSpec] = resolve_run) -> RunSpec:
+        spec = resolve(run, folder)
+        container = Container("image", 1, 1, str(folder.new_work.path), data=("/home/me/es.csv",))
+        return replace(spec, intent=spec.intent.model_copy(update={"container": container.plain}))
+
+    monkeypatch.setitem(globals(), "WORDS", "vpoc: /work/output/bars_checkpoints/step-1.pt: is not of /data/es.csv")
+    monkeypatch.setattr(f"{__name__}.resolve_run", contained)
+    with pytest.raises(UserError, match=f"^{place.job.output}/bars_checkpoints/step-1.pt: is not of /home/me/es.csv$"):
         place.train(Script(class_="user-code", exit="exit 2"))
 
 
