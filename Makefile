@@ -120,7 +120,7 @@ test-harness: setup-dev
 	.venv/bin/python -m pytest $(PYTEST) $(MARKED) tests/harness
 
 # More workers than cores: many tests wait.
-test-system: WORKERS = 3
+test-system test-faults: WORKERS := $(if $(filter file,$(origin WORKERS)),3,$(WORKERS))
 test-system: setup-dev
 	.venv/bin/python -m pytest $(PYTEST) $(MARKED) tests/system $(addprefix --ignore ,$(FAULTS))
 
