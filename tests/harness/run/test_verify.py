@@ -121,7 +121,7 @@ LIES = {
         "not the stand-in's model",
     ),
     "all losses of its states are invented": (
-        "change(states=[dict(state, loss=.5) for state in told()['states']])",
+        "change(states=[dict(state, loss=.3) for state in told()['states']])",
         "wrong-result",
         "made again from its state it has loss 0.",
     ),
