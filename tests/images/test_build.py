@@ -216,7 +216,7 @@ def test_a_stack_that_lost_its_tag_is_still_built_on(engine: Engine, matrix: Mat
 
 def test_a_base_that_cannot_be_pulled_is_one_line(engine: Engine, matrix: Matrix, registry: str) -> None:
     cell = based_on(matrix.cells["cpu-plain"], f"{registry}/no/such:base")
-    with pytest.raises(UserError, match=r"base image .* cannot be pulled: .*, or --base IMAGE with one") as caught:
+    with pytest.raises(UserError, match=r"base image .* cannot be pulled: .*, or give --base IMAGE with one") as caught:
         ensure_cell_image(engine, cell)
     assert "\n" not in str(caught.value)
 
