@@ -13,8 +13,11 @@ COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotat
 # run side by side.
 WORKERS ?= 2
 PYTEST ?= -n $(WORKERS)
-# LONG=1: with the tests marked `long`, which are left to `make test-all`.
+# Tests marked `slow` are left to `make test-slow`, those marked `long` to `make test-all` (LONG=1).
 MARKED = $(if $(LONG),,-m "not long")
+QUICK_OR_SLOW = $(if $(LONG),,-m "$(if $(SLOW),slow,not slow) and not long")
+# $(call files,FOLDERS): where only slow tests are asked for, other files are not even collected.
+files = $(if $(SLOW),$$(grep -rl --include 'test_*.py' 'mark[.]slow' $(1)),$(1))
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
 # Stamps: the interpreter is a link to one that may be older than anything here.
 DEV_READY = .venv/.ready-dev
@@ -68,7 +71,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-TARGETS = help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
+TARGETS = help setup setup-dev kernel doctor matrix-test build base train test test-slow test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
 .PHONY: $(TARGETS)
 
 # What is typed wrongly, and a file that is gone.
@@ -97,8 +100,11 @@ train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-
 	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
 	$(MATRIX) train --data "$(DATA)" --output "$(OUTPUT)" $(if $(CELL),--cell "$(CELL)") $(if $(LOOKBACK),--lookback $(LOOKBACK)) $(ARGS)
 
-test: setup-dev $(TEST_READY) ## run every check and test that needs no Docker engine and takes seconds, side by side
+test: setup-dev $(TEST_READY) ## run every check, and the quick tests that need no Docker engine, side by side (minutes)
 	@$(MAKE) --no-print-directory --output-sync=target -j4 check test-harness test-system test-app
+
+test-slow: setup-dev $(TEST_READY) ## run what `make test` leaves out: each takes seconds of a processor
+	@$(MAKE) --no-print-directory --output-sync=target -j3 SLOW=1 test-harness test-system test-app
 
 test-all: ## run all: what takes long, every fault, containers, AMD's programs, the oldest torch (an hour)
 	@$(MAKE) --no-print-directory LONG=1 test
@@ -117,12 +123,12 @@ check: setup-dev $(TEST_READY)
 	cd app && ../$(TEST_PYTHON) -m mypy
 
 test-harness: setup-dev
-	.venv/bin/python -m pytest $(PYTEST) $(MARKED) tests/harness
+	.venv/bin/python -m pytest $(PYTEST) $(QUICK_OR_SLOW) $(call files,tests/harness)
 
 # More workers than cores: many tests wait.
-test-system test-faults: WORKERS := $(if $(filter file,$(origin WORKERS)),3,$(WORKERS))
+test-faults: WORKERS := $(if $(filter file,$(origin WORKERS)),3,$(WORKERS))
 test-system: setup-dev
-	.venv/bin/python -m pytest $(PYTEST) $(MARKED) tests/system $(addprefix --ignore ,$(FAULTS))
+	.venv/bin/python -m pytest $(PYTEST) $(QUICK_OR_SLOW) $(call files,tests/system) $(addprefix --ignore ,$(FAULTS))
 
 test-faults: setup-dev ## inject a fault of each outcome, kill the harness at every point, and searches and trainings on their way (LONG=1: every kind)
 	.venv/bin/python -m pytest $(PYTEST) $(MARKED) $(FAULTS)
@@ -145,7 +151,7 @@ test-slurm: setup-dev ## a campaign on a real Slurm, through what happens to job
 	.venv/bin/python -m pytest $(MARKED) tests/slurm
 
 test-app: $(TEST_READY)
-	$(TEST_PYTHON) -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks
+	$(TEST_PYTHON) -m pytest $(PYTEST) $(QUICK_OR_SLOW) $(call files,tests/app tests/benchmarks)
 
 test-torch: .cache/envs/torch-$(TORCH)/.ready ## run the app's tests with another torch, on a CPU: TORCH=2.2.2
 	.cache/envs/torch-$(TORCH)/bin/python -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks

@@ -250,6 +250,7 @@ def test_features_that_are_there_already_stay_as_they_are(capsys, merged, other_
             vpoc(capsys, *arguments)
 
 
+@pytest.mark.slow
 def test_a_command_ends_at_once_after_what_it_wrote_is_out(merged, tmp_path):
     """Also through a pipe, and where the pipe is gone or the disk full, its status says so."""
     command = [sys.executable, "-c", "from vpoc.cli import main; main()"]
@@ -261,6 +262,7 @@ def test_a_command_ends_at_once_after_what_it_wrote_is_out(merged, tmp_path):
     assert subprocess.run([*command, "check", tmp_path / "none.csv"], capture_output=True, check=False).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [True, False])
 def test_what_a_gpu_was_used_by_is_taken_apart(gpu):
     """A hang on the way out of the GPU's libraries is to be seen."""
@@ -500,6 +502,7 @@ def test_a_truncated_model_is_one_line_and_exit_1(capsys, tmp_path):
     assert (code, err.count("\n")) == (1, 1)
 
 
+@pytest.mark.slow
 def test_no_gpu_exits_3_also_by_environment(merged, tmp_path):
     command = [sys.executable, "-m", "vpoc", "train", "--data", merged, "--output", tmp_path]
     environment = {**os.environ, "VPOC_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "-1"}
@@ -507,6 +510,7 @@ def test_no_gpu_exits_3_also_by_environment(merged, tmp_path):
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signum", "send"),
     [
@@ -550,6 +554,7 @@ def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, s
     assert {path.name for path in (tmp_path / "out").iterdir()} <= {"merged_checkpoints"}
 
 
+@pytest.mark.slow
 def test_the_notes_command_works_from_an_empty_folder(capsys, merged, tmp_path, monkeypatch):
     """As the notes have it, without --output; a run of the same batches in other words is the same run."""
     data = tmp_path / "merged_es_vix_test.csv"

@@ -339,6 +339,7 @@ def test_every_placement_and_method_can_be_chosen():
     assert set(options["value_area"].type.choices) == set(METHODS)
 
 
+@pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes_wherever_it_is_run(capsys, merged, tmp_path):
     """Also with no home, no cache, a configuration and a backend of the user's, and warnings as errors."""
     elsewhere = tmp_path / "elsewhere"

@@ -101,6 +101,7 @@ print(path.read_text().count("No progress for {quiet} s"), flush=True)
     assert (at_the_end >= times) if times else (at_the_end == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [pytest.param(False, marks=pytest.mark.long), True])
 def test_to_write_them_ends_no_process_whose_stacks_change(tmp_path, asked):
     """Where they are read while they change, this dies of SIGSEGV within seconds."""
@@ -153,6 +154,7 @@ def call_down(until):
         deep(300)
 
 
+@pytest.mark.slow
 def test_a_busy_worker_is_not_ended_by_being_asked(tmp_path):
     path = tmp_path / "stacks-0.txt"
     code = f"""

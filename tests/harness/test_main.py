@@ -31,6 +31,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["harness.cli.main", "click", "pydantic", "docker", "rich.live", "harness.cli.inject"]
 )

@@ -19,7 +19,7 @@ def recipe(*words: str, **variables: str) -> list[str]:
 
 def make(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     ready = [word for stamp in (".venv/.ready", ".venv/.ready-dev") for word in ("-o", stamp)]
-    bare = {name: value for name, value in os.environ.items() if name not in ("LOOKBACK", OLD_NAME, "MAKEFLAGS")}
+    bare = {name: value for name, value in os.environ.items() if name not in ("LOOKBACK", OLD_NAME, "MAKEFLAGS", "LONG", "SLOW")}
     command = ["make", "-n", "--no-print-directory", *ready, *words]
     return subprocess.run(
         command, cwd=CHECKOUT, env={**bare, **variables}, capture_output=True, text=True, check=False, timeout=60
@@ -64,16 +64,27 @@ def test_everything_that_takes_long_is_in_test_all() -> None:
 
 
 def test_what_takes_long_is_left_out_unless_asked_for() -> None:
-    for target in ("test-harness", "test-system", "test-faults", "test-docker", "test-app"):
+    quick = "not slow and not long"
+    for target, marks in {
+        **dict.fromkeys(("test-harness", "test-system", "test-app"), quick),
+        **dict.fromkeys(("test-faults", "test-docker"), "not long"),
+    }.items():
         (tests,) = (line for line in recipe(target) if "-m pytest" in line)
-        assert '-m "not long"' in tests, target
+        assert f'-m "{marks}"' in tests, target
         (everything,) = (line for line in recipe(target, "LONG=1") if "-m pytest" in line)
-        assert everything.split() == tests.replace(' -m "not long"', "").split()
+        assert everything.split() == tests.replace(f' -m "{marks}"', "").split()
+
+
+def test_what_is_slow_is_run_by_a_target_of_its_own_and_by_ci() -> None:
+    suites = [line for line in recipe("test-slow") if "-m pytest" in line]
+    assert len(suites) == 3
+    assert all('-m "slow and not long"' in line and "mark[.]slow" in line for line in suites)
+    assert "make test-slow" in (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_what_is_reported_to_pytest_reaches_it() -> None:
     python = ".venv/bin/python -m pytest"
-    assert recipe("test-harness", "WORKERS=7") == [f'{python} -n 7 -m "not long" tests/harness']
+    assert recipe("test-harness", "WORKERS=7") == [f'{python} -n 7 -m "not slow and not long" tests/harness']
     for target in ("test-harness", "test-system", "test-faults"):
         (tests,) = (line for line in recipe(target, WORKERS="7") if "-m pytest" in line)
         assert " -n 7 " in tests, target

@@ -12,6 +12,7 @@ RunTiny = Callable[..., Record]
 LONG = pytest.mark.long
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

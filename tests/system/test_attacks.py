@@ -29,6 +29,7 @@ def run_attack(tmp_path_factory: pytest.TempPathFactory) -> RunAttack:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FEW, *(pytest.param(name, marks=pytest.mark.long) for name in REST)])
 def test_an_attack_does_no_harm(name: str, run_attack: RunAttack) -> None:
     row = run_attack(name)
@@ -42,16 +43,19 @@ def test_an_honest_run_is_no_attack(run_attack: RunAttack) -> None:
     assert (row.outcome, row.carried_out, row.wrong) == ("completed", True, ()), row
 
 
+@pytest.mark.slow
 def test_a_write_outside_is_seen(run_attack: RunAttack) -> None:
     row = run_attack("writes-outside")
     assert row.writes == ("canary/ssh-key",)
     assert row.wrong == ("writes outside work/: canary/ssh-key",)
 
 
+@pytest.mark.slow
 def test_an_attack_that_did_not_happen_is_seen(run_attack: RunAttack) -> None:
     assert "the attack was not carried out" in run_attack("fails-early").wrong
 
 
+@pytest.mark.slow
 def test_a_false_result_is_seen(run_attack: RunAttack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ATTACKS, "harmless", replace(ATTACKS["harmless"], may_complete=None))
     row = run_attack("harmless")

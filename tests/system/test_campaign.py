@@ -69,6 +69,7 @@ def test_a_campaign_leaves_records_index_and_report(tmp_path: Path, quick_comman
     assert status(quick_command, tmp_path) == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
     tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
@@ -96,6 +97,7 @@ def outcomes_so_far(results: Path) -> dict[str, str]:
     return outcomes(results) if (results / "runs").is_dir() else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_other_requests_to_end_are_the_same(
     number: signal.Signals, tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
@@ -112,6 +114,7 @@ def test_other_requests_to_end_are_the_same(
     assert number.name in record["detail"]
 
 
+@pytest.mark.slow
 def test_a_campaign_goes_on_when_its_terminal_is_closed(tmp_path: Path, quick_command: Command, wait: Wait) -> None:
     master, slave = os.openpty()
     begin = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -141,6 +144,7 @@ def test_a_campaign_goes_on_when_its_terminal_is_closed(tmp_path: Path, quick_co
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_killed_harness_loses_nothing(tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left) -> None:
     command = quick_command(tmp_path, "run", "--selection", "endless")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -155,6 +159,7 @@ def test_a_killed_harness_loses_nothing(tmp_path: Path, quick_command: Command, 
     assert sorted(outcomes(tmp_path).values()) == ["completed", "interrupted"]
 
 
+@pytest.mark.slow
 def test_a_run_that_has_its_record_is_not_run_again(tmp_path: Path, quick_command: Command) -> None:
     command = quick_command(tmp_path, "run-cell", "cpu-plain", "--run-id", "mine", "--json")
     first = json.loads(run(command).stdout)
@@ -165,6 +170,7 @@ def test_a_run_that_has_its_record_is_not_run_again(tmp_path: Path, quick_comman
     assert first["outcome"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_reported_by_the_exit_status(tmp_path: Path, quick_command: Command) -> None:
     file = tmp_path / "matrix.yaml"
     file.write_text(quick_command.matrix_file.read_text().replace("time_limit: 600", "time_limit: 1"))
@@ -172,6 +178,7 @@ def test_a_run_that_fails_is_reported_by_the_exit_status(tmp_path: Path, quick_c
     assert list(outcomes(tmp_path / "r").values()) == ["failed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -195,6 +202,7 @@ def test_data_that_cannot_be_trained_on_does_not_count_against_a_cell(
     assert not (tmp_path / "r" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_data_that_is_not_plausible_is_answered_with_what_the_matrix_file_can_say(
     tmp_path: Path, matrix_command: Callable[..., list[str]]
 ) -> None:
@@ -210,6 +218,7 @@ def test_data_that_is_not_plausible_is_answered_with_what_the_matrix_file_can_sa
     assert not (tmp_path / "r" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_changed_preset_does_not_go_on_with_an_interrupted_campaign(
     tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
@@ -227,6 +236,7 @@ def test_a_changed_preset_does_not_go_on_with_an_interrupted_campaign(
     assert sorted(outcomes(results).values()) == ["completed"] * 3 + ["interrupted"]
 
 
+@pytest.mark.slow
 def test_two_campaigns_at_once_do_not_make_each_others_runs(tmp_path: Path, quick_command: Command) -> None:
     command = quick_command(tmp_path, "run", "cpu-plain", "cpu-one")
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -238,6 +248,7 @@ def test_two_campaigns_at_once_do_not_make_each_others_runs(tmp_path: Path, quic
     assert sum("another process makes the same runs" in err for _, err in told) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_run_cell_can_be_typed_again(
     tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
@@ -255,6 +266,7 @@ def test_a_killed_run_cell_can_be_typed_again(
     assert "is a run of cpu-plain" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_nohup_is_honoured(tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left) -> None:
     command = ["nohup", *quick_command(tmp_path, "run-cell", "cpu-plain", "--run-id", "mine")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
@@ -293,6 +305,7 @@ def test_the_environment_hash_is_of_what_decides(environment: Any, small_matrix:
     assert hashes["plain"] != json_hash({})
 
 
+@pytest.mark.slow
 def test_no_folder_to_write_to_is_one_line(tmp_path: Path, quick_command: Command) -> None:
     (tmp_path / "file").write_text("")
     done = run(quick_command(tmp_path / "file" / "results", "run-cell", "cpu-plain"), expected=2)
@@ -300,6 +313,7 @@ def test_no_folder_to_write_to_is_one_line(tmp_path: Path, quick_command: Comman
     assert "choose another --results" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_without_permission_is_one_line(tmp_path: Path, quick_command: Command) -> None:
     folder = tmp_path / "locked"
     folder.mkdir()

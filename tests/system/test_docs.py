@@ -108,6 +108,7 @@ def place(tmp_path: Path, data: InputFile) -> Path:
 WITH_EXAMPLES = [one for one in DOCUMENTS if "```sh" in one.read_text(encoding="utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", WITH_EXAMPLES, ids=lambda one: one.name)
 def test_the_options_of_every_example_are_known(document: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # `matrix --wheels` changes it.
@@ -116,7 +117,7 @@ def test_the_options_of_every_example_are_known(document: Path, place: Path, mon
         tried(line, place, quick=True)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "document", [one for one in WITH_EXAMPLES if one not in (WITH_ENGINE, WITH_SLURM)], ids=lambda one: one.name
 )

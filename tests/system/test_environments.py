@@ -17,6 +17,7 @@ from harness.environments.pins import lock_file
 from harness.matrix.cells import Matrix
 
 
+@pytest.mark.slow
 def test_the_environment_is_as_locked(small_matrix: Matrix, environment: Environment) -> None:
     show = "import importlib.metadata as m, json, torch; print(json.dumps([d.name for d in m.distributions()]))"
     run = subprocess.run([environment.python, "-c", show], capture_output=True, text=True, check=True)
@@ -93,6 +94,7 @@ def test_a_missing_python_is_one_line(small_matrix: Matrix, monkeypatch: pytest.
         ensure_environment(small_matrix.stacks["cpu"])
 
 
+@pytest.mark.slow
 def test_a_wheel_with_another_hash_is_refused(
     tmp_path: Path, small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:

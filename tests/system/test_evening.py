@@ -152,6 +152,7 @@ def test_a_plan_and_a_search_make_runs_side_by_side(evening: Evening, asked: tup
     assert {row.outcome for row in rows} == {"completed"}
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_runs_side_by_side(evening: Evening, wait: Callable[..., None]) -> None:
     """Two runs of one cell, one on each GPU: both are recorded, each says of the other, and nothing is left running."""
     evening.plant(step_seconds=60.0)

@@ -12,7 +12,7 @@ from harness.evidence.records import Results
 from harness.report.code_evidence import code_evidence
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_report_reads_what_the_kit_writes(environment: Environment, tmp_path: Path) -> None:
     results, arrays = Results(tmp_path), tmp_path / "arrays"
     arrays.touch()

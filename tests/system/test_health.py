@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     RunFolder(folder).remove_places(all_of_it=False)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_the_app_prints_is_understood(
     folder: Path, small_matrix: Matrix, environment: Environment, host: HostFacts
 ) -> None:

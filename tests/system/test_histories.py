@@ -73,6 +73,7 @@ def counted(verdict: dict[str, Any]) -> tuple[int, int, int]:
     return verdict["passes"], verdict["runs"], len(verdict["gpu_faults"])
 
 
+@pytest.mark.slow
 def test_a_reset_counts_against_the_run_it_befell_completed_or_not(host: Simulated) -> None:
     host.run("prs")
     verdict = host.verdict()

@@ -131,6 +131,7 @@ def as_if_it_were_that_run(completed: Record, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("harness.run.spec.token_hex", lambda _: nonce)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_if_it_were_that_run")
 def test_the_truth_about_a_real_run_is_believed(run_tiny: RunTiny, original: Path) -> None:
     record = run_tiny(executor=Replaying(original, lambda _: None))
@@ -138,6 +139,7 @@ def test_the_truth_about_a_real_run_is_believed(run_tiny: RunTiny, original: Pat
     assert record.detail.endswith(", verified")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_if_it_were_that_run")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in REST else n for n in LIES])
 def test_a_lie_about_a_real_run_is_caught(name: str, run_tiny: RunTiny, original: Path, results: Results) -> None:
@@ -201,6 +203,7 @@ def test_an_interpreter_that_is_gone_is_a_failed_run(run_tiny: RunTiny, environm
     assert "/none/python" in record.detail
 
 
+@pytest.mark.slow
 def test_a_loss_that_explodes_is_a_failed_run(run_tiny: RunTiny, results: Results) -> None:
     record = run_tiny(learning_rate=1.0, hidden_layers=(256,) * 12, epochs=20)
     assert (record.outcome, record.diagnosis) == ("failed", "not-finite"), record.detail
@@ -236,6 +239,7 @@ class Signalling(ProcessExecutor):
 OTHERS = (signal.SIGKILL, signal.SIGABRT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSEGV, *(pytest.param(one, marks=pytest.mark.long) for one in OTHERS)])
 def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: Results) -> None:
     record = run_tiny(executor=Signalling(number), epochs=100_000)
@@ -244,6 +248,7 @@ def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: R
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stalled_is_hung(run_tiny: RunTiny, results: Results) -> None:
     # It is stopped in any of the phases that take turns.
     limits = {**LIMITS, "step": 2.0, "validate": 2.0, "checkpoint": 2.0}

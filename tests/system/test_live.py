@@ -92,6 +92,7 @@ def test_a_terminal_shows_the_grid_filling_up(columns: int, tmp_path: Path, quic
     assert terminal.raw.rindex("\x1b[?25h") > terminal.raw.rindex("\x1b[?25l")
 
 
+@pytest.mark.slow
 def test_watch_follows_a_campaign_of_another_process_to_its_end(
     tmp_path: Path, quick_command: Command, wait: Wait
 ) -> None:
@@ -116,6 +117,7 @@ def test_watch_follows_a_campaign_of_another_process_to_its_end(
     assert done.stdout.endswith(f" --results {tmp_path} status` sums up.\n")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_watching_and_nothing_else(tmp_path: Path, quick_command: Command, wait: Wait) -> None:
     with endless_run(quick_command(tmp_path, "run-cell", "cpu-plain", "--workload", "endless")) as running:
         wait(lambda: any('"step"' in f.read_text() for f in tmp_path.glob("runs/*/work/progress-0.jsonl")))

@@ -95,6 +95,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path, tmp_path / "bars.csv")
 
 
+@pytest.mark.slow
 def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_way(
     place: Place, stand_in: Path, wait: Callable[..., None], left_running: Callable[[Path], list[psutil.Process]]
 ) -> None:

@@ -49,7 +49,7 @@ def test_the_run_leaves_model_and_log_and_nothing_temporary(completed: Record, r
     assert not RunFolder(folder).temporary.exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_preset_of_two_phases_is_two_processes(
     completed: Record, run_tiny: Callable[..., Record], small_matrix: Matrix
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_preset_of_two_phases_is_two_processes(
     assert record.intent.workload_hash == completed.intent.workload_hash
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_deep_folder_of_a_run_does_not_keep_loader_workers_waiting(
     run_tiny: Callable[..., Record], results: Results
 ) -> None:

@@ -31,6 +31,7 @@ def two_folders(tmp_path: Path, quick_command: Command) -> tuple[Results, Result
     return found[0], found[1]
 
 
+@pytest.mark.slow
 def test_two_folders_put_together_both_ways_tell_the_same(
     two_folders: tuple[Results, Results], quick_command: Command, tmp_path: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_two_folders_put_together_both_ways_tell_the_same(
     assert summed_up[0] == summed_up[1] == summed_up[2] == {("cpu-plain", 1, 1), ("cpu-one", 1, 1)}
 
 
+@pytest.mark.slow
 def test_what_is_shared_holds_no_name_or_place_of_this_machine(
     two_folders: tuple[Results, Results], quick_command: Command, tmp_path: Path
 ) -> None:
@@ -84,6 +86,7 @@ def test_what_is_shared_holds_no_name_or_place_of_this_machine(
         assert telling[-1] not in text.replace("/", " ").replace(":", " ").split()
 
 
+@pytest.mark.slow
 def test_an_imported_run_is_not_taken_for_one_of_this_host(
     two_folders: tuple[Results, Results], quick_command: Command, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def made(trainer: Trainer) -> list[str]:
     return sorted(file.relative_to(trainer.output).as_posix() for file in trainer.output.rglob("*") if file.is_file())
 
 
+@pytest.mark.slow
 def test_one_that_kills_itself_resumes_from_its_newest_checkpoint(make: Callable[..., Trainer]) -> None:
     trainer = make()
     program = "--app", str(trainer.output.parent / "code"), "--progress", PROGRESS, "--produces", "made.txt"
@@ -143,6 +144,7 @@ def test_one_that_is_stopped_is_found_to_hang_and_resumes(
     assert left_running(trainer.results.folder) == []
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_after_the_harness_was_killed_though_the_program_was_fixed(
     make: Callable[..., Trainer], wait: Callable[..., None]
 ) -> None:
@@ -172,6 +174,7 @@ def test_what_two_attempts_could_not_resume_from_is_left_out(make: Callable[...,
     assert trainer.log(trainer.records[-1]).startswith("resumed after 4")
 
 
+@pytest.mark.slow
 def test_one_that_cannot_resume_starts_over_and_says_so(make: Callable[..., Trainer]) -> None:
     text = """
 import os, pathlib, sys
@@ -200,6 +203,7 @@ def test_one_that_gets_no_further_is_stopped_in_a_line(make: Callable[..., Train
     assert "not trained to its end: 4 attempts were made, none of which got to a step, and nothing is left" in said
 
 
+@pytest.mark.slow
 def test_a_mistake_is_one_line_and_one_attempt(make: Callable[..., Trainer]) -> None:
     trainer = make()
     program = "--app", str(trainer.output.parent / "code")

@@ -51,7 +51,7 @@ def train(
     RunFolder(folder).remove_places(all_of_it=True)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_rank_that_hangs_in_backward_is_named_and_the_other_waits(train: Train, tmp_path: Path) -> None:
     watch = train(
         "--strategy", "ddp", "--devices", "2", "--loader-workers", "0", "--inject-fault", "hang-backward@40/1"
@@ -63,12 +63,14 @@ def test_the_rank_that_hangs_in_backward_is_named_and_the_other_waits(train: Tra
         assert "in hang" in (tmp_path / "runs/mine/failure" / sample).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_worker_that_makes_no_batch_leaves_its_rank_waiting_for_it(train: Train) -> None:
     watch = train("--loader-workers", "1", "--inject-fault", "hang-loader@20")
     assert watch.stopped_by == "watchdog"
     assert "phase step at step 20, waiting for its batch" in watch.stop_detail
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

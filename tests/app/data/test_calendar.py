@@ -16,6 +16,7 @@ def days(*texts):
     return np.array(texts, dtype="datetime64[D]").astype(np.int64)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # exchange_calendars with pandas 3.1
 def test_the_table_is_the_librarys():
     made = runpy.run_path(str(Path(__file__).with_name("make_closures.py")))

@@ -184,6 +184,7 @@ MISHAPS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 3 // 4)
 @given(st.dictionaries(st.integers(0, 299), MISHAPS, max_size=25), st.booleans())
 def test_what_is_fixed_is_right_and_stays_so(tmp_path_factory, mishaps, ended):

@@ -101,6 +101,7 @@ def test_whole_files_are_read(path, name):
     assert read(path, FILES[name], name) == ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_truncated_files(path, name):
     """An error, or the first rows as they were."""
@@ -119,6 +120,7 @@ def test_truncated_files(path, name):
         assert rows is None or len(rows) >= (end - 120) // 60, end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(data=st.data())
@@ -136,6 +138,7 @@ def test_a_byte_that_is_no_text(path, name, data):
         assert rows is None or rows == ROWS
 
 
+@pytest.mark.slow
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )

@@ -132,6 +132,7 @@ def odd_text(draw):
     return end.join(lines) + draw(st.sampled_from([end, end, "", end * 2]))
 
 
+@pytest.mark.slow
 @settings(max_examples=6 * settings.default.max_examples)
 @given(odd_text())
 @example(HEADER + ",".join(GOOD) + "\n")
@@ -149,6 +150,7 @@ def joined(blocks):
     return dataclasses.replace(blocks[-1], **columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", BLOCKS)
 @pytest.mark.parametrize("data", ["merged", "summer"])
 def test_blocks_cut_anywhere_are_the_whole(request, data, size, monkeypatch):
@@ -161,6 +163,7 @@ def test_blocks_cut_anywhere_are_the_whole(request, data, size, monkeypatch):
     assert sum(map(len, dates)) == len(set.union(*dates)) == 26, "a session is in one block"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_of", ["close", "open"])
 @pytest.mark.parametrize("size", [*BLOCKS, 1 << 20])
 @pytest.mark.parametrize("data", ["merged", "summer"])
@@ -174,6 +177,7 @@ def test_features_of_blocks_are_those_of_the_whole(request, data, size, as_of, m
     assert vars(streamed) | {"frame": None} == vars(whole) | {"frame": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [977, 9001])
 def test_a_file_that_ends_within_a_session(merged, tmp_path, size, monkeypatch):
     path = tmp_path / "m.csv"
@@ -234,6 +238,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize(
     ("row", "size"),
@@ -264,6 +269,7 @@ def refused(read, path, line):
     return message
 
 
+@pytest.mark.slow
 def test_lines_are_counted_from_the_file_although_duplicates_were_dropped(merged, tmp_path, monkeypatch):
     lines = merged.read_text().splitlines(keepends=True)
     path = tmp_path / "m.csv"
@@ -280,6 +286,7 @@ def test_lines_are_counted_from_the_file_although_duplicates_were_dropped(merged
         assert "outside low..high (2 rows)" in refused(lambda read=read: read(path), path, 5002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n\n\n", "\r\n\r\n", "\n" * 3000])
 def test_blank_lines_at_the_end_are_no_rows_in_blocks_either(merged, tmp_path, monkeypatch, end):
     path = tmp_path / "m.csv"
@@ -324,6 +331,7 @@ def contract_of(day):
     return "ESZ7" if day < "2018-01-09" else "ESH8" if day < "2018-01-22" else "ESM8"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1 << 20, *BLOCKS])
 def test_several_symbols_along_the_file(merged, tmp_path, monkeypatch, size):
     path = tmp_path / "m.csv"
@@ -337,6 +345,7 @@ def test_several_symbols_along_the_file(merged, tmp_path, monkeypatch, size):
     assert_same(joined(list(stream_bars(path))), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1 << 20, *BLOCKS])
 def test_a_symbol_that_comes_back_has_its_number(merged, tmp_path, monkeypatch, size):
     path = tmp_path / "m.csv"
@@ -347,6 +356,7 @@ def test_a_symbol_that_comes_back_has_its_number(merged, tmp_path, monkeypatch, 
     assert_same(joined(list(stream_bars(path))), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1 << 20, *BLOCKS])
 def test_a_symbol_that_is_missing_in_a_part_is_refused(merged, tmp_path, monkeypatch, size):
     for empty in (lambda day: day < "2018-01-12", lambda day: day >= "2018-01-12"):
@@ -403,6 +413,7 @@ def test_a_file_without_the_header_of_a_merged_csv_is_told_apart(tmp_path):
     require_merged(path)
 
 
+@pytest.mark.slow
 def test_a_file_of_many_parts_is_loaded_and_judged_as_one(merged, tmp_path, monkeypatch):
     wanted = load_bars(merged)
     path = tmp_path / "m.csv"

@@ -65,6 +65,7 @@ SPELLINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_file_with_vix_is_taken_as_it_is(minutes, tmp_path, spelling):
     path = tmp_path / "merged_es_vix_test.csv"
@@ -81,6 +82,7 @@ def test_a_file_with_vix_is_taken_as_it_is(minutes, tmp_path, spelling):
     assert quality.facts["null_vix"] == int(np.isnan(wanted.vix).sum())
 
 
+@pytest.mark.slow
 def test_the_commands_take_it(minutes, tmp_path, capsys):
     path = tmp_path / "merged_es_vix_test.csv"
     path.write_text(notes(frame_of(minutes)))

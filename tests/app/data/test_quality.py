@@ -111,6 +111,7 @@ def test_a_session_that_continues_misses_nothing(changed):
         assert facts_of(path, "missing_rth_bars", "missing_rth_by_session") == [0, []]
 
 
+@pytest.mark.slow
 def test_half_days_and_calendar_rolls(summer):
     half_days, rolls = facts_of(summer, "half_days", "rolls")
     assert half_days == ["2018-07-03"]
@@ -418,6 +419,7 @@ def test_real_files(real_data):
     assert [(roll["trade_date"], roll["jump_points"]) for roll in quality.facts["rolls"]] == [("2026-03-16", -12.5)]
 
 
+@pytest.mark.slow
 def test_the_line_is_right_in_a_file_of_several_blocks(tmp_path):
     content = bytearray(synthetic_csv(600, 7))
     assert len(content) > 1.2 * merged_csv.BLOCK_BYTES

@@ -97,6 +97,7 @@ def test_what_comes_after_the_training_sessions_changes_no_fitted_model(made, ne
         assert (answer == expected).all()
 
 
+@pytest.mark.slow
 def test_scores_of_a_block_depend_on_nothing_but_training_sessions_and_the_block(made):
     rows = made(sessions=330, edge=0.5)
     whole = evaluated(rows, fit_logistic_model)

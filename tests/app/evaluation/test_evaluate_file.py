@@ -57,6 +57,7 @@ def vpoc(capsys, *arguments):
 SESSIONS = ("--rows", "session", "--as-of", "open", "--lookback", "20", "--target", "next_up", "--bootstrap", "200")
 
 
+@pytest.mark.slow
 def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
     code, out, err = vpoc(capsys, "--data", walk, *SESSIONS, "--output", tmp_path / "a")
     assert (code, err) == (0, "")
@@ -107,6 +108,7 @@ def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
     assert (again / "evaluation.md").read_bytes() == (tmp_path / "a" / "evaluation.md").read_bytes()
 
 
+@pytest.mark.slow
 def test_bar_rows(walk, tmp_path, capsys):
     options = ("--target", "prior_vpoc_touched", "--lookback", "20", "--bootstrap", "100", "--data-fraction", "0.4")
     code, out, _ = vpoc(capsys, "--data", walk, *options, "--json", "--output", tmp_path)
@@ -128,6 +130,7 @@ def test_answers_that_leak_are_exit_status_5(walk, tmp_path, capsys, monkeypatch
     assert "BETTER THAN CHANCE: network" in (tmp_path / "evaluation.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -98,6 +98,7 @@ def test_a_network_that_diverges_is_reported(made, network):
     assert caught.value.exit_code == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "attention-small"])
 def test_the_network_is_that_of_a_training_with_the_same_samples(options, merged, tmp_path, model):
     """Weights, scaling and answers are those of `vpoc train` on the same sessions."""

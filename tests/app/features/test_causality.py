@@ -64,6 +64,7 @@ def causes_nothing_from_later(path: Path, tmp_path: Path, rows: str, as_of: str 
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "rows", "as_of"), [("merged", *kind) for kind in KINDS[1:]] + [("summer", *kind) for kind in KINDS]
 )
@@ -175,6 +176,7 @@ def contradicts_no_target(path: Path, tmp_path: Path, rows: str, as_of: str = "c
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_a_target_once_known_never_changes(merged, tmp_path, rows, as_of):
     assert contradicts_no_target(merged, tmp_path, rows, as_of)

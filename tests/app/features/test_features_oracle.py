@@ -58,6 +58,7 @@ def check(known, rows, as_of, **options):
     return len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -66,6 +67,7 @@ def test_every_placement_and_method(placement, method, rows, as_of):
     assert check(market(bars, 10, placement=placement, value_area=method), rows, as_of) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("method", METHODS)
 def test_trades(method, rows, as_of):
@@ -115,6 +117,7 @@ def test_other_bars(minutes, rows, as_of):
     assert check(market(synthetic(minutes, 22, minutes), minutes), rows, as_of) >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_summer_time_ends_a_holiday_and_a_half_day(rows, as_of):
     bars = synthetic(5, 30, 10, first=dt.date(2025, 10, 23), night=0.6)
@@ -149,6 +152,7 @@ def test_a_roll(symbols, rows, as_of):
     check(known, rows, as_of)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize(("minutes", "lost"), [(10, 1), pytest.param(10, 2, marks=pytest.mark.long), (30, 13)])
 def test_missing_bars(minutes, lost, rows, as_of):
@@ -164,6 +168,7 @@ def test_missing_bars(minutes, lost, rows, as_of):
     check(known, rows, as_of)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("left", [0, 1, 12, 38, 39])
 def test_the_session_in_progress(left, rows, as_of):
@@ -227,6 +232,7 @@ def test_enormous_volumes(rows, as_of):
     assert check(market(bars, 30), rows, as_of) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_regular_hours_until_1615(rows, as_of):
     bars = synthetic(15, 30, 15, first=dt.date(2025, 10, 23), night=0.9)

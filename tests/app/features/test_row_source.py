@@ -37,6 +37,7 @@ def without_vix(path, lines):
     return header + "".join(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [997, *(pytest.param(s, marks=pytest.mark.long) for s in (9001, 20_011)), 1 << 20])
 @pytest.mark.parametrize("data", ["merged", "summer"])
 def test_rows_of_blocks_cut_anywhere_are_those_of_the_whole(request, data, size, monkeypatch):
@@ -69,6 +70,7 @@ def test_rows_without_vix_are_counted_before_there_are_rows(merged, tmp_path, mo
     assert_same(joined(rows), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [50, *(pytest.param(end, marks=pytest.mark.long) for end in (95, 110)), 131])
 def test_a_file_that_ends_within_a_session(merged, tmp_path, end, monkeypatch):
     path = tmp_path / "m.csv"

@@ -99,6 +99,7 @@ def test_resident_memory_that_was_given_back_is_remembered(host):
     assert watched.peaks()["peak_rss_bytes"] >= high > watched.sample().rss_bytes + 32 * MIB
 
 
+@pytest.mark.slow
 def test_resident_memory_between_two_looks_is_remembered(host):
     """In a process of its own, since this one may have been larger before."""
     code = """

@@ -90,6 +90,7 @@ def test_of_a_gpu_the_share_asked_for_stays_free(monkeypatch):
     assert memory._lacking(2 * MB, gpu, 0.2) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", list(products.LARGEST))
 def test_products(site, dtype):
     assert products.matmul(site, dtype) == "5 shapes, plain, transposed and batched, exact"
@@ -97,6 +98,7 @@ def test_products(site, dtype):
     assert site.stage() == "m 8, n 412, k 896 in bfloat16 on cpu"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", list(products.LARGEST))
 def test_wanted_products_are_exact(dtype):
     for rows, terms, columns in (*products.SHAPES, (412, 896, 8)):
@@ -144,6 +146,7 @@ def test_addmm_and_convolution(site, monkeypatch):
         products.convolution(site)
 
 
+@pytest.mark.slow
 def test_attention(site):
     assert re.fullmatch(r"batches of 8 and 32, within \S+e-0[67] of the CPU's float64", networks.forward(site))
     said = r"batches of 8 and 32, 1 passes each, within \S+ in float32 and \S+ in bfloat16 of the CPU's float64"
@@ -246,6 +249,7 @@ def test_between_gpus_there_is_nothing_to_do_on_a_cpu(site):
         products.hipblaslt_shape(site)
 
 
+@pytest.mark.slow
 def test_all_reduce(site):
     assert several.all_reduce(site) == "2 ranks over gloo, sums exact"
     assert re.fullmatch(r"rank 0: (sum 3 of 67108864 bytes on cpu|leaving); rank 1: .*", site.stage())

@@ -66,6 +66,7 @@ def child_of(pid, check):
     return next(of_this, None)
 
 
+@pytest.mark.slow
 def test_checks_on_the_cpu():
     """The import and a product, in the order of the list; and torch stays out of the process that waits."""
     code = (
@@ -83,6 +84,7 @@ def test_checks_on_the_cpu():
     assert (document["schema"], document["device"], document["breaks_at"]) == (2, "cpu", None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu_exits_3(capfd):
     assert run(["probe", "--device", "cuda", "--check", "device", "--check", "addmm"]) == 3

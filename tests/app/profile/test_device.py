@@ -103,6 +103,7 @@ def a_bar(draw):
 many_sessions = st.lists(st.lists(a_bar(), min_size=1, max_size=8), min_size=1, max_size=9)
 
 
+@pytest.mark.slow
 @settings(max_examples=2 * settings.default.max_examples)
 @given(many_sessions, st.sampled_from(PATHS), st.sampled_from(CHUNK_SIZES), st.data())
 def test_agrees_with_the_oracle(sessions, path, chunk_size, data):

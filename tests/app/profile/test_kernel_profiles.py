@@ -99,6 +99,7 @@ def made(sessions):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings.default.max_examples)
 @given(some_sessions(), st.sampled_from(PLACEMENTS), st.sampled_from(METHODS), st.integers(1, 3))
 def test_any_bars(sessions, placement, method, threads):

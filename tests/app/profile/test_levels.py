@@ -123,6 +123,7 @@ def test_sessions_agree_with_the_oracle(sessions, chunk_size, method):
         assert rows == volumes + [0] * (len(rows) - len(volumes))
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings.default.max_examples)
 @given(many_sessions, methods)
 def test_developing_profiles_agree_with_the_oracle(sessions, method):
@@ -170,6 +171,7 @@ def last_move_of(session):
     return max((i for i in range(1, len(vpoc)) if vpoc[i] != vpoc[i - 1]), default=0)
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings.default.max_examples)
 @given(
     st.lists(st.lists(st.one_of(a_busy_bar(), a_bar()), min_size=1, max_size=25), min_size=1, max_size=4),

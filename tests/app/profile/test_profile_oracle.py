@@ -85,6 +85,7 @@ def test_profiles(bars, placement, size):
     assert int(profile.volume.sum()) == sum(bar.volume for bar in bars), "totals are conserved to the contract"
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(sessions, st.sampled_from(PLACEMENTS), st.sampled_from(METHODS), row_sizes)
 def test_levels_of_profiles(bars, placement, method, size):
@@ -100,6 +101,7 @@ def test_levels_of_any_histogram(volume, method):
     assert as_tuples(levels_of(Profile(PRICE, np.array(volume)), method)) == [expected_levels(rows, method)]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(histograms, min_size=1, max_size=6), st.integers(0, 3), st.integers(0, 3), st.sampled_from(METHODS))
 def test_ragged_profiles_in_one_padded_matrix(profiles, before, after, method):
@@ -118,6 +120,7 @@ def test_ragged_profiles_in_one_padded_matrix(profiles, before, after, method):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(a_bar(), st.integers(0, 3)), min_size=1, max_size=10), row_sizes, st.sampled_from(METHODS))
 def test_tpo(found, size, method):
@@ -132,6 +135,7 @@ def test_tpo(found, size, method):
     assert as_tuples(levels_of(profile, method)) == [expected_levels(rows, method, size)]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(histograms)
 def test_nodes(volume):

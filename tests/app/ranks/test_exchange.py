@@ -35,20 +35,24 @@ def returned(scenario: str, folder: Path, world: int) -> list[Any]:
     return [each["returned"] for each in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_sums_have_the_bits_of_adding_in_the_order_of_the_ranks(tmp_path, world):
     assert returned("sums", tmp_path, world) == [ROUNDS // 10] * world
 
 
+@pytest.mark.slow
 def test_a_thousand_rounds_with_ranks_now_ahead_now_behind(tmp_path):
     assert returned("with_delays", tmp_path, 3) == [ROUNDS] * 3
 
 
+@pytest.mark.slow
 def test_numbers_are_added_in_the_order_of_the_ranks(tmp_path):
     expected = [((0.1 + 0.1 * 3) + 0.1 * 9).hex(), (0.0).hex()]
     assert returned("numbers", tmp_path, 3) == [expected] * 3
 
 
+@pytest.mark.slow
 def test_a_rank_that_was_killed_is_missed_at_once_though_its_worker_lives(tmp_path):
     first, _, third = told("killed", tmp_path, 3)
     os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
@@ -66,6 +70,7 @@ def test_a_rank_that_ended_after_its_part_is_not_missed(tmp_path):
     assert returned("done_and_gone", tmp_path, 2) == [[2.0], [2.0]]
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_come_in_time_are_named(tmp_path):
     found = told("asleep", tmp_path, 4)
     for each in found[:2]:

@@ -116,6 +116,7 @@ def test_a_model_with_options_of_another_version_is_refused(tmp_path):
             load_model(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [

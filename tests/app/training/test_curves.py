@@ -203,6 +203,7 @@ def full(clock=None):
     return curves
 
 
+@pytest.mark.slow
 def test_the_picture_shows_losses_at_the_left_and_memory_at_the_right():
     found = colours(full().png())
     for name in ("train", "validation"):
@@ -216,6 +217,7 @@ def test_the_picture_shows_losses_at_the_left_and_memory_at_the_right():
     assert without["validation"] == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_point_alone_can_be_seen():
     """Which side the legend is on is not known, so that dots are counted with and without the point."""
 
@@ -229,6 +231,7 @@ def test_a_point_alone_can_be_seen():
     assert dots(0.7) > dots(math.nan) + 20
 
 
+@pytest.mark.slow
 def test_the_same_curves_are_the_same_bytes_whatever_the_user_has_set(tmp_path, monkeypatch):
     first = full().png()
     (tmp_path / "matplotlibrc").write_text("lines.linewidth: 9\n")

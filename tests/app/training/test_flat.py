@@ -144,6 +144,7 @@ def flat_model(flat):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [0.0, 0.05])
 def test_a_thousand_steps_end_with_the_weights_of_autograd_and_adam(clip):
     data = made(8 * 1000 + 3, WIDTH, 1)

@@ -229,6 +229,7 @@ def test_a_schedule_decides_the_rate_of_each_step(options, made):
     assert rate_of("constant", 0.1, 4)(4) == 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "micro", "clip"), [("mlp", 5, 1e-2), ("mlp", 16, 0.0), ("attention-small", 5, 1e-2)])
 def test_adamw_on_one_vector_is_bitwise_that_on_each_parameter(options, made, kind, micro, clip):
     """Also where one resumes what the other began."""

@@ -21,6 +21,7 @@ def features(merged):
     return build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "window"), [("mlp", 1), ("attention-small", 32)])
 def test_each_row_is_judged_by_itself_and_the_rows_before(options, tmp_path, features, monkeypatch, kind, window):
     train(options(model=(kind,), epochs=1, batch_size=32), tmp_path, "m", Progress(None), lambda _: None)
@@ -39,6 +40,7 @@ def test_each_row_is_judged_by_itself_and_the_rows_before(options, tmp_path, fea
     assert 0 < half.max() < 0.02
 
 
+@pytest.mark.slow
 def test_too_few_rows_for_a_window_are_one_line(options, tmp_path, features):
     train(options(model=("attention-small",), epochs=1, batch_size=64), tmp_path, "m", Progress(None), lambda _: None)
     with pytest.raises(UserError, match="31 rows, and the model looks at 32 at a time"):

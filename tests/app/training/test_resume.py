@@ -63,6 +63,7 @@ KINDS = {
 ALWAYS = ("plain", "chunks", "workers", "by hand", "best epoch", "layers on two devices", "attention")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [k if k in ALWAYS else pytest.param(k, marks=pytest.mark.long) for k in KINDS])
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(options, tmp_path, kind):
     chosen = options(**KINDS[kind])
@@ -83,6 +84,7 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(options, tmp_path,
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_two_models_are_taken_up_where_they_were(options, tmp_path):
     chosen = options(model=("mlp", "attention-small"), batch_size=64, epochs=1)
     whole, _ = trained(chosen, tmp_path / "whole")
@@ -96,6 +98,7 @@ def test_two_models_are_taken_up_where_they_were(options, tmp_path):
     assert any("no checkpoint" in line for line in said)
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(options, tmp_path):
     whole, _ = trained(options(epochs=1), tmp_path / "whole")
     result, said = trained(options(epochs=1, resume=True), tmp_path / "new")
@@ -107,6 +110,7 @@ def checkpoints(folder):
     return sorted((folder / "out" / "m_checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(options, tmp_path):
     chosen = options(checkpoint_every=0.0, epochs=1)
     whole, _ = trained(chosen, tmp_path)
@@ -124,6 +128,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(options, tmp
     ]
 
 
+@pytest.mark.slow
 def test_a_finished_training_is_not_done_again(options, tmp_path):
     whole, _ = trained(options(), tmp_path)
     result, _ = trained(options(resume=True), tmp_path)
@@ -150,6 +155,7 @@ def test_a_checkpoint_of_another_version_is_one_line(options, tmp_path, schema):
         trained(options(epochs=2, resume=True), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [3, pytest.param(9, marks=pytest.mark.long), 14])
 def test_the_best_epoch_is_still_known_after_a_stop(options, tmp_path, at):
     """Of a training so fast that it gets worse, and ends before its last epoch."""
@@ -210,12 +216,14 @@ def test_a_checkpoint_of_another_training_is_refused(options, tmp_path, name, va
         trained(options(epochs=1, resume=True, **{name: value}), tmp_path)
 
 
+@pytest.mark.slow
 def test_another_manner_resumes_and_says_that_bits_differ(options, tmp_path):
     trained(options(epochs=1), tmp_path)
     _, said = trained(options(epochs=2, resume=True, micro_batch_size=3), tmp_path)
     assert [line for line in said if "with micro_batch_size 3 (was 8) the last digits may differ" in line], said
 
 
+@pytest.mark.slow
 def test_checkpoints_of_before_are_kept_when_not_asked_to_resume(options, tmp_path):
     trained(options(epochs=1), tmp_path)
     names = [path.name for path in checkpoints(tmp_path)]
@@ -225,6 +233,7 @@ def test_checkpoints_of_before_are_kept_when_not_asked_to_resume(options, tmp_pa
     assert any(f"are kept in {kept}" in line for line in said)
 
 
+@pytest.mark.slow
 def test_all_that_is_kept_matters(options, tmp_path, monkeypatch):
     """Leaving anything out of a checkpoint gives another model: the comparison above could see it."""
     chosen = options(epochs=2)

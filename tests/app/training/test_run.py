@@ -86,6 +86,7 @@ def test_the_result_says_what_was_done(options, tmp_path):
     assert "rows per bar" in said[0]
 
 
+@pytest.mark.slow
 def test_progress_passes_through_the_phases_in_order(options, tmp_path):
     result, _, _ = trained(options(epochs=1), tmp_path)
     text = (tmp_path / "run" / "progress-0.jsonl").read_text()
@@ -138,6 +139,7 @@ def test_a_reference_is_in_float32_whatever_the_run_is_in(options, dtype):
     assert reference(mixed, 2, Progress(None))["steps"] == reference(options(), 2, Progress(None))["steps"]
 
 
+@pytest.mark.slow
 def test_features_made_before_give_the_same_training(options, tmp_path, merged, other_merged):
     path = tmp_path / "f.parquet"
     write_features(path, build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20)))
@@ -172,6 +174,7 @@ def test_session_rows_as_of_the_open(options, tmp_path):
     assert result["sessions"] == {"total": 26, "used": 5, "train": 3, "inner": 0, "validation": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_a_device_path_changes_nothing(options, tmp_path, path):
     with_path, _, _ = trained(options(epochs=1, vpoc_path=path), tmp_path / "a")
@@ -262,6 +265,7 @@ grad_scaler = getattr(torch.amp, "GradScaler", None)
 needs_cpu_scaler = pytest.mark.skipif(grad_scaler is None, reason="torch before 2.3 has no scaler for a CPU")
 
 
+@pytest.mark.slow
 @needs_cpu_scaler
 def test_a_scaler_skips_what_is_not_finite_and_the_result_counts_it(options, tmp_path, monkeypatch):
     honest, _, _ = trained(options(epochs=3), tmp_path / "honest")
@@ -281,12 +285,14 @@ def test_too_many_skips_in_a_row_stop_the_training(options, tmp_path, monkeypatc
     )
 
 
+@pytest.mark.slow
 @needs_cpu_scaler
 def test_a_gradient_too_large_for_its_norm_is_not_left_to_the_scaler(options, tmp_path, monkeypatch):
     poison(monkeypatch, [5], scaler=True, by=1e30)
     refused_and_the_old_model_kept(options(), tmp_path, "step 5: the norm of the gradient is inf")
 
 
+@pytest.mark.slow
 @needs_cpu_scaler
 def test_a_last_step_that_was_skipped_is_counted_and_the_model_is_written(options, tmp_path, monkeypatch):
     last = trained(options(), tmp_path / "honest")[0]["steps_done"]
@@ -296,6 +302,7 @@ def test_a_last_step_that_was_skipped_is_counted_and_the_model_is_written(option
     assert (tmp_path / "poisoned" / "out" / "m.pt").exists()
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_the_model_and_is_what_is_stated(options, tmp_path):
     chosen = options(epochs=4, keep="best", patience=0, learning_rate=0.03, seed=3)
     result, metadata, said = trained(chosen, tmp_path)
@@ -323,6 +330,7 @@ def test_the_last_epoch_is_kept_where_that_is_asked_for(options, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "word"), [(1.0, "WORSE: "), (0.003, "better, ")])
 def test_a_model_that_is_worse_than_a_constant_rate_is_said_to_be(options, tmp_path, rate, word):
     _, metadata, said = trained(options(learning_rate=rate, epochs=1), tmp_path)
@@ -385,6 +393,7 @@ def test_constant_rate_loss(made):
     assert math.isfinite(constant_rate_loss(samples([1, 1]), samples([0])))
 
 
+@pytest.mark.slow
 def test_a_resident_training_does_not_import_the_compiler_of_torch(merged, tmp_path):
     """It takes as long as a small training."""
     words = ["train", "--data", merged, "--lookback", 20, "--loop", "resident", "--epochs", 1, "--output", tmp_path]

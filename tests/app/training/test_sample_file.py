@@ -220,6 +220,7 @@ def test_a_pass_over_the_samples_leaves_little_in_memory(whole, tmp_path, kind, 
     assert max(seen) < found.inputs.nbytes / 1024 / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["plain", "resident"])
 def test_a_training_from_the_disk_is_the_training_from_memory(options, tmp_path, loop, small_parts):
     """Both models in the same process; chunks hold all samples here, so that their order is that without chunks."""

@@ -159,6 +159,7 @@ def test_layers_are_spread_by_their_parameters():
     assert stages(fresh_network("mlp", 54, (32, 16), 7), 2) == [0, 1, 1, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "signum", "status"),
     [

@@ -38,6 +38,7 @@ def verified(options, result, folder, number=0):
     return verify(replace(options, run_dir=work), models, states, 16, Progress(None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -96,6 +97,7 @@ def test_the_steps_are_those_that_the_harness_expects():
     assert sorted(drawn_steps(32, 6, "attention", "0" * 32)) == [5, 9, 15, 18, 24, 27]
 
 
+@pytest.mark.slow
 def test_which_steps_are_drawn_depends_on_the_run(monkeypatch, trained):
     monkeypatch.setenv("VPOC_NONCE", "a")
     first = trained()[1]["states"]
@@ -104,6 +106,7 @@ def test_which_steps_are_drawn_depends_on_the_run(monkeypatch, trained):
     assert [state["step"] for state in first] != [state["step"] for state in other]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["plain", "resident"])
 def test_to_keep_states_changes_no_bit(loop, options, trained, tmp_path):
     _, result = trained(loop=loop, batch_size=4)

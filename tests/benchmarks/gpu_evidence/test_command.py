@@ -107,6 +107,7 @@ def test_ctrl_c_keeps_what_is_known(arrays, tmp_path):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

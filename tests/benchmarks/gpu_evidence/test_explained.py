@@ -13,6 +13,7 @@ LOGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (CHECKOUT / ".venv/bin/python").exists(), reason="the harness is not set up")
 @pytest.mark.parametrize("kind", LOGS)
 def test_the_harness_is_asked_for_the_class(tmp_path, kind):

@@ -247,6 +247,7 @@ def test_every_row_that_says_so_has_a_fault():
     assert {one.name for one in ROWS if one.shown_red} == set(FAULTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in SHORT else [pytest.mark.long]) for n in FAULTS])
 def test_a_planted_fault_is_seen(name, site, arrays, monkeypatch, tmp_path):
     if name == "fsdp" and TORCH < (2, 6):

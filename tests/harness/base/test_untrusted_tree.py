@@ -287,6 +287,7 @@ def deep(folder: Path, levels: int) -> None:
         Path("file").write_bytes(b"x")
 
 
+@pytest.mark.slow
 def test_a_tree_of_3000_levels_is_removed(work: Path) -> None:
     deep(work, 3000)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -434,11 +435,12 @@ def try_random_trees(tmp_path: Path, *, seconds: float = 0, trees: int = 0) -> i
     return count
 
 
+@pytest.mark.slow
 def test_random_trees_break_nothing(tmp_path: Path) -> None:
     try_random_trees(tmp_path, trees=40)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_random_trees_break_nothing_for_many_minutes(tmp_path: Path) -> None:
     """`MINUTES=10 SEED=7` tries that long, from that tree on."""

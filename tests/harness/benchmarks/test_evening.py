@@ -31,6 +31,7 @@ def test_it_takes_no_longer_than_the_budget(evenings: dict[str, list[Evening]]) 
     assert all(one.seconds <= BUDGET + OVERTIME for made in evenings.values() for one in made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [name for name in WORLDS if name != "only ROCm 6.x trains"])
 def test_the_first_answer_is_there_in_time(world: str, evenings: dict[str, list[Evening]]) -> None:
     for one in evenings[world]:

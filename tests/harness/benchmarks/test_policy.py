@@ -3,6 +3,8 @@
 import random
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.policy import (
     BUDGET_SECONDS,
     CELLS,
@@ -42,6 +44,7 @@ def test_few_runs_are_spent_on_stacks_without_code_for_the_gpu() -> None:
     assert found.runs < 300
 
 
+@pytest.mark.slow
 def test_one_is_found_in_less_than_half_of_a_fixed_number_of_runs() -> None:
     mixture = next(iter(MIXTURES.values()))
     made = [many(mixture, FIND, seed) for seed in range(6)]

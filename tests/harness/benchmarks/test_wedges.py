@@ -8,7 +8,7 @@ from benchmarks.wedges import Remedy, share_settled
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("remedy", ["reset", "reboot"])

@@ -31,6 +31,7 @@ def background(interpreter: Path, host: HostFacts) -> tuple[Background, Listenin
     return Background(bench, display), display
 
 
+@pytest.mark.slow
 def test_what_was_made_is_waited_for_once(interpreter: Path, host: HostFacts) -> None:
     made, display = background(interpreter, host)
     made.make(CELL)
@@ -46,6 +47,7 @@ def test_what_was_made_is_waited_for_once(interpreter: Path, host: HostFacts) ->
     assert made.begun == {"mine"}
 
 
+@pytest.mark.slow
 def test_what_failed_is_said_at_its_turn(interpreter: Path, host: HostFacts) -> None:
     interpreter.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     made, display = background(interpreter, host)
@@ -57,6 +59,7 @@ def test_what_failed_is_said_at_its_turn(interpreter: Path, host: HostFacts) -> 
     assert said.endswith("; trying once more")
 
 
+@pytest.mark.slow
 def test_it_has_the_lowest_priority_and_ends_with_the_campaign(
     interpreter: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +80,7 @@ def test_it_has_the_lowest_priority_and_ends_with_the_campaign(
     assert not process.is_running()
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_process_that_began_it(interpreter: Path, host: HostFacts) -> None:
     interpreter.write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
     made, _ = background(interpreter, host)

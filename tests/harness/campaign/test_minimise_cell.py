@@ -67,6 +67,7 @@ def test_the_plain_cell_is_the_control_where_it_can_be(bench: Scripted, matrix: 
     assert "cpu-notes-stable~nothing" not in cells
 
 
+@pytest.mark.slow
 def test_it_continues_where_it_was_interrupted(bench: Scripted, matrix: Matrix) -> None:
     outcome_of, left = bench.outcome_of, 23
 
@@ -90,6 +91,7 @@ def test_it_continues_where_it_was_interrupted(bench: Scripted, matrix: Matrix) 
     assert bench.made == []
 
 
+@pytest.mark.slow
 def test_more_runs_continue_with_those_that_were_made(bench: Scripted, matrix: Matrix) -> None:
     few = search(bench, matrix, max_runs=30)
     assert (few.conclusion, few.runs) == ("not-enough-runs", 30)
@@ -106,6 +108,7 @@ def test_another_question_is_another_search(bench: Scripted, matrix: Matrix, dua
     assert search(bench, matrix, max_runs=10).runs == len(bench.made) > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     bench: Scripted, matrix: Matrix, make_step: Callable[..., HealthStep]
 ) -> None:
@@ -145,6 +148,7 @@ def test_two_processes_do_not_search_at_once(bench: Scripted, matrix: Matrix) ->
             search(bench, matrix)
 
 
+@pytest.mark.slow
 def test_what_was_found_as_plain_values(bench: Scripted, matrix: Matrix) -> None:
     chosen = matrix.cells[CELL]
     found = describe_minimum(chosen, control_of(chosen, matrix), search(bench, matrix))

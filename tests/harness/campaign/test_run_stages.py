@@ -335,6 +335,7 @@ def test_on_the_first_stack_that_trains_the_other_presets_are_tried_before_anoth
     assert all(f"{FIRST}-plain-" in name for name in changed)
 
 
+@pytest.mark.slow
 def test_the_other_presets_of_later_stacks_wait_until_every_stack_had_its_turn(bench: Staged, matrix: Matrix) -> None:
     trains = f"{SECOND}-notes-aggressive"
     bench.passes = lambda run: run.workload.smoke_test or run.planned.cell.id == trains
@@ -376,6 +377,7 @@ def test_presets_that_a_diagnosis_recommends_are_tried_first(bench: Staged, matr
     assert "notes-stable" not in dict(presets_in_turn(bench)).values()
 
 
+@pytest.mark.slow
 def test_what_works_only_in_another_way_on_a_later_stack_is_run_for_hours(bench: Staged, matrix: Matrix) -> None:
     def passes(run: FakeRun) -> bool:
         averaging = run.workload.strategy == "averaging" and SECOND in run.planned.cell.id
@@ -386,6 +388,7 @@ def test_what_works_only_in_another_way_on_a_later_stack_is_run_for_hours(bench:
     assert f"{SECOND}-plain on 2 GPUs (averaging) is good" in found.sentence
 
 
+@pytest.mark.slow
 def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: len(run.planned.gpus) == 1 or run.workload.strategy == "dp"
     found, _, _ = carried_out(bench, prepared(bench, matrix))
@@ -399,6 +402,7 @@ def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Staged, matr
     )
 
 
+@pytest.mark.slow
 def test_what_the_app_refuses_is_asked_for_once_and_the_next_is_tried(bench: Staged, matrix: Matrix) -> None:
     first = f"{FIRST}-plain"
     bench.refuses = lambda run: run.planned.cell.id == first or run.workload.name == "endurance"

@@ -33,6 +33,7 @@ def completed(line: str) -> list[str]:
     return [item.partition(",")[2] for item in done.stdout.splitlines() if item]
 
 
+@pytest.mark.slow
 def test_commands_cells_selections_workloads_and_presets_are_completed(matrix: Matrix) -> None:
     assert completed("matrix st") == offered("matrix st") == ["status", "strike"]
     cells = [cell for cell in matrix.cells.values() if cell.stack.name == "rocm6.3-torch2.9.1"]
@@ -55,6 +56,7 @@ def test_runs_are_completed_the_newest_first(command: str, tmp_path: Path, make_
     assert told == ["20261124T120139Z-b", "20261124T113845Z-a"]
 
 
+@pytest.mark.slow
 def test_a_broken_matrix_file_completes_nothing_and_says_nothing() -> None:
     assert completed("matrix --matrix nowhere.yaml run c") == []
 

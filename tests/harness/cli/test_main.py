@@ -216,6 +216,7 @@ def test_help_names_every_command() -> None:
         assert len(matrix_command(command, "--help").stdout) > 100
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_early_is_no_error() -> None:
     done = subprocess.run(
         "set -o pipefail; .venv/bin/matrix show | head -1",

@@ -122,6 +122,7 @@ def test_a_folder_that_is_no_host_is_refused(lacking: str, tmp_path: Path) -> No
     assert f"has no {lacking}; `matrix simulate FOLDER`" in str(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_no_command_reads_the_hardware_of_this_machine(
     command: str, root: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +166,7 @@ def test_nothing_is_promoted_and_nothing_rebooted(root: Path) -> None:
         raise matrix(root, "run", "--reboot-when-unhealthy").exception or AssertionError
 
 
+@pytest.mark.slow
 def test_what_ran_on_it_says_so_wherever_it_is_reported(tmp_path: Path, root: Path) -> None:
     """A whole run of a stand-in for the app on both of the simulated GPUs: record, status, report."""
     place = Place(tmp_path / "place")

@@ -193,6 +193,7 @@ def test_without_a_gpu_each_cell_of_the_selection_is_run_once(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continues", [False, True])
 def test_a_campaign_ends_with_one_sentence_and_one_command(
     root: Path, monkeypatch: pytest.MonkeyPatch, *, continues: bool
@@ -381,6 +382,7 @@ def test_what_runs_on_in_the_background_is_reported_as_json_too(root: Path, monk
     assert command[-6:] == ("--executor", "process", "--budget", "2h", "--json", "--yes")
 
 
+@pytest.mark.slow
 def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

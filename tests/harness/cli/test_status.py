@@ -193,6 +193,7 @@ def test_verdicts_on_a_cell_say_what_their_runs_had_otherwise(
     assert all("(last run " in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_runs", [True, False])
 def test_it_ends_with_the_command_to_type_next_that_the_report_names(
     results: Results, tmp_path: Path, with_runs: bool

@@ -396,6 +396,7 @@ def test_what_another_host_invented_explains_nothing(
     assert explain(files, Exit(1)).class_ in ("unknown", "oom-host")
 
 
+@pytest.mark.slow
 def test_a_line_of_a_log_takes_no_longer_than_it_is(explain: Callable[..., Explanation]) -> None:
     oom = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. "
     lines = [f"{oom}{'0' * 16_000}"] * 50

@@ -71,6 +71,7 @@ def test_both_ways_of_reading_give_the_same_lines(lines: list[str]) -> None:
     assert texts(content.encode()) == in_memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1000, LONGEST - 20, LONGEST, BLOCK - 20, BLOCK, 2 * BLOCK - 20, 3 * BLOCK - 20])
 def test_a_message_within_a_very_long_line_is_found(place: int) -> None:
     content = b"x" * place + FAULT.encode() + b"y" * (5 * BLOCK)
@@ -91,6 +92,7 @@ class _Large(io.RawIOBase):
         return next(self.pieces, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", [b"epoch 1, loss 0.5, 312.2 samples/s\n" * 5000, b"x" * 150_000], ids=["lines", "a single line"]
 )

@@ -56,7 +56,7 @@ def test_the_app_finds_it(app: Path) -> None:
     assert str(library) in loaded(app)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiles")
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
@@ -105,7 +105,7 @@ def test_source_and_compiler_decide_the_hash(app: Path, monkeypatch: pytest.Monk
     assert len(set(hashes)) == 3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_compiler_is_as_locked_and_not_kept(program: Path) -> None:
     version = re.search(r"^ziglang==(\S+)", compiled_kernel.LOCK.read_text(), re.MULTILINE)
     assert version is not None
@@ -158,7 +158,7 @@ def test_a_fetch_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path, monke
     assert list((tmp_path / "kernels").iterdir()) == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiles")
 def test_source_that_cannot_be_compiled_is_one_line(app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_kernel, "APP", app)

@@ -61,6 +61,7 @@ def test_a_variable_of_one_phase_is_not_baked_in(matrix: Matrix) -> None:
     assert "PYTORCH_NO_HIP_MEMORY_CACHING" not in render(matrix.cells["rocm6.3-torch2.9.1-notes-aggressive"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["cpu-plain", "rocm6.2-torch2.5.1-notes-single-gpu"])
 def test_the_rendered_text_is_printed_by_the_command(cell: str, matrix: Matrix, tmp_path: Path) -> None:
     run = subprocess.run([".venv/bin/matrix", "render", cell], capture_output=True, text=True, check=True)

@@ -170,6 +170,7 @@ def installed(
     return tree
 
 
+@pytest.mark.slow
 def test_layer_by_layer_it_is_what_pip_installs_at_once(
     install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

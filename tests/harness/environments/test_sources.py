@@ -82,6 +82,7 @@ def test_what_is_built_against_torch_comes_from_where_the_stacks_torch_does(
     assert made == {"torchvision-0.24.1+rocm6.3", "click-2.0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "source", "rocm", "torch", "more"),
     [
@@ -89,7 +90,7 @@ def test_what_is_built_against_torch_comes_from_where_the_stacks_torch_does(
         pytest.param(
             *("amd", "amd-7", "7.14.0", "2.12.0"),
             {"triton", "amd-torch-device-gfx1100", "amd-torch-device-gfx11", "numpy"},
-            marks=pytest.mark.long,
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -134,7 +135,7 @@ def test_an_index_that_refuses_torch_itself_is_an_error(make_stack: MakeStack, i
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_source_package_with_another_hash_is_refused(make_stack: MakeStack) -> None:
     stack = make_stack("amd", "7.14.0", "2.12.0", source="amd-7", targets=("gfx1100",))
     lock = pins.ensure_lock(stack)
@@ -144,7 +145,7 @@ def test_a_source_package_with_another_hash_is_refused(make_stack: MakeStack) ->
         fetch(stack, lock)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_mirror_in_a_folder(make_stack: MakeStack, index: StandIn, tmp_path: Path) -> None:
     write_mirror(index.places, tmp_path / "mirror")
     urls = {"mirror": (tmp_path / "mirror" / "amd").as_uri(), "pypi": (tmp_path / "mirror" / "pypi").as_uri()}
@@ -155,7 +156,7 @@ def test_a_mirror_in_a_folder(make_stack: MakeStack, index: StandIn, tmp_path: P
     assert pins.provenance(pins.lock_file(stack))["index"] == urls["mirror"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_folder_that_lists_files(make_stack: MakeStack) -> None:
     stack = make_stack("folder", "6.4.2", "2.6.0", source="amd-rel", python="3.12")
     assert locked(stack)["torch"] == "2.6.0+rocm6.4.2.git76481f7c"
@@ -170,7 +171,7 @@ def test_a_name_and_a_password_in_a_url_are_not_noted(make_stack: MakeStack, ind
     assert "secret" not in lock.with_suffix(".json").read_text() + lock.read_text()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["with TLS"], indirect=True)
 @pytest.mark.parametrize("named", ["MATRIX_CA", "REQUESTS_CA_BUNDLE"])
 def test_a_private_authority_is_trusted_whatever_other_variables_say(

@@ -141,6 +141,7 @@ def test_what_is_in_the_wheelhouse_is_not_fetched_again(index: Index, stack: Sta
     assert len(index.ranges) == before
 
 
+@pytest.mark.slow
 def test_a_damaged_wheel_is_fetched_again(index: Index, stack: Stack, lock: Path, wheel: Path) -> None:
     kept = fetch(stack, lock)["torch"]
     kept.write_bytes(kept.read_bytes()[:-1])

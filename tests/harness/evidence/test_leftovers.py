@@ -76,6 +76,7 @@ def test_the_sizes_are_those_of_the_docs() -> None:
     assert {name: int(number) * UNITS[unit] for name, number, unit in rows} == dict(LARGEST)
 
 
+@pytest.mark.slow
 def test_of_too_much_goes_what_no_other_run_needs(tmp_path: Path) -> None:
     for name in READ:
         (tmp_path / name).write_bytes(b"{}")

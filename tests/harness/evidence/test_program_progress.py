@@ -115,6 +115,7 @@ def test_a_pattern_takes_no_longer_for_one_line_than_for_another(tmp_path: Path)
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_what_a_run_that_has_ended_told_is_looked_for_in_no_more_than_the_beginning_of_its_file(
     tmp_path: Path,
 ) -> None:

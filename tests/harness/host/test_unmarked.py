@@ -155,6 +155,7 @@ def test_while_a_run_works_its_children_are_found_without_their_mark(
     assert processes_of_run(folder) == []
 
 
+@pytest.mark.slow
 def test_two_hundred_children_that_ignore_term_are_ended(run: Callable[[str], Handle], folder: Path) -> None:
     handle = run("""
 import signal, time
@@ -173,6 +174,7 @@ time.sleep(120)
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("also", ["", "os.setsid()"])
 def test_a_process_that_is_always_a_new_one_is_ended(also: str, run: Callable[[str], Handle], folder: Path) -> None:
     handle = run(f"""
@@ -224,6 +226,7 @@ if os.fork() == 0:
     assert zombies() == set()
 
 
+@pytest.mark.slow
 def test_orphans_that_end_leave_no_zombies_while_the_run_works(run: Callable[[str], Handle], folder: Path) -> None:
     handle = run("""
 for _ in range(300):

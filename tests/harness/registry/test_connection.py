@@ -326,6 +326,7 @@ def test_credentials_are_not_sent_unprotected_where_the_registry_is_protected(
     assert asked.asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
 def test_the_authority_in_dockers_folder_is_used_whatever_the_variables_say(
     tmp_path: Path, keep: Keep, monkeypatch: pytest.MonkeyPatch, variable: str

@@ -40,6 +40,7 @@ def run(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple
     return int(str(ended.value.code)), capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_stack_goes_from_lock_to_record_and_is_no_evidence(
     results: Path, tmp_path: Path, matrix: Matrix, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_stack_that_takes_no_rocm_wheel_is_refused(results: Path) -> None:
         cli(args=[*words, "rocm6.3-torch"], prog_name="matrix", standalone_mode=False)
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_is_said_and_is_status_1(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +108,7 @@ def test_the_places_of_a_rehearsal_are_its_own(tmp_path: Path) -> None:
     assert [Path(place).relative_to(tmp_path).parts[0] for place in run.stdout.split()] == ["locks", *["cache"] * 3]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_but_records(tmp_path: Path) -> None:
     words = [PROGRAM, "--results", str(tmp_path / "results"), "rehearse", "--stub", "rocm10.0.0-torch2.13.0"]
     process = subprocess.Popen(words, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -263,6 +263,7 @@ def test_on_a_terminal_no_name_is_broken_and_no_line_too_long(synthetic: Report,
     assert TIERS_IN_WORDS in lines
 
 
+@pytest.mark.slow
 def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) -> None:
     answer = synthetic.answer
     console = Console(width=80, highlight=False)

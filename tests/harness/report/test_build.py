@@ -253,6 +253,7 @@ def test_the_json_follows_its_schema(synthetic: Report) -> None:
     assert not Draft202012Validator(schema).is_valid(content)
 
 
+@pytest.mark.slow
 def test_of_many_runs_few_folders_are_read(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Row.of(record) for record in synthetic_records(matrix, 5000)]
     asked = []

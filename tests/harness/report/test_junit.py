@@ -1,5 +1,7 @@
 from xml.etree import ElementTree as Xml
 
+import pytest
+
 from harness.report.junit import to_junit
 from harness.report.model import Report
 
@@ -20,6 +22,7 @@ def test_every_place_is_a_case_with_the_verdict_as_its_result(synthetic: Report)
                 assert (failed.text or "").startswith("synthetic-")
 
 
+@pytest.mark.slow
 def test_the_counts_of_a_suite_are_right(synthetic: Report) -> None:
     for suite in suites(synthetic):
         cases = suite.findall("testcase")

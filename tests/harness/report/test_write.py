@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from harness.evidence.records import Results
 from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix
@@ -10,6 +12,7 @@ from tests.harness.report.synthetic import write_runs
 NAMES = ["report.html", "report.md", "report.json", "report.xml"]
 
 
+@pytest.mark.slow
 def test_every_file_is_written_and_damage_is_reported(matrix: Matrix, tmp_path: Path) -> None:
     results = write_runs(tmp_path, matrix, 9)
     damaged = results.run_folder("damaged")

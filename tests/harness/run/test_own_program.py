@@ -136,6 +136,7 @@ def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) 
     assert "asked" not in (tmp_path / "results/runs/r1/log.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "values", "diagnosis", "detail"),
     [

@@ -172,6 +172,7 @@ def completing(request: Request, evidence: Evidence) -> Outcome:
     return Outcome("completed", None, "done") if evidence.stopped_by is None else decide(request, evidence)
 
 
+@pytest.mark.slow
 def test_a_run_that_completed_and_left_its_gpu_unhealthy_has_failed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_run_that_completed_and_left_its_gpu_unhealthy_has_failed(
     assert [counts[run].counts_as for run in ("r1", "r2")] == ["failed", "not-counted"]
 
 
+@pytest.mark.slow
 def test_the_probe_after_a_run_serves_the_next(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.run.conclude.decide", completing)
     bench.make()
@@ -224,6 +226,7 @@ def test_the_probe_after_a_run_serves_the_next(bench: Bench, monkeypatch: pytest
     ]
 
 
+@pytest.mark.slow
 def test_a_reset_in_the_kernel_log_is_the_hosts_fault(bench: Bench) -> None:
     bench.tree.kernel_says(f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
     record = bench.make()
@@ -292,6 +295,7 @@ def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
 
 
 # It may come between the opening of a file and the `with` that closes it.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_ctrl_c_during_the_recovery_of_the_gpu_leaves_the_run_what_it_was(bench: Bench, signal_when: Any) -> None:
     bench.lay("probe-waits")

@@ -160,6 +160,7 @@ def test_a_flattering_validation_loss_is_found_though_progress_has_it_too(place:
     assert "the saved model has validation loss 0.6, not 0.3" in record.detail
 
 
+@pytest.mark.slow
 def test_what_an_earlier_run_left_is_of_other_steps_also_with_the_nonce_put_in(place: Place) -> None:
     assert place.make().outcome == "completed"
     # What is removed of a run that completed is no secret: an image can bring it along.
@@ -180,6 +181,7 @@ sys.exit(0)
     assert "its states are not of the steps drawn for the run" in record.detail
 
 
+@pytest.mark.slow
 def test_a_run_that_lies_leaves_nothing_that_others_are_compared_with(place: Place) -> None:
     assert place.make(after=LIES["first losses are invented"][0]).outcome == "failed"
     assert place.make(run_id="r2").outcome == "completed"

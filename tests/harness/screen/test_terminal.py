@@ -46,6 +46,7 @@ def test_only_rich_itself_gives_commands_to_the_terminal(*, terminal: bool) -> N
     assert ("\x1b[31m" in told) == terminal
 
 
+@pytest.mark.slow
 def test_there_is_no_other_way_to_the_terminal() -> None:
     """Of the commands; what runs in the environment of a cell prints to the harness."""
     others = [

@@ -31,6 +31,7 @@ def answers(rate: PassRate, times: int, max_runs: int = 300) -> Counter[str]:
     return Counter(" ".join(sorted(one.variables)) if one.conclusion == "found" else one.conclusion for one in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("helps", [False, True])
 @pytest.mark.parametrize("failure_rate", [0.5, 0.9])
 @pytest.mark.parametrize("cause", [{"V3"}, {"V1", "V6"}, {"V0", "V4", "V7"}])
@@ -51,6 +52,7 @@ def test_where_nothing_matters_nothing_is_found(rate: float) -> None:
     assert all(one.effect is None for one in found if one.conclusion == "no-difference")
 
 
+@pytest.mark.slow
 def test_rare_failures_take_more_runs_and_it_says_so() -> None:
     rate = planted({"V3"}, 0.1, helps=False)
     few, many = answers(rate, 40), answers(rate, 40, 1500)
@@ -106,6 +108,7 @@ def test_few_variables(size: int) -> None:
         assert found.conclusion == "found"
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     rates=st.lists(st.floats(0, 1), min_size=16, max_size=16),
@@ -150,6 +153,7 @@ print(asked)
 """
 
 
+@pytest.mark.slow
 def test_another_process_asks_for_the_same_runs() -> None:
     """The order of sets of words is another in each."""
     said = [

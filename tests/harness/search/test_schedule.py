@@ -207,6 +207,7 @@ def test_a_rate_at_the_line_is_dropped() -> None:
     assert status_of(tallies[A], SETTLE) == "undecided"
 
 
+@pytest.mark.slow
 @given(rates=st.lists(st.sampled_from([0.0, 0.3, 0.5, 0.7, 1.0]), min_size=1, max_size=5), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
 def test_every_search_ends_and_says_what_is_true_of_its_tallies(rates: list[float], seed: int) -> None:

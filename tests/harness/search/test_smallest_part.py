@@ -33,6 +33,7 @@ def test_one_of_a_thousand_that_always_crashes_is_found_in_fifteen_runs() -> Non
         assert found.rest_too is (None if chunk == 999 else False)
 
 
+@pytest.mark.slow
 def test_one_of_a_thousand_that_crashes_half_of_the_time_is_found_in_sixty_runs() -> None:
     """The median: how lucky a search is decides the rest."""
     runs, right = [], 0

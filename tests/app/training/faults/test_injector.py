@@ -281,6 +281,7 @@ def test_a_child_that_eats_memory_dies_with_its_parent(begin, tmp_path):
     assert until(lambda: not Path(f"/proc/{child}").exists(), 10)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_the_apps_own_error(words, tmp_path):
     """On a small file system of its own, which only this process sees."""
     unshare = [shutil.which("unshare") or "unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]

@@ -145,7 +145,7 @@ os.kill(os.getpid(), 9)
         time.sleep(0.1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_gigabytes_of_output_take_little_memory_disk_and_time(tmp_path: Path) -> None:
     began = time.monotonic()
     before = resident()

@@ -67,6 +67,7 @@ def test_a_pass_raises_it_and_a_failure_lowers_it(count: tuple[int, int]) -> Non
     assert lower_bound(passes, runs + 1, 0.95) <= low + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.5, 0.8, 0.9])
 def test_one_who_looks_every_run_is_wrong_no_more_often_than_said(rate: float) -> None:
     passed = np.random.default_rng(7).random((1000, 150)) < rate
@@ -77,6 +78,7 @@ def test_one_who_looks_every_run_is_wrong_no_more_often_than_said(rate: float) -
     assert 0 < wrong <= 100 + 3 * (1000 * 0.1 * 0.9) ** 0.5
 
 
+@pytest.mark.slow
 def test_the_exact_bound_would_be_wrong_more_often() -> None:
     """What the bound is for: an interval for a fixed number of runs does not hold when looked at on the way."""
     passed = np.random.default_rng(7).random((300, 150)) < 0.8

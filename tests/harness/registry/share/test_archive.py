@@ -138,6 +138,7 @@ def test_the_same_file_twice_is_refused(tmp_path: Path, place: Path) -> None:
         unpack(file, place)
 
 
+@pytest.mark.slow
 def test_of_many_members_only_names_and_hashes_are_kept(tmp_path: Path, place: Path) -> None:
     """A million empty ones fit into ten megabytes."""
     file = pack(tmp_path / "x.tar.gz", *(member(f"{RUN}/failure/f{number}.txt") for number in range(3000)))

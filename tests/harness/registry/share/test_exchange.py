@@ -442,6 +442,7 @@ def test_an_import_that_was_cut_short_is_completed_by_the_next(
 RUNS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["completed", "failed", "hung"]), min_size=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(runs=st.lists(RUNS, min_size=2, max_size=3), order=st.permutations(range(6)), data=st.data())
 def test_in_whatever_order_records_are_put_together_they_are_the_same(

@@ -45,7 +45,7 @@ def test_what_the_kernel_says_of_a_gpu_has_a_script_and_a_reset_a_component() ->
     assert sorted(resets - COMPONENTS.keys()) == [], "give them a component in bug_report.py"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.exists(), reason="needs the environment of the app's tests")
 @pytest.mark.parametrize("class_", sorted({name: class_ for class_, name in SCRIPT_OF.items()}.values()))
 def test_a_script_runs_to_its_end_on_a_cpu(class_: str, tmp_path: Path) -> None:

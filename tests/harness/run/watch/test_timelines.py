@@ -110,6 +110,7 @@ def known(moments: Sequence[Moment]) -> Mapping[Wait, float]:
     return dog.longest_stall(moments[-1].at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("runs", [0, 5])
 @pytest.mark.parametrize("name", SHAPES)
@@ -128,6 +129,7 @@ def is_steady(moment: Moment, shape: Shape) -> bool:
     return made and moment.line.rank == 0 and moment.line.done > shape.first + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["even", "resumed", "two ranks", "two models"])
 def test_every_hang_in_a_steady_step_is_reported_after_30_s_with_its_rank(name: str) -> None:
     shape = SHAPES[name]

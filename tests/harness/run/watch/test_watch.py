@@ -100,6 +100,7 @@ def test_progress_is_accounted_for_by_when_it_was_seen(tmp_path: Path) -> None:
     assert accounting.seen[-1][1].after > accounting.seen[0][1].after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["hang", "spin", "hold_gil"])
 def test_a_rank_that_is_stalled_is_found_and_named_with_its_place_and_the_others_wait(
     fault: str, tmp_path: Path
@@ -119,6 +120,7 @@ def test_a_rank_that_is_stalled_is_found_and_named_with_its_place_and_the_others
     assert len([line for line in table.splitlines() if "fake_ranks.py" in line]) == 3
 
 
+@pytest.mark.slow
 def test_a_rank_that_sleeps_is_named_while_the_others_go_on(tmp_path: Path) -> None:
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
     assert made.stopped_by == "watchdog"
@@ -168,6 +170,7 @@ def test_a_process_that_works_and_tells_nothing_for_a_while_is_not_hung(tmp_path
     assert made.longest_stall["step"] > 3
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_catch_the_signal_is_left_alone_and_hung_after_twice_its_limit(tmp_path: Path) -> None:
     made, _ = watch(tmp_path / "run", 1, FOR_EVER, "deaf@4/0")
     assert made.stopped_by == "watchdog"
@@ -193,6 +196,7 @@ def test_a_crash_leaves_evidence_of_the_ranks_that_live(tmp_path: Path) -> None:
     assert "rank 0" in (tmp_path / "run" / collected["stacks-1"]).read_text()
 
 
+@pytest.mark.slow
 def test_at_the_time_limit_there_are_two_samples(tmp_path: Path) -> None:
     made, _ = watch(tmp_path / "run", 1, FOR_EVER, seconds=6)
     assert made.stopped_by == "time-limit"
@@ -242,6 +246,7 @@ def hold_gpu_memory(folder: Path, root: Path) -> None:
         file.write_text(str(1 << 30))
 
 
+@pytest.mark.slow
 def test_a_process_stopped_for_ten_seconds_does_not_alarm(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     paused = threading.Thread(target=pause_ranks, args=(folder, 10))
@@ -274,14 +279,14 @@ def load(processes: int) -> Iterator[None]:
             process.wait()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_healthy_run_on_a_machine_under_load_ten_does_not_alarm(tmp_path: Path) -> None:
     with load(10):
         made, _ = watch(tmp_path / "run", 2, 40, limits=limits_of([{}] * 5, "cpu"))
     assert made.stopped_by is None, made.stop_detail
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_hang_is_found_within_30_s_under_load_ten(tmp_path: Path) -> None:
     with load(10):
         made, seen = watch(tmp_path / "run", 2, FOR_EVER, "hang@4/1", limits=limits_of([{}] * 5, "cpu"))
@@ -290,6 +295,7 @@ def test_a_hang_is_found_within_30_s_under_load_ten(tmp_path: Path) -> None:
     assert found < 30 + 60, "grace, killing what does not end, and the load come on top"
 
 
+@pytest.mark.slow
 def test_watching_takes_little_time_of_the_cpu(tmp_path: Path) -> None:
     me = psutil.Process()
     before = me.cpu_times()
@@ -336,6 +342,7 @@ def interrupted(folder: Path, fault: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @LEFT_OPEN
 def test_ctrl_c_on_a_run_in_which_nothing_advances_keeps_its_stacks_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ctrl_c: Callable[..., None]
@@ -362,6 +369,7 @@ def test_ctrl_c_on_a_run_that_advances_keeps_nothing(
     assert not (tmp_path / "run" / "failure").exists()
 
 
+@pytest.mark.slow
 @LEFT_OPEN
 def test_a_second_ctrl_c_skips_keeping_stacks(
     tmp_path: Path,
@@ -471,6 +479,7 @@ def test_what_comes_after_an_interruption_does_not_take_its_place(tmp_path: Path
     assert (type(ended), str(ended)) == (KeyboardInterrupt, "SIGINT")
 
 
+@pytest.mark.slow
 def test_who_looks_sees_how_long_nothing_has_advanced(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     told: list[RankStall] = []
@@ -562,7 +571,8 @@ print(json.dumps([str(exit_), peak, folder.log.stat().st_size]))
 """
 
 
-@pytest.mark.parametrize("megabytes", [40, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [40, pytest.param(2000, marks=pytest.mark.slow)])
 def test_whatever_a_run_writes_its_harness_stays_small(megabytes: int, tmp_path: Path) -> None:
     command = (sys.executable, "-c", FLOOD, str(tmp_path), str(megabytes))
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150)
