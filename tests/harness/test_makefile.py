@@ -19,7 +19,11 @@ def recipe(*words: str, **variables: str) -> list[str]:
 
 def make(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     ready = [word for stamp in (".venv/.ready", ".venv/.ready-dev") for word in ("-o", stamp)]
-    bare = {name: value for name, value in os.environ.items() if name not in ("LOOKBACK", OLD_NAME, "MAKEFLAGS", "LONG", "SLOW")}
+    bare = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("LOOKBACK", OLD_NAME, "MAKEFLAGS", "LONG", "SLOW")
+    }
     command = ["make", "-n", "--no-print-directory", *ready, *words]
     return subprocess.run(
         command, cwd=CHECKOUT, env={**bare, **variables}, capture_output=True, text=True, check=False, timeout=60
