@@ -240,7 +240,7 @@ def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -
     pytorch = "https://download.pytorch.org/whl"
     assert f"wheels: {pytorch}/rocm6.3, {pytorch}/rocm7.0" in text
     assert "at most 1.2 h by the workload's limit" in text
-    assert "each run: at most 50 GB and 100,000 files in its folder, 4,096 processes and threads" in text
+    assert "each run: at most 50 GB and 100,000 files in its folder, 1,024 processes and threads" in text
 
 
 def test_the_plan_says_how_many_processes_containers_may_have_and_of_processes_nothing(matrix: Matrix) -> None:

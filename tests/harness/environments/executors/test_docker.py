@@ -575,7 +575,7 @@ def test_the_limits_of_a_container_are_given_to_the_engine_and_shown_alike() -> 
     assert "--log-driver json-file --log-opt max-size=" in shown
 
 
-@pytest.mark.parametrize(("cores", "ranks", "expected"), [(2, 1, 4096), (64, 1, 4096), (65, 1, 4160), (64, 8, 32768)])
+@pytest.mark.parametrize(("cores", "ranks", "expected"), [(2, 1, 1024), (16, 1, 1024), (17, 1, 1088), (64, 8, 32768)])
 def test_a_container_has_room_for_the_threads_of_every_rank(cores: int, ranks: int, expected: int) -> None:
     assert pids_limit(cores, ranks) == expected
 
