@@ -21,6 +21,7 @@ from harness.base.storage import is_shared, make_folder_durably, open_regular, s
 from harness.base.tree_removal import opened_folder
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
+from harness.host.disk_use import require_room
 from harness.host.processes import ProcessId
 
 OfFolder = TypeVar("OfFolder", Intent, Record)
@@ -85,9 +86,10 @@ class Results:
         """Make the run folder and write the intent, durably, before anything is started.
 
         Raises:
-            UserError: when a run of that id was begun before, or the folder cannot be written.
+            UserError: when a run of that id was begun before, the folder cannot be written, or its disk is nearly full.
         """
         check_run_id(intent.run_id)
+        require_room(self.runs)
         folder = self.run_folder(intent.run_id)
         # A folder gets its name when its intent is in it: a crash leaves a run that was begun, or none.
         unnamed = unfinished(folder)

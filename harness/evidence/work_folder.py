@@ -248,8 +248,7 @@ def _require_room(file: PurePath, output: PurePath) -> None:
     Raises:
         UserError: saying how large it is.
     """
-    place = next(place for place in (Path(output), *Path(output).parents) if place.exists())
-    most = DiskLimit.of(place).bytes
+    most = DiskLimit.of(Path(output)).bytes
     # One that is not there is found by what copies it.
     with suppress(FileNotFoundError, NotAFileError):
         size = UntrustedTree(file.parent).look(file.name).size

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from harness.base.errors import NoSpaceError
 from harness.base.time_limits import Look
 from harness.base.wording import size_in_words
 
@@ -161,9 +162,24 @@ def _measure_folder(folder: int, use: DiskUse, limit: DiskLimit, level: int) -> 
         os.close(folder)
 
 
+def require_room(place: Path) -> None:
+    """Refuse to begin a run that writes to `place` where the disk is nearly full: that would count against its cell.
+
+    Raises:
+        NoSpaceError: saying how much is free.
+    """
+    free = _free(place)
+    if free is not None and free < RESERVE_BYTES:
+        raise NoSpaceError(
+            f"{place}: no run is begun with less than {size_in_words(RESERVE_BYTES)} free, and {size_in_words(free)} "
+            "are; free space there or choose another --results"
+        )
+
+
 def _free(place: Path) -> int | None:
+    """Return the bytes that are free where a file or folder is or will be; None where nobody can say."""
     try:
-        found = os.statvfs(place)
+        found = os.statvfs(next(one for one in (place, *place.parents) if one.exists()))
     except OSError:
         return None
     return found.f_bavail * found.f_frsize

@@ -55,8 +55,8 @@ def run_cell(
     Once there is an intent, an interruption counts only between the steps that must not be torn.
 
     Raises:
-        UserError: when the results folder cannot be written; what was running is ended, and recorded as interrupted
-            where a record can be written.
+        UserError: when the results folder cannot be written, or its disk is full; what was running is ended, and
+            recorded as interrupted where a record can be written.
         KeyboardInterrupt: after the run was recorded, as interrupted where it had not ended by itself.
     """
     with shielded():

@@ -1,12 +1,12 @@
 """The verification of a run: what it left is copied, and parts of it are computed again by this host's own app."""
 
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from harness.base.errors import NoSpaceError
 from harness.base.untrusted_tree import NotAFileError
 from harness.base.wording import size_in_words
 from harness.environments.executors.container import inside
@@ -18,7 +18,7 @@ from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence, PickedState
 from harness.evidence.run_folder import RunFolder
-from harness.host.disk_use import RESERVE_BYTES
+from harness.host.disk_use import DiskLimit
 from harness.run.notes import Unreadable
 from harness.run.products import Loader
 from harness.run.spec import RunSpec
@@ -67,7 +67,7 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
     """Copy the models of a run, and the state of each that is picked, to where its app cannot reach them.
 
     Raises:
-        UserError: when the folder cannot be written to.
+        UserError: when the folder cannot be written to, or its disk is too full for the copies: the host's matter.
     """
     folder = spec.folder
     if [training.model_kind for training in result.trainings] != spec.request.models:
@@ -88,7 +88,11 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
 
 
 def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptState | None]) -> str:
-    """Return in words that models and states of a run are too large to be copied, or for the disk; empty where not."""
+    """Return in words that models and states of a run are too large to be copied; empty where not.
+
+    Raises:
+        NoSpaceError: when too little of the disk is left for them.
+    """
     work = folder.work
     names = [f"{work.OUTPUT}/{PurePath(training.model.file).name}" for training in result.trainings]
     names += [f"{work.STATES}/{PurePath(state.file).name}" for state in states if state]
@@ -99,9 +103,12 @@ def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptSt
             size += work.tree.look(name).size
     if size > MOST_KEPT_BYTES:
         return f"its models and states have {size_in_words(size)}, more than {size_in_words(MOST_KEPT_BYTES)}"
-    free = shutil.disk_usage(folder.path).free
-    if size > free - RESERVE_BYTES:
-        return f"its models and states have {size_in_words(size)}, and {size_in_words(free)} are free here"
+    most = DiskLimit.of(folder.path).bytes
+    if size > most:
+        raise NoSpaceError(
+            f"{folder.path}: no room for copies of its models and states of {size_in_words(size)}, "
+            f"{size_in_words(most)} may be taken; free space there, then give the same command"
+        )
     return ""
 
 

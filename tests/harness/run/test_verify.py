@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.base.contract import CONTRACT
+from harness.base.errors import NoSpaceError
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment
 from harness.environments.executors.job import Exit, Job
@@ -20,6 +22,7 @@ from harness.evidence.index import Index
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
+from harness.host.disk_use import DiskLimit
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.rehearsal import stand_in_app
@@ -302,13 +305,27 @@ def test_models_of_nothing_but_holes_are_not_copied(place: Place) -> None:
     assert not (place.results.run_folder("r1") / "kept" / "model-1.pt").exists()
 
 
-@pytest.mark.parametrize(("name", "value"), [("MOST_KEPT_BYTES", 10), ("RESERVE_BYTES", 1 << 62)])
+@pytest.mark.parametrize("disk_is_full", [False, True])
 def test_models_are_not_copied_where_they_are_too_large(
-    name: str, value: int, place: Place, monkeypatch: pytest.MonkeyPatch
+    disk_is_full: bool, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"harness.run.verify.{name}", value)
-    record = place.make()
-    assert (record.outcome, record.diagnosis) == ("failed", "work-folder"), record.detail
-    assert re.match(r"its models and states have [\d.]+ kB, ", record.detail)
+    """A full disk is the host's matter: the run does not count, and no other one begins there."""
+    if disk_is_full:
+        monkeypatch.setattr("harness.run.verify.DiskLimit", SimpleNamespace(of=lambda _: DiskLimit(10)))
+        free = r"/r1: no room for copies of its models and states of [\d.]+ kB, 0 kB may be taken; free space there"
+        with pytest.raises(NoSpaceError, match=free):
+            place.make()
+        record = place.results.record("r1")
+        assert record
+        assert (record.outcome, record.diagnosis) == ("interrupted", None), record.detail
+        monkeypatch.setattr("harness.host.disk_use._free", lambda _: 10**9)
+        with pytest.raises(NoSpaceError, match=r"/results/runs: no run is begun with less than .* and 1 GB are; free"):
+            place.make(run_id="r2")
+        assert not place.results.run_folder("r2").exists()
+    else:
+        monkeypatch.setattr("harness.run.verify.MOST_KEPT_BYTES", 10)
+        record = place.make()
+        assert (record.outcome, record.diagnosis) == ("failed", "work-folder"), record.detail
+        assert re.match(r"its models and states have [\d.]+ kB, ", record.detail)
     kept = place.results.run_folder("r1") / "kept"
     assert [file.name for file in kept.iterdir()] == ["result.json"]
