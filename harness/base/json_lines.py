@@ -8,9 +8,15 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from harness.base.errors import UserError
 from harness.base.json_files import File
-from harness.base.storage import SHORT_LOCK_SECONDS, locked, make_folder_durably, open_regular, sync_folder
+from harness.base.storage import (
+    SHORT_LOCK_SECONDS,
+    cannot_be_written,
+    locked,
+    make_folder_durably,
+    open_regular,
+    sync_folder,
+)
 
 # What is more is taken for further lines, which are none.
 LARGEST_LINE = 1 << 20
@@ -41,7 +47,7 @@ def append_line(file: Path, value: File) -> None:
             os.fsync(stream.fileno())
         sync_folder(file.parent)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
+        raise cannot_be_written(file, error) from None
 
 
 def read_json_lines(file: Path, kind: type[OfLine]) -> Iterator[OfLine]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.base.errors import UserError
-from harness.base.storage import open_regular
+from harness.base.storage import cannot_be_written, open_regular
 
 ANSWER_SECONDS = 10
 # What a unit sees of the caller's environment besides the variables of our own.
@@ -87,7 +87,7 @@ def _opened(log: Path) -> BinaryIO:
     try:
         return open_regular(log, adding=True)
     except OSError as error:
-        raise UserError(f"{log}: cannot be written: {error.strerror}; leave out --detach") from None
+        raise cannot_be_written(log, error) from None
 
 
 def _lingers() -> bool:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Literal
 
 from harness.base.errors import UnhealthyHostError, UserError
-from harness.base.storage import file_hash, json_hash
+from harness.base.storage import cannot_be_written, file_hash, json_hash
 from harness.campaign.bench import Bench
 from harness.campaign.comparisons import alone
 from harness.campaign.display import Display
@@ -283,7 +283,7 @@ class ShrinkingRuns:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{folder}: cannot be made: {error.strerror}; choose another --results") from None
+            raise cannot_be_written(f"--results {folder}", error) from None
         return folder / f"{name}.csv"
 
 

@@ -179,6 +179,6 @@ def _fixable_by_user(error: Exception) -> str | None:
         return f"the Docker engine: {explain(error)}"
     if not isinstance(error, OSError):
         return None
-    # A full disk or a folder without permission, wherever it was met; a terminal that was closed has no name.
+    # A full disk or a folder without permission, wherever it was met: what cannot be written to has no name then.
     what = f"{error.filename}: {error.strerror}; {remedy_for(error)}"
-    return what if error.filename else f"standard output: {error.strerror}"
+    return what if error.filename else f"standard output, or a file: {error.strerror}; {remedy_for(error)}"

@@ -68,11 +68,7 @@ def devcontainer(settings: Settings, cell: str, output: Path, force: bool, as_js
         raise UserError(f"{output}: is there already; give --force to replace it, or another --output")
     outside = _outside(settings, cell)
     values = outside.devcontainer()
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(output, (json.dumps(values, indent=2) + "\n").encode())
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written: {error.strerror}") from None
+    write_durably(output, (json.dumps(values, indent=2) + "\n").encode())
     if as_json:
         print_json({"file": str(output), "devcontainer": values})
     else:

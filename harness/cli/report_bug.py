@@ -62,10 +62,7 @@ def report_bug(
     chosen = upstream or upstream_of(facts)
     text = printable(to_issue(facts, script, chosen))
     if file:
-        try:
-            write_durably(file, text.encode())
-        except OSError as error:
-            raise UserError(f"{file}: cannot be written: {error.strerror}") from None
+        write_durably(file, text.encode())
     if as_json:
         told = {"run": run_id, "upstream": chosen, "class": facts.class_, "file": str(file) if file else None}
         print_json({**told, "taken_out": taken_out(text), "facts": asdict(facts), "script": script, "markdown": text})

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from harness.base.errors import UserError
+from harness.base.storage import cannot_be_written
 from harness.cli.shared import as_json, print_json
 from harness.host.simulated import dual_7900xt
 from harness.screen.terminal import echo
@@ -26,7 +27,10 @@ def simulate(folder: Path, as_json: bool) -> None:
     """  # noqa: D301 - click needs the character itself
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(f"{folder}: is there already; name a new folder")
-    host = dual_7900xt(folder.resolve())
+    try:
+        host = dual_7900xt(folder.resolve())
+    except OSError as error:
+        raise cannot_be_written(folder, error) from None
     gpus = [f"dev/dri/{minor}" for minor in host.render_nodes]
     if as_json:
         print_json({"schema": 2, "root": str(folder), "render_nodes": gpus})

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from harness.base.errors import UserError
+from harness.base.storage import remedy_for
 from harness.base.text import is_text
 from harness.base.untrusted_tree import NotAFileError
 from harness.evidence.work_folder import WorkFolder
@@ -87,7 +88,7 @@ def take_over(taken: TakenOver, work: WorkFolder) -> None:
     except NotAFileError as error:
         raise UserError(f"{taken.work.program}: {error}; remove it, and the program starts over") from None
     except OSError as error:
-        raise UserError(f"{work.program}: cannot be moved there: {error.strerror}; free space there") from None
+        raise UserError(f"{work.program}: cannot be moved there: {error.strerror}; {remedy_for(error)}") from None
     for name in taken.left_out:
         if why := work.tree.remove(f"{WorkFolder.PROGRAM}/{name}"):
             raise UserError(f"{work.program}/{name}: {why}; remove it")

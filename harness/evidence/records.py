@@ -17,7 +17,14 @@ from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.group_sharing import share_below
 from harness.base.set_id import remove_set_id
-from harness.base.storage import is_shared, make_folder_durably, open_regular, sync_folder, unfinished
+from harness.base.storage import (
+    cannot_be_written,
+    is_shared,
+    make_folder_durably,
+    open_regular,
+    sync_folder,
+    unfinished,
+)
 from harness.base.tree_removal import opened_folder
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
@@ -105,7 +112,7 @@ class Results:
         except OSError as error:
             if error.errno == errno.ENOTEMPTY:
                 raise UserError(f"{folder}: this run was begun before; attempts are never overwritten") from None
-            raise UserError(f"{folder}: cannot be made: {error.strerror}; choose another --results") from None
+            raise cannot_be_written(f"--results {self.folder}", error) from None
         finally:
             shutil.rmtree(unnamed, ignore_errors=True)
         reached("run-begun")

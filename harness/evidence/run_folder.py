@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
 from harness.base.json_files import File, first_problem, headline
-from harness.base.storage import read_regular, unused, write_durably, write_json
+from harness.base.storage import cannot_be_written, read_regular, unused, write_durably, write_json
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import KeptState, Result, Verification
 from harness.evidence.run_files import Intent, Record
@@ -265,7 +265,7 @@ class RunFolder:
         except FileNotFoundError:
             return None, ""
         except OSError as error:
-            raise UserError(f"{place}: cannot be written: {error.strerror}; free space there") from None
+            raise cannot_be_written(place, error) from None
 
     def write(self, name: str, content: object) -> None:
         """Write a file by one of the names above, durably: a text as it is, anything else as JSON.
@@ -329,7 +329,7 @@ class RunFolder:
                 with contextlib.suppress(FileExistsError):
                     place.symlink_to(target)
         except OSError as error:
-            raise UserError(f"{self.new_work.path}: cannot be written: {error.strerror}; free space there") from None
+            raise cannot_be_written(self.new_work.path, error) from None
 
     def make_verifying(self) -> None:
         """Make the work folder in which the run is verified, after its own processes are gone.

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar, Protocol, TypeVar
 
 from harness.base.errors import NoSpaceError, UserError
-from harness.base.storage import unfinished
+from harness.base.storage import cannot_be_written, unfinished
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree
 from harness.host.disk_use import DiskLimit
 
@@ -236,7 +236,7 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
         except NotAFileError as error:
             raise UserError(f"{file}: {error}; remove it, and the one before it is resumed from") from None
         except OSError as error:
-            raise UserError(f"{place}: cannot be written: {error.strerror}; free space there") from None
+            raise cannot_be_written(place, error) from None
         finally:
             if half:
                 half.unlink(missing_ok=True)

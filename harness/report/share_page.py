@@ -101,10 +101,7 @@ def write_shared(
     public = Public(read_scrubber(results.folder, hide))
     named = last_answer(results, host.machine).named
     text = to_page(verdicts, hosts, matrix, host, archive, public, time.time(), named)
-    try:
-        write_durably(page, printable(text).encode())
-    except OSError as error:
-        raise UserError(f"{page}: cannot be written: {error.strerror}") from None
+    write_durably(page, printable(text).encode())
     return Shared(page, archive)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from harness.base.errors import UserError
+from harness.base.storage import cannot_be_written
 
 # A trade date begins at 18:00 there.
 EXCHANGE, BEGINS = "America/New_York", 18
@@ -51,7 +52,7 @@ class DataChunks:
                     part.write(block)
                     left -= len(block)
         except OSError as error:
-            raise UserError(f"{target}: cannot be written: {error.strerror}") from None
+            raise cannot_be_written(target, error) from None
 
 
 def read_chunks(file: Path) -> DataChunks:

@@ -241,7 +241,7 @@ def submit_job(results: Results, options: JobOptions, command: Sequence[str], re
     # Who shares the results folder may change what is in it before Slurm reads that.
     with tempfile.TemporaryDirectory() as place:
         script = Path(place, name)
-        script.write_bytes(content)
+        write_durably(script, content)
         try:
             submit(script)
         except SlurmSilentError:

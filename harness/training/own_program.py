@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import copy_durably, file_hash, unfinished
+from harness.base.storage import cannot_be_written, copy_durably, file_hash, unfinished
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, shown
 from harness.evidence.last_line import last_line
 from harness.evidence.outcome.diagnoses import Diagnosis
@@ -106,8 +106,8 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
         except (FileNotFoundError, NotAFileError) as error:
             raise UserError(f"{work.program}/{shown(name)}: {error}; it is left there") from None
         except OSError as error:
-            fix = "free space there, then give the same command"
-            raise UserError(f"{place}: cannot be written: {error.strerror}; {fix}") from None
+            told = cannot_be_written(place, error)
+            raise type(told)(f"{told}, then give the same command") from None
         finally:
             half.unlink(missing_ok=True)
     return tuple(replaced)

@@ -6,7 +6,7 @@ from itertools import chain, count
 from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
-from harness.base.storage import copy_durably, file_hash, sync_folder, unfinished
+from harness.base.storage import cannot_be_written, copy_durably, file_hash, sync_folder, unfinished
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
@@ -107,8 +107,8 @@ def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None
             raise UserError(f"{made / shown(name)}: {error}; train again") from None
     except OSError as error:
         # What was verified is still in the results: nothing is trained again.
-        fix = "free space there, then give the same command"
-        raise UserError(f"{output / name}: cannot be written: {error.strerror}; {fix}") from None
+        told = cannot_be_written(output / name, error)
+        raise type(told)(f"{told}, then give the same command") from None
     finally:
         half.unlink(missing_ok=True)
 

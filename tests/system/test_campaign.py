@@ -310,7 +310,7 @@ def test_no_folder_to_write_to_is_one_line(tmp_path: Path, quick_command: Comman
     (tmp_path / "file").write_text("")
     done = run(quick_command(tmp_path / "file" / "results", "run-cell", "cpu-plain"), expected=2)
     assert done.stderr.count("\n") == 1
-    assert "choose another --results" in done.stderr
+    assert "a file is where a folder is to be; choose another folder" in done.stderr
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from harness.base.errors import UserError
 from harness.base.paths import state_folder
-from harness.base.storage import create, make_folder_durably, read_regular, unfinished, write_durably
+from harness.base.storage import cannot_be_written, create, make_folder_durably, read_regular, unfinished, write_durably
 
 OWN_NAME = "you"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -130,7 +130,7 @@ def ensure_own_key() -> SigningKey:
     except FileExistsError:
         pass
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; fix its permissions") from None
+        raise cannot_be_written(file, error) from None
     finally:
         temporary.unlink(missing_ok=True)
     found = own_key()

@@ -17,6 +17,7 @@ from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_bounds import json_object
 from harness.base.storage import (
     PIECE_BYTES,
+    cannot_be_written,
     copy_durably,
     make_folder_durably,
     open_regular,
@@ -219,7 +220,7 @@ class ImageFolder:
         try:
             make_folder_durably(self.folder / "blobs" / "sha256")
         except OSError as error:
-            raise UserError(f"{self.folder}: cannot be made: {error.strerror}; choose another folder") from None
+            raise cannot_be_written(self.folder, error) from None
 
     def _named(self) -> Iterator[Descriptor]:
         for image in self.images():

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_files import Moment, Versioned, headline
-from harness.base.storage import locked, make_folder_durably, open_regular, read_regular, sync_folder
+from harness.base.storage import cannot_be_written, locked, make_folder_durably, open_regular, read_regular, sync_folder
 from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
 from harness.evidence.verdicts.totals import Life, Totals
@@ -177,4 +177,4 @@ def append_move(results: Results, move: TagMove) -> None:
             os.fsync(stream.fileno())
         sync_folder(file.parent)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its permissions") from None
+        raise cannot_be_written(file, error) from None

@@ -45,7 +45,7 @@ def test_several_write_at_once(tmp_path: Path) -> None:
 
 def test_where_it_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "said.jsonl").mkdir()
-    with pytest.raises(UserError, match=r"said\.jsonl: cannot be written: Is a directory; free space"):
+    with pytest.raises(UserError, match=r"said\.jsonl: cannot be written: Is a directory; choose another"):
         append_line(tmp_path / "said.jsonl", Said(what="a"))
 
 

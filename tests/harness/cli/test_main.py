@@ -1,6 +1,9 @@
 """`matrix` as it is typed, rightly and wrongly."""
 
+import errno
 import json
+import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -131,6 +134,24 @@ def test_a_closed_standard_output_is_no_traceback() -> None:
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *program]
     done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["keys"], "keys/own.pem"),
+        (["simulate", "/nowhere/host"], "/nowhere/host"),
+        (["status"], "standard output, or a file"),
+    ],
+)
+def test_a_full_disk_is_named_with_what_to_do(words: list[str], where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", full)
+    monkeypatch.setattr("harness.cli.status.Index", full)
+    told = matrix_command(*words, expected=2).stderr
+    assert re.search(rf"{where}: (cannot be written: )?No space left on device; free space or choose an", told), told
 
 
 def test_the_plan_as_json() -> None:

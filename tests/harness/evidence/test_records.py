@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import json
 import math
@@ -15,7 +16,7 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic import TypeAdapter
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.evidence import records
 from harness.evidence.app_files import Result
 from harness.evidence.host_state import state_of
@@ -79,15 +80,26 @@ def test_a_run_that_could_not_be_begun_leaves_nothing(tmp_path: Path, make_inten
     results = Results(tmp_path)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "r1").write_text("a file", encoding="utf-8")
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be written"):
         results.begin(make_intent("r1"))
     assert [f.name for f in (tmp_path / "runs").iterdir()] == ["r1"]
 
 
 def test_where_results_cannot_be_is_reported(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(UserError, match="choose another --results"):
+    with pytest.raises(UserError, match=r"--results .*/results: cannot be written: .*; choose another folder"):
         Results(tmp_path / "file" / "results").begin(make_intent("r1"))
+
+
+def test_a_disk_that_is_full_is_said(
+    tmp_path: Path, make_intent: Callable[..., Intent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", full)
+    with pytest.raises(NoSpaceError, match="No space left on device; free space or choose"):
+        Results(tmp_path / "results").begin(make_intent("r1"))
 
 
 def test_an_empty_folder_is_no_attempt(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:

@@ -1,6 +1,7 @@
 """What the dispatcher makes of the answers of Slurm's programs, which are scripts here."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,11 @@ def test_a_node_is_asked_for_a_record_once_at_a_time_and_only_where_it_may_be(
 
 
 def test_what_is_submitted_is_nowhere_that_others_may_write(
-    dispatcher: SlurmDispatcher, program: Program, make_intent: Callable[..., Intent], tmp_path: Path
+    dispatcher: SlurmDispatcher,
+    program: Program,
+    make_intent: Callable[..., Intent],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sinfo(program, n1="idle none")
     asked = f'/usr/bin/stat -c %a "${{2%/*}}" >{tmp_path}/mode; /bin/cat "$2" >{tmp_path}/script; echo 7'
@@ -64,6 +69,9 @@ def test_what_is_submitted_is_nowhere_that_others_may_write(
     assert dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True) == "asked"
     assert (tmp_path / "mode").read_text() == "700\n"
     assert (tmp_path / "script").read_text() == (tmp_path / "results" / "slurm" / "r1.close.sh").read_text()
+    monkeypatch.setattr("tempfile.TemporaryDirectory", lambda: nullcontext("/proc"))
+    with pytest.raises(UserError, match=r"^/proc/r1\.close\.sh: cannot be written"):
+        dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True)
 
 
 def test_a_node_that_a_run_names_is_a_name() -> None:
