@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.base.durations import span
 from harness.base.errors import UserError
-from harness.base.wording import download_in_words
+from harness.base.wording import download_in_words, size_in_words
 from harness.campaign.prepare import PreparedCampaign, setup_seconds_of
 from harness.campaign.reboot import check_reboot
 from harness.environments.capabilities import StackRoom, stack_by_stack
@@ -60,6 +60,7 @@ class StageForecast:
     least_seconds: float = 0.0
     verifying: StackRoom | None = None
     pids: int | None = None
+    run_bytes: int = MOST_BYTES
     takes: Mapping[Threshold, str] = field(default_factory=dict)
 
 
@@ -93,6 +94,7 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         least_seconds=search.seconds_of_next(SeenRuns.of(())) or 0.0,
         verifying=rooms[0] if first_of_all else None,
         pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
+        run_bytes=able.run_bytes,
         takes={tier: threshold_in_words(tier, prepared.matrix.verdicts) for tier in TIERS},
     )
 
@@ -117,7 +119,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
     free = "unknown" if told.free_gb is None else f"{told.free_gb:.0f} GB free"
     lines.append(f"  disk: {sum(one.disk_gb for one in [*also, *fitting]):.0f} GB at most on {told.place}, {free}")
     pids = "" if told.pids is None else f", {told.pids:,} processes and threads"
-    lines.append(f"  each run: at most {MOST_BYTES / 1e9:.0f} GB and {MOST_ENTRIES:,} files in its folder{pids}")
+    lines.append(f"  each run: at most {size_in_words(told.run_bytes)} and {MOST_ENTRIES:,} files in its folder{pids}")
     if left_out := [one for one in told.stacks if one.fits is False]:
         needed = ", ".join(f"{one.stack} ({one.disk_gb:.0f} GB)" for one in left_out)
         lines.append(f"  no room for: {needed}; free some, or they are left out")

@@ -8,6 +8,7 @@ from statistics import median
 from harness.base.errors import NoSpaceError, UserError
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
 from harness.environments.executors.pids import pids_limit
+from harness.host.disk_use import MOST_BYTES
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.refusals import why_refused
 from harness.matrix.requirements import contradiction
@@ -73,6 +74,7 @@ class Plan:
     pids: int | None = None
     controls: int = 0
     side_by_side: bool = False
+    run_bytes: int = MOST_BYTES
 
     @property
     def indexes(self) -> dict[str, str]:
@@ -165,6 +167,7 @@ def make_plan(
         pids=_pids(runs, workload, host),
         controls=MOST_RUNS if controls and repeats > 1 and not goal and any(map(_on_gpu, runs)) else 0,
         side_by_side=rounds < len(runs),
+        run_bytes=host.run_bytes,
     )
 
 

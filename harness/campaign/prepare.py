@@ -17,6 +17,7 @@ from harness.evidence.index import Index
 from harness.evidence.row import SYNTHETIC, name_of_data
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
+from harness.host.disk_use import DiskLimit
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
@@ -73,7 +74,7 @@ def prepare_campaign(
     bench = open_bench(options, cells)
     _require_sessions(bench, [workload])
     capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
-    capabilities = with_kfd(capabilities, there=_has_kfd(bench))
+    capabilities = with_kfd(replace(capabilities, run_bytes=_run_bytes(bench)), there=_has_kfd(bench))
     past = _past_seconds(bench, workload)
     # Where there is no choice the host is not asked, and of other hosts nothing is known here.
     side_by_side = (
@@ -121,7 +122,8 @@ def prepare_stages(
         bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
     verifying = [cell for cell in matrix.cells.values() if cell.stack == bench.verifying]
     capabilities = capabilities_of(bench.host, bench.engine, [*chosen, *verifying[:1]], bench.interpreter)
-    capabilities = with_kfd(replace(capabilities, gpus=bench.gpus, unused=len(screened)), there=_has_kfd(bench))
+    capabilities = replace(capabilities, gpus=bench.gpus, unused=len(screened), run_bytes=_run_bytes(bench))
+    capabilities = with_kfd(capabilities, there=_has_kfd(bench))
     thresholds = matrix.verdicts
     goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)
     plan = make_plan(chosen, matrix.workloads[stages[0].workload or ""], 1, capabilities, {}, goal=goal)
@@ -148,6 +150,10 @@ def _require_sessions(bench: Bench, workloads: Sequence[Workload]) -> None:
     for one in workloads if bench.data else ():
         if bench.data and not one.program:
             require_sessions(bench.data, one)
+
+
+def _run_bytes(bench: Bench) -> int:
+    return DiskLimit.of(bench.results.runs).bytes
 
 
 def _has_kfd(bench: Bench) -> bool:

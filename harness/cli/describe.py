@@ -11,7 +11,7 @@ from harness.cli.shared import error_object
 from harness.environments.capabilities import Capabilities
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
-from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
+from harness.host.disk_use import MOST_ENTRIES
 from harness.matrix.cells import Cell
 from harness.matrix.workloads import Workload
 
@@ -48,7 +48,7 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
         "free_gb": plan.free_gb,
         "seconds_at_most": plan.seconds_at_most,
         "seconds_expected": plan.seconds_expected,
-        "limits": {"pids": plan.pids, "disk_bytes": MOST_BYTES, "files": MOST_ENTRIES},
+        "limits": {"pids": plan.pids, "disk_bytes": plan.run_bytes, "files": MOST_ENTRIES},
         "controls": plan.controls,
         "side_by_side": plan.side_by_side,
         "goal": asdict(plan.goal) if plan.goal else None,

@@ -14,6 +14,7 @@ from harness.environments.environment import (
 from harness.environments.images import find_cell_image, find_stack_image, inputs_of
 from harness.environments.interpreters import choose_python
 from harness.environments.own_images import find_runtime_image
+from harness.host.disk_use import MOST_BYTES
 from harness.host.displays import headless_first
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
@@ -33,9 +34,8 @@ class Capabilities:
     `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
     `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
     `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use; `targets` those
-    of the GPUs. `lacks`: why no run
-    can use the GPUs; None where nothing is missing. `unused`: the number of further GPUs, with a
-    screen, that runs may not use.
+    of the GPUs. `lacks`: why no run can use the GPUs; None where nothing is missing. `unused`: the number of further
+    GPUs, with a screen, that runs may not use. `run_bytes`: the most disk that a run may take.
     """
 
     gpus: tuple[int, ...]
@@ -52,6 +52,7 @@ class Capabilities:
     targets: frozenset[str] = frozenset()
     lacks: str | None = None
     unused: int = 0
+    run_bytes: int = MOST_BYTES
 
     @property
     def sentence(self) -> str:

@@ -9,14 +9,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.base.durations import span
-from harness.base.wording import download_in_words, many
+from harness.base.wording import download_in_words, many, size_in_words
 from harness.environments.interpreters import python_source
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import CountName, Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, shows_mtbf, work_in_words
-from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
+from harness.host.disk_use import MOST_ENTRIES
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.workloads import Workload
@@ -175,7 +175,7 @@ def _cells(cells: Collection[Cell], *, wide: bool) -> list[str]:
 
 
 def _limits(plan: "Plan") -> str:
-    disk = f"{MOST_BYTES / 1e9:.0f} GB and {MOST_ENTRIES:,} files in its folder"
+    disk = f"{size_in_words(plan.run_bytes)} and {MOST_ENTRIES:,} files in its folder"
     return disk if plan.pids is None else f"{disk}, {plan.pids:,} processes and threads"
 
 

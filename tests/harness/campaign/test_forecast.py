@@ -21,6 +21,7 @@ def told(tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Sta
     """The forecast of the host with a screen on its first GPU, with room for two stacks."""
     Tree(tmp_path / "root")
     monkeypatch.setattr(module, "check_reboot", lambda _: None)
+    monkeypatch.setattr("harness.host.disk_use._free", lambda _: 45 * 10**9)
     options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
     prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
     assert prepared is not None
@@ -69,7 +70,7 @@ def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Ma
 
 def test_the_limits_of_each_run_are_reported(told: StageForecast) -> None:
     (line,) = (line for line in forecast_lines(told) if line.startswith("  each run: "))
-    assert line.endswith(" files in its folder")
+    assert line.endswith(" at most 36 GB and 100,000 files in its folder")
     (line,) = (line for line in forecast_lines(replace(told, pids=4096)) if line.startswith("  each run: "))
     assert line.endswith(" files in its folder, 4,096 processes and threads")
 

@@ -247,9 +247,9 @@ def test_the_plan_says_how_many_processes_containers_may_have_and_of_processes_n
     cells, ddp = [matrix.cells["cpu-plain"]], matrix.workloads["quick"].model_copy(update={"strategy": "ddp"})
     large = replace(NO_GPU, cores=96)
     assert make_plan(cells, ddp, 1, replace(large, executor="docker"), {}).pids == 2 * 64 * 96
-    plan = make_plan(cells, ddp, 1, large, {})
+    plan = make_plan(cells, ddp, 1, replace(large, run_bytes=36 * 10**9), {})
     assert plan.pids is None
-    assert plan_lines(plan)[-1].endswith("each run: at most 50 GB and 100,000 files in its folder")
+    assert plan_lines(plan)[-1].endswith("each run: at most 36 GB and 100,000 files in its folder")
 
 
 def test_the_plan_of_a_program_of_the_users_own_says_that_only_a_container_has_walls(matrix: Matrix) -> None:

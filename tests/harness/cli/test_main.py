@@ -154,10 +154,12 @@ def test_a_full_disk_is_named_with_what_to_do(words: list[str], where: str, monk
     assert re.search(rf"{where}: (cannot be written: )?No space left on device; free space or choose an", told), told
 
 
-def test_the_plan_as_json() -> None:
+def test_the_plan_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.host.disk_use._free", lambda _: 45 * 10**9)
     plan = json.loads(matrix_command("plan", "cpu-plain", "--repeats", "3", "--json").stdout)
     assert plan["runs"] == [{"cell": "cpu-plain", "repeat": n, "gpus": []} for n in (1, 2, 3)]
     assert plan["seconds_at_most"] == 3 * plan["workload"]["time_limit"]
+    assert plan["limits"]["disk_bytes"] == 36 * 10**9
 
 
 def test_lint_names_what_does_nothing() -> None:
