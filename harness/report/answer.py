@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import floor
 
+from harness.base.wording import many
 from harness.environments.images import cell_tag
 from harness.evidence.run_files import Explanation
 from harness.evidence.verdicts.expectation import expectation_of_totals
@@ -89,7 +90,10 @@ def _ran_as(best: Verdict, tags: Tags, matrix: Matrix) -> str:
 
 def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confidence: float, gpus: int) -> str:
     if best is None:
-        return "No run on this kind of host counts yet."
+        stale = sum(one.runs for one in here if one.stale)
+        are = f"; {many(stale, 'run')} {'is' if stale == 1 else 'are'} stale"
+        since = f"{are}: the app, its packages, the preset or this host changed since" if stale else ""
+        return f"No run on this kind of host counts yet{since}."
     clauses = [_claim(best, tags), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
     if best.device == "cpu":
         clauses.append("of a GPU it says nothing")

@@ -44,7 +44,7 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
         return None
     if by_hand:
         return Command(command="\n".join(commands_by_hand(intent)), why="Run it again, by hand; nothing is recorded")
-    words = invocation.command("run-cell", intent.cell, *work_words(intent))
+    words = invocation.command("run-cell", intent.cell, *work_words(intent, matrix))
     return Command(command=words, why="Run it again, watched and recorded")
 
 

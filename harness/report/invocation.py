@@ -9,9 +9,11 @@ from harness.evidence.run_files import Intent
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import CHANGEABLE
 from harness.matrix.workload_options import OF_APP, OWN_DATA, options_of
+from harness.matrix.workloads import Workload
 
 # `matrix export` writes this in place of a data file's path.
 ELSEWHERE = "<data>"
+USUAL_LOOKBACK: int = Workload.model_fields["lookback"].default
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,13 @@ def changed_options(intent: Intent, matrix: Matrix) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if value != usual.get(name)}
 
 
-def work_words(intent: Intent, workload: str | None = None) -> tuple[str, ...]:
+def lookback_words(intent: Intent, usual: int = USUAL_LOOKBACK) -> tuple[str, ...]:
+    """Return the option that gives another run the lookback of this one; nothing where that is the usual one."""
+    lookback = intent.options.get("lookback", usual)
+    return () if lookback == usual else ("--lookback", str(lookback))
+
+
+def work_words(intent: Intent, matrix: Matrix, workload: str | None = None) -> tuple[str, ...]:
     """Return the options of `matrix run` that give another run the work and place of this one.
 
     `workload`: the one to name instead of the run's own, "" for none; a training of the user's own has none either.
@@ -65,8 +73,8 @@ def work_words(intent: Intent, workload: str | None = None) -> tuple[str, ...]:
         workload = intent.workload
     words = ["--workload", workload] if workload else []
     words += ["--executor", intent.executor]
-    if "lookback" in intent.options:
-        words += ["--lookback", str(intent.options["lookback"])]
+    named = matrix.workloads.get(workload or "")
+    words += lookback_words(intent, named.lookback if named else USUAL_LOOKBACK)
     if has_own_data(intent):
         words += ["--data", intent.data.path]
     if intent.stack == "host":

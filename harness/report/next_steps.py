@@ -11,7 +11,14 @@ from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import arguments
 from harness.report.choice import Tags, towards_known_good
 from harness.report.failures import Failure
-from harness.report.invocation import Invocation, changed_options, has_data_elsewhere, has_own_data, work_words
+from harness.report.invocation import (
+    Invocation,
+    changed_options,
+    has_data_elsewhere,
+    has_own_data,
+    lookback_words,
+    work_words,
+)
 from harness.report.model import Command
 
 OWN_BARS = "merged.csv"
@@ -32,8 +39,8 @@ def what_next(
 ) -> tuple[Command, ...]:
     """Return commands, the most useful first: each carries the data, workload and place of the runs it follows.
 
-    `best` is the verdict that the answer is about, `cells` are those that may be run, `intents` by id those of its
-    newest run and of the newest failure. `made_here` as in `towards_known_good`.
+    `best` is the verdict that the answer is about, or was while it counted; `cells` are those that may be run,
+    `intents` by id those of its newest run and of the newest failure. `made_here` as in `towards_known_good`.
     """
     if best is None:
         # What failed is a program of the user's own, or JAX: to know why comes before the rest.
@@ -48,7 +55,7 @@ def what_next(
         remedies = [f"{one.stack}-{preset}" for preset in explanation.presets] if explanation else []
         tried = [
             Command(
-                command=invocation.command("run", remedy, *(work_words(failed) if failed else ())),
+                command=invocation.command("run", remedy, *(work_words(failed, matrix) if failed else ())),
                 why=f"tries a preset that may help{_on_data(failed)}",
             )
             for remedy in [cell for cell in remedies if cell in cells and cell not in failing][:1]
@@ -96,21 +103,22 @@ def _towards_training(
     made_here: Sequence[Verdict],
 ) -> list[Command]:
     changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
-    if changed and best.tier == "seen":
+    if changed and (best.tier == "seen" or best.stale):
         # No option of `matrix run` asks for the like of it, but the stages do.
-        work = work_words(intent, workload="") if intent else ()
-        return [Command(command=invocation.command("run", *work), why=f"goes on with it, in stages{_on_data(intent)}")]
-    if best.uncommitted:
-        again = invocation.command("run", best.cell, *(work_words(intent) if intent else ()))
-        why = f"runs it again, once the changes in `git status` are committed{_on_data(intent)}"
-        return [Command(command=again, why=why)]
+        work = work_words(intent, matrix, workload="") if intent else ()
+        does = "runs it again" if best.stale else "goes on with it"
+        return [Command(command=invocation.command("run", *work), why=f"{does}, in stages{_on_data(intent)}")]
+    if best.uncommitted or best.stale:
+        again = invocation.command("run", best.cell, *(work_words(intent, matrix) if intent else ()))
+        when = "with what changed since" if best.stale else "once the changes in `git status` are committed"
+        return [Command(command=again, why=f"runs it again, {when}{_on_data(intent)}")]
     train = [_training(best, intent, tags, changed, invocation)] if _takes_training(best, matrix) else []
     tagged = (best.cell, best.environment_hash, best.scope) in tags
     may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged
     more = towards_known_good(best, matrix, made_here)
     # The best of many is not promoted as soon as it is known-good.
     if (best.tier != "known-good" or (may_be_promoted and not more.missing.nothing)) and not changed:
-        work = work_words(intent, more.workload) if intent else ()
+        work = work_words(intent, matrix, more.workload) if intent else ()
         takes = f"{more.missing.in_words} without a failure{more.why_more}"
         why = f"runs it until it is known-good, which takes {takes}{_on_data(intent)}"
         on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
@@ -141,7 +149,7 @@ def _training(
     if strategy != "single":
         words += ["--strategy", strategy]
     words += arguments({name: value for name, value in changed.items() if name != "strategy"})
-    if own and intent and "lookback" in intent.options:
-        words += ["--lookback", str(intent.options["lookback"])]
+    if own and intent:
+        words += lookback_words(intent)
     why = "trains on these bars, to the end" if own else f"trains on your bars, to the end, once they are in {OWN_BARS}"
     return Command(command=invocation.command("train", *words), why=why)

@@ -10,7 +10,7 @@ from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import Counts
-from harness.evidence.verdicts.recommend import NamedCell, most_useful, that_train, usable_on
+from harness.evidence.verdicts.recommend import NamedCell, most_useful, most_useful_before, that_train, usable_on
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import KnownGood
@@ -79,13 +79,14 @@ def of_host(
     explained = {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, named)
-    followed = [*([best.last] if best else []), *(one.newest for one in found[:1])]
+    towards = best or most_useful_before(trained_in)
+    followed = [*([towards.last] if towards else []), *(one.newest for one in found[:1])]
     intents = {run_id: record.intent for run_id in followed if (record := read(run_id))}
     valid = [one for one in promoted if now < one.expires_at and host_kind in (None, one.host_kind)]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
     # Only cells that are in the matrix and not excluded can be recommended.
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
-    steps = what_next(best, found, explained, tags, cells, intents, matrix, invocation, own)
+    steps = what_next(towards, found, explained, tags, cells, intents, matrix, invocation, own)
     train_now = training_meanwhile(best, intents, tags, matrix, invocation)
     steps = tuple(filter(None, (unfinished, steps[0], train_now, *steps[1:])))
     return OfHost(here, trained_in, found, explained, tags, steps, train_now)

@@ -1,7 +1,7 @@
 """The verdict that an answer is about: the cell to train in, and how it uses devices. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from harness.evidence.verdicts.scope import parts_of
@@ -76,6 +76,13 @@ def most_useful(verdicts: Iterable[Verdict], named: NamedCell | None = None) -> 
         return best
     surpassed = TIERS.index(best.tier) >= TIERS.index(GOOD) > TIERS.index(chosen.tier)
     return best if surpassed else chosen
+
+
+def most_useful_before(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """Return what the answer was about before environments, or this host, changed; None if that should not be used."""
+    stale = {one.last: one for one in verdicts if one.stale and one.tier not in NOT_TO_BE_USED}
+    best = most_useful(replace(one, stale=False) for one in stale.values())
+    return best and stale[best.last]
 
 
 def _that_count(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
