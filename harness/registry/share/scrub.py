@@ -8,8 +8,11 @@ from typing import Any
 
 PATH = "<path>"
 HOST = "<host>"
-# Common names, which identify nobody; `matrix` is the name of user and host in our containers.
-COMMON_NAMES = frozenset({"", "root", "localhost", "matrix", "none"})
+# Common names, which identify nobody, and of which sentences are made; `matrix` is that of user and host in containers.
+COMMON_NAMES = frozenset(
+    {"", "root", "localhost", "matrix", "none", "user", "host", "home", "work", "app", "code", "src", "main", "data"}
+    | {"run", "train", "training", "test", "model", "gpu"}
+)
 # Folders of system packages; nothing in them is named by a user.
 SYSTEM_PLACES = r"/(?:usr|opt/rocm[\w.-]*|opt/venv|lib|lib32|lib64|bin|sbin|proc|sys|dev|etc)(?=/|$)"
 # The part of any other path that remains: that named by Python packages or our own app.

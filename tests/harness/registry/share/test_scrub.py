@@ -8,7 +8,7 @@ from harness.registry.share.scrub import Scrubber
 
 SCRUBBER = Scrubber(
     places={"/home/alice": "<home>", "/home/alice/results/runs/r1": "<run>", "/mnt/My Disk/es.csv": "<data>"},
-    words={"alice": "<user>", "Trainer-7": "<host>", "10.1.2.3": "<host>", "root": "<user>"},
+    words={"alice": "<user>", "Trainer-7": "<host>", "10.1.2.3": "<host>", "root": "<user>", "training": "<data>"},
 )
 
 
@@ -37,7 +37,8 @@ SCRUBBER = Scrubber(
         ("TRAINER-7:412:412 [0] NCCL INFO", "<host>:412:412 [0] NCCL INFO"),
         ("alice_model of malice", "<user>_model of malice"),
         ("[10.1.2.3]:29500, not 110.1.2.3", "[<host>]:29500, not 110.1.2.3"),
-        ("root is everywhere", "root is everywhere"),
+        ("root is everywhere in training", "root is everywhere in training"),
+        ("/home/alice/training/a.py", "<home>/training/a.py"),
         ("nothing of ours, é", "nothing of ours, é"),
         ("Alice, é", "<user>, é"),
         (
