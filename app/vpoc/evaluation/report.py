@@ -13,9 +13,9 @@ def summary(document: Document) -> str:
         [
             _sample(document),
             "",
-            *_aligned(["", "log-loss", "Brier", "accuracy", "held out"], [[*row[:4], row[5]] for row in rows]),
+            *_aligned(["", "log-loss", "Brier", "accuracy", "log-loss held out"], [[*row[:4], row[5]] for row in rows]),
             "",
-            *_aligned(["", "network less this", "held out"], [[row[0], row[4], row[6]] for row in rows[:-1]]),
+            *_aligned(["", "log-loss: network less this", "held out"], [[row[0], row[4], row[6]] for row in rows[:-1]]),
             "",
             _majority(document),
             "",
@@ -27,7 +27,7 @@ def summary(document: Document) -> str:
 
 def markdown(document: Document) -> str:
     """The whole report."""
-    heads = ["model", "log-loss", "Brier", "accuracy", "network less this", "held out", "network less this"]
+    heads = ["model", "log-loss", "Brier", "accuracy", "network less this", "log-loss held out", "network less this"]
     parts = [
         "# Evaluation",
         *(f"**{answer}**" for answer in document["verdict"]["answers"]),
@@ -80,7 +80,10 @@ def _sample(document: Document) -> str:
 
 def _majority(document: Document) -> str:
     pooled, held_out = (_percent(document[part]["tested"]["base_rate_accuracy"]) for part in ("pooled", "held_out"))
-    return f"Always giving the more frequent answer has an accuracy of {pooled} (held out: {held_out})."
+    return (
+        "Always giving the answer that was more frequent there, which nobody knows before, has an accuracy of "
+        f"{pooled} (held out: {held_out})."
+    )
 
 
 def _plan(document: Document) -> str:
