@@ -42,7 +42,11 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "told"),
-    [("matrix-tset", "did you mean `make matrix-test`?"), ("xyzzy", "`make help` lists them")],
+    [
+        ("matrix-tset", "did you mean `make matrix-test`?"),
+        ("xyzzy", "`make help` lists them"),
+        ("status", "it is `.venv/bin/matrix status`"),
+    ],
 )
 def test_beside_a_mistyped_target_the_nearest_is_named(typed: str, told: str) -> None:
     # A plain `make -n` prints the recipe.
