@@ -13,8 +13,8 @@ from harness.base.storage import file_hash
 from harness.environments.images import Image
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
-from harness.registry.attestations import attest
-from harness.registry.attestations.attest import CONTENTS, statements_of_image
+from harness.registry.attestations import attached, attest
+from harness.registry.attestations.attest import CONTENTS, attest_image, statements_of_image
 from harness.registry.attestations.contents import (
     PACKAGES,
     Contents,
@@ -24,6 +24,9 @@ from harness.registry.attestations.contents import (
     not_as_locked,
     told_contents,
 )
+from harness.registry.attestations.keys import keys_folder
+from harness.registry.oci import EMPTY, Repository, digest_of
+from tests.harness.fake_registry import FakeRegistry
 
 FOUND = Contents({"torch": "2.13.0+cpu", "numpy": "2.3.1", "vpoc": "0.1.0"}, {"libc6": "2.36-9+deb12u10"})
 HASH = f" \\\n    --hash=sha256:{'0' * 64}\n"
@@ -115,3 +118,28 @@ def test_a_bill_says_whether_it_was_compared_with_the_lock(
     if here:
         with pytest.raises(UserError, match="is not what its lock names: numpy"):
             signed(Contents({"torch": "2.13.0+cpu"}, {}))
+
+
+def test_what_this_key_signed_of_an_image_is_not_read_again(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(attached, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(attest, "lock_file", lambda _: tmp_path / "none")
+    read: list[str] = []
+    monkeypatch.setattr(attest, "contents_of_image", lambda _, image: read.append(image.id) or FOUND)
+    engine = Engine("nowhere", SimpleNamespace())
+    with FakeRegistry().serving() as host:
+        for name in ("one", "another"):
+            repository = Repository(f"{host}/{name}/vpoc")
+            pushed = repository.artifact("image", b"layer", {}, None)
+            repository.put_manifest("cpu-plain", pushed)
+            # In the stead of its configuration is nothing: an engine calls it by that.
+            words = (repository.name, pushed.digest, lambda _: None)
+            attest_image(engine, matrix.cells["cpu-plain"], Image(digest_of(EMPTY), {}, (), 1), *words)
+        assert read == [digest_of(EMPTY)]
+        attest_image(engine, matrix.cells["cpu-plain"], Image("sha256:other", {}, (), 1), *words)
+        assert read.pop() == "sha256:other"
+        (keys_folder() / "own.pem").unlink()
+        attest_image(engine, matrix.cells["cpu-plain"], Image(digest_of(EMPTY), {}, (), 1), *words)
+        assert len(read) == 2
