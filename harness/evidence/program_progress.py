@@ -28,6 +28,7 @@ class ProgramProgress:
     """Yields an advance for each new line that tells one: any line that is not empty, JSON, or what a pattern finds.
 
     `file` is in `tree`. `advances`: how many lines told an advance; `step`, `total` and `loss` are those told last.
+    `loss_unread`: the last loss is among lines that were not read, so that there is none.
     `behind` as in a `ProgressReader`; it replaces and refuses nothing.
     """
 
@@ -42,6 +43,7 @@ class ProgramProgress:
         self.step = 0
         self.total: int | None = None
         self.loss: float | None = None
+        self.loss_unread = False
         self.behind = False
         self.replaced: set[str] = set()
         self.refused: set[str] = set()
@@ -84,6 +86,7 @@ class ProgramProgress:
                 last //= 2
             if self._offset < file.size - last:
                 self._offset, self._skipping = file.size - last, True
+                self.loss_unread, self.loss = self.loss is not None, None
             return file.size
 
     def _lines_from(self, file: OpenFile, begin: int, most: int) -> int:
@@ -108,7 +111,8 @@ class ProgramProgress:
             return False
         self.step, self.total, loss = found
         # Many tell it now and then only.
-        self.loss = self.loss if loss is None else loss
+        if loss is not None:
+            self.loss, self.loss_unread = loss, False
         self.advances += 1
         return True
 

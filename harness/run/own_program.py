@@ -58,6 +58,7 @@ class OwnProgram:
             step=progress.step,
             total=progress.total,
             loss=progress.loss,
+            loss_unread=progress.loss_unread,
             printed=log.is_file() and log.stat().st_size > 0,
             survivors=watch.survivors,
             changed=changed_source(program),

@@ -38,12 +38,14 @@ class ProgramEvidence:
     """The facts of a program of the user's own. `advances`: how many lines told its progress, the last one this much.
 
     `survivors`: what it had left running when it ended; `changed`: files of its source that it changed.
+    `loss_unread`: it told losses, the last one in lines that were too many to be read.
     """
 
     advances: int = 0
     step: int = 0
     total: int | None = None
     loss: float | None = None
+    loss_unread: bool = False
     printed: bool = True
     survivors: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()

@@ -28,6 +28,8 @@ def program_objections(request: Request, evidence: Evidence, seen: ProgramEviden
             yield one.diagnosis, f"exit 0, but {one.product.file} {one.problem}"
     if seen.loss is not None and not math.isfinite(seen.loss):
         yield "not-finite", f"the last loss that it told, at step {seen.step}, is {seen.loss}"
+    if seen.loss_unread:
+        yield "incomplete-result", "its last loss is in lines of progress that were too many to be read; tell it later"
     if not (request.program and request.program.produces) and not (seen.advances or seen.printed):
         yield "no-result", "exit 0, but it printed nothing, and `produces:` names no file that shows what it did"
 

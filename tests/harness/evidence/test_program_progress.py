@@ -154,15 +154,16 @@ def test_of_very_many_lines_the_first_and_the_last_tell_what_a_run_that_has_ende
     assert told.progress.advances < 50
 
 
+@pytest.mark.parametrize(("at", "loss", "unread"), [(300, "nan", False), (200, "None", True)])
 def test_of_long_lines_as_many_of_the_last_are_looked_at_as_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: int, loss: str, unread: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 5)
-    told, losses = Told(tmp_path, "lines"), {1: ', "loss": 0.5', 300: ', "loss": NaN'}
+    told, losses = Told(tmp_path, "lines"), {1: ', "loss": 0.5', at: ', "loss": NaN'}
     told.file.write_text(
         "".join(f'{{"step": {n}{losses.get(n, "")}, "said": "{"x" * 4000}"}}\n' for n in range(1, 401))
     )
     told.progress.take_in_all()
     assert told.progress.step == 400
-    assert str(told.progress.loss) == "nan"
+    assert (str(told.progress.loss), told.progress.loss_unread) == (loss, unread)
     assert told.progress.advances <= 320

@@ -143,6 +143,12 @@ def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) 
         ("", {}, "no-result", "exit 0, but it printed nothing, and `produces:` names no file that shows what it did"),
         (TRAIN, {"produces": [{"file": "model.pt"}]}, "no-result", "exit 0, but model.pt is not there"),
         ("print('step 1/1 loss nan')", {}, "not-finite", "the last loss that it told, at step 1, is nan"),
+        (
+            "print('step 1/1 loss 1' + '\\n' * 250_000 + 'step 1/1 loss nan' + '\\n' * 250_000)",
+            {},
+            "incomplete-result",
+            "its last loss is in lines of progress that were too many to be read",
+        ),
         ("input('which GPU? ')", {}, "app-error", "exit 1: EOFError: EOF when reading a line"),
         ("import os; os.abort()", {}, "crash", "the train process ended with SIGABRT"),
         ("import sys; sys.exit(2)", {}, "refused", "ended with exit 2 before its first step"),
