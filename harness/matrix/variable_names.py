@@ -15,6 +15,9 @@ RESERVED_VARIABLES = frozenset(
     | {"POLARS_MAX_THREADS", "VPOC_DEVICE", "MATRIX_RUN", "MATRIX_DATA", "MATRIX_PROGRESS"}
 )
 
+# MAX_ARG_STRLEN of Linux, for NAME=value and what ends it.
+MOST_BYTES = 131_072
+
 
 def settable(variables: dict[str, str]) -> dict[str, str]:
     """Return variables as they are.
@@ -27,6 +30,8 @@ def settable(variables: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name!r} is not a name of a variable")
         if "\0" in value:
             raise ValueError(f"{name} holds a null character, which no variable can")
+        if len(f"{name}={value}".encode()) >= MOST_BYTES:
+            raise ValueError(f"{name} and its value have {MOST_BYTES} bytes or more, with which nothing can be started")
         if name in RESERVED_VARIABLES:
             raise ValueError(f"{name} is set by the harness; leave it out")
         if name in VISIBILITY_VARIABLES:

@@ -98,6 +98,11 @@ REFUSED = {
         "two:",
         ["A holds a null character"],
     ),
+    "a value that no process can be started with": (
+        "presets:\n  plain: {description: p}\n  two: {description: t, variables: {A: '" + "é" * 65_535 + "'}}",
+        "two:",
+        ["A and its value have 131072 bytes or more"],
+    ),
     **{
         f"{what} beyond what can be counted": (text, line, ["less than or equal to"])
         for what, text, line in (
