@@ -1,5 +1,6 @@
 """Lock files that all users of a host find, in the same place."""
 
+import fcntl
 import os
 import stat
 import tempfile
@@ -54,6 +55,18 @@ def is_at(descriptor: int, file: Path) -> bool:
     with suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), file.lstat())
     return False
+
+
+def lock_at_once(descriptor: int, file: Path) -> bool:
+    """Lock a file that was opened; False where another process has it locked, or it was removed meanwhile.
+
+    One that was removed keeps nobody out: whoever comes next makes another.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return is_at(descriptor, file)
 
 
 def _make(file: Path) -> int:

@@ -1,6 +1,5 @@
 """Campaigns of a results folder: begun once, held by one process at a time, continued when they were interrupted."""
 
-import fcntl
 import json
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from secrets import randbelow
 
 from harness.base.failpoints import reached
 from harness.base.paths import LOCKS
+from harness.base.shared_locks import lock_at_once
 from harness.base.storage import (
     LARGEST_READ,
     SHORT_LOCK_SECONDS,
@@ -169,7 +169,7 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
                 continue
             if not _is_of(stream.read(LARGEST_READ), key):
                 continue
-            if not _lock(stream.fileno()):
+            if not lock_at_once(stream.fileno(), file):
                 beside = campaign.id
             elif not campaign.is_over(plan):
                 stack.push(looking.pop_all())
@@ -178,7 +178,7 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
     runs = [{"cell": planned.cell.id, "repeat": planned.repeat} for planned in plan.runs]
     begun = {"schema": 2, "key": key, "started": time.time(), "seed": randbelow(SEEDS), "runs": runs}
     write_json(campaign._file, begun | ({"goal": asdict(plan.goal)} if plan.goal else {}))
-    _lock(stack.enter_context(open_regular(campaign._file)).fileno())
+    lock_at_once(stack.enter_context(open_regular(campaign._file)).fileno(), campaign._file)
     return campaign, False
 
 
@@ -218,11 +218,3 @@ def _is_of(content: bytes, key: str) -> bool:
         return bool(parse_campaign(content)["key"] == key)
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -1,6 +1,5 @@
 """Runs on this host that say which variables of a cell's preset matter, and whether cells differ."""
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -9,6 +8,7 @@ from random import Random
 from typing import Any
 
 from harness.base.errors import InUseError, UserError
+from harness.base.shared_locks import lock_at_once
 from harness.base.storage import json_hash, open_regular
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
@@ -165,8 +165,6 @@ def alone(bench: Bench, campaign: str) -> Iterator[None]:
     file = bench.results.folder / f".{campaign}.lock"
     file.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(file, adding=True) as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InUseError(f"{campaign}: another process searches it; wait for it") from None
+        if not lock_at_once(stream.fileno(), file):
+            raise InUseError(f"{campaign}: another process searches it; wait for it")
         yield

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.base.paths import ENVIRONMENTS
+from harness.base.shared_locks import is_at, lock_at_once
 
 LOCK = "in-use.lock"
 _held: list[int] = []
@@ -18,22 +19,18 @@ _held: list[int] = []
 
 def keep_in_place(environments: Path = ENVIRONMENTS) -> None:
     """Keep them from being removed for as long as this process lives; waits for a removal that is under way."""
-    if not _held:
+    while not _held:
         with _opened(environments) as stream:
             fcntl.flock(stream, fcntl.LOCK_SH)
-            _held.append(os.dup(stream.fileno()))
+            if is_at(stream.fileno(), environments / LOCK):
+                _held.append(os.dup(stream.fileno()))
 
 
 @contextmanager
 def alone_with(environments: Path = ENVIRONMENTS) -> Iterator[bool]:
     """Yield whether no command runs cells in them; then none begins to meanwhile."""
     with _opened(environments) as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield lock_at_once(stream.fileno(), environments / LOCK)
 
 
 def _opened(environments: Path) -> IO[str]:

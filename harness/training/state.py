@@ -1,6 +1,5 @@
 """The state of trainings that have no model yet: `results/trainings/`, a file for each place of a model."""
 
-import fcntl
 import shlex
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pydantic import Field, ValidationError
 from harness.base.durations import when
 from harness.base.errors import InUseError
 from harness.base.json_files import Moment, Versioned
+from harness.base.shared_locks import lock_at_once
 from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
 from harness.base.text import one_line
 from harness.base.wording import many
@@ -104,12 +104,11 @@ def open_state_file(results: Results, host: HostFacts, output: Path, name: str) 
     place = json_hash([host.machine, str(output.resolve()), name])[:16]
     file = results.folder / TRAININGS_FOLDER / f"{place}.json"
     make_folder_durably(file.parent)
-    with open_regular(file.with_suffix(".lock"), adding=True) as lock:
-        try:
-            # Not passed on to the runs: what an orphan does is ended before the training continues.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InUseError(f"{output / name} is being trained by another process; wait for it") from None
+    lock = file.with_suffix(".lock")
+    with open_regular(lock, adding=True) as stream:
+        # Not passed on to the runs: what an orphan does is ended before the training continues.
+        if not lock_at_once(stream.fileno(), lock):
+            raise InUseError(f"{output / name} is being trained by another process; wait for it")
         yield StateFile(file)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.base.shared_locks import lock_at_once
 from harness.base.storage import held_locks
 from harness.campaign import campaign, unhealthy
 from harness.campaign import run_plan as run_plan_module
@@ -181,16 +182,16 @@ def test_an_unhealthy_gpu_that_something_still_holds_is_not_waited_for(
 
 def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that another has only just written down, and holds in a moment."""
-    lock, written, second = campaign._lock, threading.Event(), threading.Event()
+    lock, written, second = lock_at_once, threading.Event(), threading.Event()
 
-    def slow_at_first(descriptor: int) -> bool:
+    def slow_at_first(descriptor: int, file: Path) -> bool:
         if not written.is_set():
             written.set()
             second.wait(0.5)
-        return lock(descriptor)
+        return lock(descriptor, file)
 
     monkeypatch.setattr(campaign, "_key", lambda *_: "key")
-    monkeypatch.setattr(campaign, "_lock", slow_at_first)
+    monkeypatch.setattr(campaign, "lock_at_once", slow_at_first)
     runs = tuple(placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, ()))
     plan = Plan(matrix.workloads["quick"], runs, (), 0, 0, None, "", 0, None)
     told: list[tuple[str, bool]] = []
