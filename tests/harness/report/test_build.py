@@ -183,7 +183,7 @@ def test_a_report_on_nothing_says_so_and_what_to_type(report_of: ReportOf) -> No
         assert "No run on this kind of host counts yet." in text
 
 
-def test_runs_of_before_the_app_changed_are_told_of_and_repeated(make_record: Make, report_of: ReportOf) -> None:
+def test_runs_of_before_the_app_changed_are_named_and_repeated(make_record: Make, report_of: ReportOf) -> None:
     record = make_record("r1", options={**make_record().intent.options, "lookback": 60})
     answer = report_of([record], current={("cpu-plain", "process"): "another"}).answer
     assert answer.sentence.startswith("No run on this kind of host counts yet; 1 run is stale: the app,")
