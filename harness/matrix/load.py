@@ -102,9 +102,10 @@ def nearest(word: object, choices: Sequence[str]) -> str:
     """`did you mean X?` where something is near, otherwise the choices."""
     if same := [choice for choice in choices if choice.casefold() == str(word).casefold()]:
         return f"did you mean {same[0]}?"
-    longer = [choice for choice in choices if choice.startswith(f"{word}-")]
-    if longer:
-        return f"did you mean {longer[0]}?"
+    longer = [choice for choice in choices if f"{word}-" in choice]
+    # A ROCm or torch version has many cells: of each stack the one that sets nothing is named.
+    if longer := [choice for choice in longer if choice.endswith("-plain")] or longer[:1]:
+        return f"did you mean {some_of(longer, LISTED)}?"
     match = get_close_matches(str(word), choices, n=1, cutoff=0.6)
     if match:
         return f"did you mean {match[0]}?"

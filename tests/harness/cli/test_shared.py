@@ -23,6 +23,12 @@ def test_of_plain_names_the_nearest_is_suggested() -> None:
     assert known("quick", ["quick"], "workload") == "quick"
 
 
+@pytest.mark.parametrize("typed", ["rocm6.3", "6.3"])
+def test_of_a_rocm_version_the_cells_that_set_nothing_are_suggested(typed: str, matrix: Matrix) -> None:
+    with pytest.raises(UserError, match=r"did you mean rocm6.3-torch2.7.1-plain, rocm6.3-torch2.8.0-plain, rocm6.3-"):
+        known(typed, matrix.cells, "cell")
+
+
 @pytest.mark.parametrize(
     ("words", "again"),
     [
