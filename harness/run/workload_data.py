@@ -115,7 +115,7 @@ def require_sessions(file: Path, workload: Workload) -> None:
         possible = days >= SHORTEST_LOOKBACK + fewest
         smaller = f", or a smaller --lookback (at least {SHORTEST_LOOKBACK})" if possible else ""
         raise UserError(
-            f"--data {file}: has bars of {many(days, 'day')}, and {needed} sessions are needed "
+            f"--data {file}: has bars of {many(days, 'day')}, so no more sessions, and {needed} are needed "
             f"({workload.lookback} for lookback, {fewest} to use); give more data{smaller}"
         )
 

@@ -232,7 +232,7 @@ def test_a_file_of_too_few_days_is_refused_with_how_many_are_needed(tmp_path: Pa
     with pytest.raises(UserError) as error:
         workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 22), asked)
     assert str(error.value) == (
-        f"--data {tmp_path}/bars.csv: has bars of 22 days, and 23 sessions are needed "
+        f"--data {tmp_path}/bars.csv: has bars of 22 days, so no more sessions, and 23 are needed "
         "(20 for lookback, 3 to use); give more data"
     )
     workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 23), asked)
