@@ -40,7 +40,10 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
         if others:
             echo(f"{others} more images of stacks are on this engine, which this checkout has not made; they stay")
         free = bytes_to_go(all_found) / GB
-        echo(f"wheels, records, and images that are tagged or in a registry stay; about {free:.1f} GB can go")
+        echo(
+            "wheels, records, images that are tagged or in a registry, and files that are in uv's cache, too, stay; "
+            f"about {free:.1f} GB can go"
+        )
         if chosen and not yes and not asked(f"Remove {len(chosen)} of {len(found)}?"):
             raise click.Abort
     done = dict(remove(chosen, engine)) if yes or not as_json else {}
