@@ -167,7 +167,10 @@ def setup_seconds_of(stack: Stack) -> float:
 
 
 def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
-    """The seconds of completed runs of the very same work on this host, by cell; none of data that is not made yet."""
+    """Return the seconds of completed runs of the very same work, on this host and as are asked for, by cell.
+
+    There are none of data that is not made yet.
+    """
     if workload.program:
         version = workload.program.taken.version if workload.program.taken else ""
     else:
@@ -176,8 +179,8 @@ def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
             return {}
         version = file_hash(data)
     past: dict[str, list[float]] = {}
-    known = ("completed", workload_hash(workload, version), bench.host.fingerprint)
+    known = ("completed", workload_hash(workload, version), bench.host.fingerprint, bench.executor_name)
     for row in Index(bench.results).rows():
-        if (row.outcome, row.workload_hash, row.host_fingerprint) == known and not row.imported:
+        if (row.outcome, row.workload_hash, row.host_fingerprint, row.executor) == known and not row.imported:
             past.setdefault(row.cell, []).append(row.seconds)
     return past

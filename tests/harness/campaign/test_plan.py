@@ -1,12 +1,20 @@
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.storage import file_hash
+from harness.campaign import prepare
 from harness.campaign.plan import make_plan, unfit
 from harness.environments.capabilities import GB, Capabilities, why_not
+from harness.evidence.row import Row
+from harness.evidence.run_files import Record
 from harness.matrix.cells import Cell, Matrix
+from harness.matrix.workload_options import workload_hash
 from harness.matrix.workloads import Workload
 from harness.screen.tables import plan_lines
 
@@ -335,3 +343,16 @@ def test_controls_are_planned_where_gpus_are_used_repeatedly(matrix: Matrix) -> 
     ]
     assert [one.controls for one in without] == [0, 0, 0, 0]
     assert not any("controls" in line for one in without for line in plan_lines(one))
+
+
+def test_what_runs_took_is_expected_of_runs_of_the_same_executor(
+    matrix: Matrix, make_record: Callable[..., Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data := tmp_path / "bars.csv").write_text("ts", encoding="utf-8")
+    workload = matrix.workloads["quick"]
+    same = {"workload_hash": workload_hash(workload, file_hash(data))}
+    rows = [Row.of(make_record(name, executor=name, **same)) for name in ("process", "docker")]
+    monkeypatch.setattr(prepare, "Index", lambda _: SimpleNamespace(rows=lambda: rows))
+    host = make_record().intent.host
+    bench: Any = SimpleNamespace(data=data, host=host, results=None, executor_name="process")
+    assert prepare._past_seconds(bench, workload) == {"cpu-plain": [rows[0].seconds]}
