@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from scipy.stats import binom, fisher_exact
 
+from harness.base.wording import percent
 from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict, judge
@@ -37,6 +38,8 @@ def test_a_difference_is_shown_by_fishers_test(verdict: Callable[..., Verdict]) 
     few = one(verdict("a", 3, 3), verdict("b", 0, 3))
     assert not few.differ
     assert few.told_apart is None
+    enough = BinomialCount(20, 20)
+    assert few.conclusion.endswith(f"; 20 of each tell {percent(told_apart(enough, enough) or 0)} from 100 %")
 
 
 def test_only_what_was_run_alike_is_compared(verdict: Callable[..., Verdict]) -> None:
