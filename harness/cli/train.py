@@ -16,6 +16,7 @@ from harness.cli.by_make import with_make
 from harness.cli.completion import complete_cells, complete_workloads
 from harness.cli.in_background import start_in_background, through_closed_terminal
 from harness.cli.program_options import WithProgram, own_program, program_options, taken
+from harness.cli.records import report_on
 from harness.cli.shared import (
     INTERRUPTED,
     FiniteRange,
@@ -58,7 +59,10 @@ KNOWN_GOOD = "known-good"
 @click.command("train", cls=WithProgram)
 @click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on; with --app: what it can read.")
 @click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="Folder for the model and what belongs to it."
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder for the model and what belongs to it.",
 )
 @click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
 @click.option(
@@ -185,6 +189,7 @@ def train_command(
         # Another process holds the training from here on.
         start_in_background(settings, as_json=as_json)
         return
+    report_on(settings).write(settings.results)
     if as_json:
         model = str(ended.model) if ended.model else None
         replaced = [str(file) for file in ended.replaced]

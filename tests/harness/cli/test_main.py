@@ -28,6 +28,7 @@ def matrix_command(*words: str, expected: int = 0) -> Done:
 
 
 WRONG = {
+    "a file to write a training into": (["train", "--data", "x.csv", "--output", "README.md"], "'README.md' is a file"),
     "unknown cell": (["run-cell", "cpu-plian"], "did you mean cpu-plain?"),
     "unknown cell of a run": (["run", "cpu-plian"], "did you mean cpu-plain?"),
     "unknown cell of status": (["status", "cpu-plian"], "did you mean cpu-plain?"),

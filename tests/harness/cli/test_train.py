@@ -102,6 +102,7 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     assert "Length: 3 epochs at most; how long one takes is not known yet: the first one tells" in said
     assert "merged.pt is there: it is trained again, and kept as merged.previous-2.pt once another model" in said
     assert said.count("--resume goes into ARGS=") == 1
+    assert (tmp_path / "results" / "report.html").is_file()
 
 
 def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
