@@ -29,6 +29,7 @@ from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.run.launch import base_variables
 from tests.images.made_images import SERVED, removed_at_the_end
+from tests.images.small_base import make_small_base
 
 BASE = "vpoc-base:bookworm"
 TRIXIE = "vpoc-base:trixie-python3-torch"
@@ -105,6 +106,21 @@ def images(engine: Engine, matrix: Matrix) -> dict[str, Image]:
     """Two stacks with three presets each, really built."""
     cells = [f"{stack}-{preset}" for stack in STACKS for preset in PRESETS]
     return {cell: ensure_cell_image(engine, matrix.cells[cell], print) for cell in cells}
+
+
+@pytest.fixture(scope="session")
+def small_base(engine: Engine, bases: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A base on which the images of `cpu` are small, and hold a stand-in for the app."""
+    return make_small_base(engine, bases[0], tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def small_images(engine: Engine, small_base: str) -> Iterator[dict[str, Image]]:
+    """Images on that base, for tests to which it does not matter what is in an image; commands find them, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MATRIX_BASE", small_base)
+        cells = load_matrix(CHECKOUT / "matrix.yaml", small_base).cells
+        yield {cell: ensure_cell_image(engine, cells[cell]) for cell in ("cpu-plain", "cpu-no-sdma")}
 
 
 @pytest.fixture

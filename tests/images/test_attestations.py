@@ -23,6 +23,11 @@ from tests.images.test_registry import matrix_command
 
 
 @pytest.fixture(scope="module")
+def images(small_images: dict[str, Image]) -> dict[str, Image]:
+    return small_images
+
+
+@pytest.fixture(scope="module")
 def key_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("signer")
 

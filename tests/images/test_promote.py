@@ -69,7 +69,7 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def two_runs(matrix_file: Path, images: dict[str, Image]) -> Path:
+def two_runs(matrix_file: Path, small_images: dict[str, Image]) -> Path:
     """Results with two runs that completed."""
     results = matrix_file.with_name("results")
     for _ in range(2):
@@ -131,7 +131,7 @@ def told(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def promoted_at(place: str | None, results: Results, file: Path, now: float) -> None:
-    promote(results, load_matrix(file, BASE), "cpu-plain", place, now, print)
+    promote(results, load_matrix(file, os.environ["MATRIX_BASE"]), "cpu-plain", place, now, print)
 
 
 def in_registry(results: Results, place: str) -> Any:
@@ -139,11 +139,11 @@ def in_registry(results: Results, place: str) -> Any:
 
 
 def test_what_was_promoted_is_found_by_tag_and_by_digest_alone(
-    command: Command, place: str, results: Results, images: dict[str, Image], tmp_path: Path
+    command: Command, place: str, results: Results, small_images: dict[str, Image], tmp_path: Path
 ) -> None:
     (evidence,) = json.loads(command("promote", "cpu-plain", "--registry", place, "--json").stdout)["promoted"]
     assert evidence["run_ids"] == results.finished()
-    assert (evidence["passes"], evidence["runs"], evidence["image"]) == (2, 2, images["cpu-plain"].id)
+    assert (evidence["passes"], evidence["runs"], evidence["image"]) == (2, 2, small_images["cpu-plain"].id)
     assert evidence["repository"] == f"{place}/vpoc"
     there = RegistryTags(place)
     assert there.points_to(TAG) == there.points_to("known-good") == evidence["digest"]
@@ -315,7 +315,7 @@ def test_a_registry_that_goes_down_in_between_leaves_the_tag_where_it_was(
                 process.wait()
 
         with pytest.raises(UserError):
-            promote(results, load_matrix(matrix_file, BASE), None, f"{host}/{pushed}", time.time(), notify)
+            promote(results, load_matrix(matrix_file, os.environ["MATRIX_BASE"]), None, f"{host}/{pushed}", time.time(), notify)
     assert read_moves(results) == []
     with serve_registry(registry_storage, tmp_path / "two.yml") as (host, _):
         there = RegistryTags(f"{host}/{pushed}")
@@ -355,7 +355,7 @@ def test_a_tag_that_is_moved_while_the_image_is_pushed_stays_there(
         repository.put_manifest(TAG, foreign)
 
     with pytest.raises(UserError, match="somebody else moved known-good-cpu meanwhile; nothing was changed"):
-        promote(results, load_matrix(matrix_file, BASE), None, place, time.time(), notify)
+        promote(results, load_matrix(matrix_file, os.environ["MATRIX_BASE"]), None, place, time.time(), notify)
     assert RegistryTags(place).points_to(TAG) == foreign.digest
     assert repository.manifest(HISTORY_TAG) is None
     assert read_moves(results) == []

@@ -31,6 +31,11 @@ def matrix_command(*words: str, expected: int = 0, **variables: str) -> subproce
 
 
 @pytest.fixture(scope="module")
+def images(small_images: dict[str, Image]) -> dict[str, Image]:
+    return small_images
+
+
+@pytest.fixture(scope="module")
 def pushed(registry: str, images: dict[str, Image], engine: Engine) -> str:
     """The reference by digest of a cell's image in the registry."""
     reference = matrix_command("push", "cpu-plain", "--registry", registry).stdout.strip()

@@ -84,7 +84,7 @@ def home_registry(address: str, registry: str, registry_storage: Path, tmp_path:
 
 
 def test_push_and_pull_by_an_authority_and_a_password_of_ones_own(
-    home_registry: str, images: dict[str, Image], engine: Engine, tmp_path: Path
+    home_registry: str, small_images: dict[str, Image], engine: Engine, tmp_path: Path
 ) -> None:
     place = f"{home_registry}/{token_hex(4)}"
     config = tmp_path / "docker" / "config.json"

@@ -41,7 +41,7 @@ def attest_image(engine: Engine, cell: Cell, image: Image, name: str, digest: st
 
 
 def _signed_before(image: Image, key: SigningKey) -> Contents | None:
-    """Return what is in an image by what this key signed of it: an image never changes, and reading it takes minutes."""
+    """Return what is in an image by what this key signed of it: it never changes, and reading it takes minutes."""
     kept = (one for digest in kept_manifests(image) for one in signed_kept(digest, {OWN_NAME: key.public}))
     bills = (one.statement.predicate for one in kept if one.name and one.statement.kind == CONTENTS)
     return next(map(told_contents, bills), None)

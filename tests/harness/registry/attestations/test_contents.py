@@ -127,7 +127,12 @@ def test_what_this_key_signed_of_an_image_is_not_read_again(
     monkeypatch.setattr(attached, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(attest, "lock_file", lambda _: tmp_path / "none")
     read: list[str] = []
-    monkeypatch.setattr(attest, "contents_of_image", lambda _, image: read.append(image.id) or FOUND)
+
+    def contents(_: Engine, image: Image) -> Contents:
+        read.append(image.id)
+        return FOUND
+
+    monkeypatch.setattr(attest, "contents_of_image", contents)
     engine = Engine("nowhere", SimpleNamespace())
     with FakeRegistry().serving() as host:
         for name in ("one", "another"):

@@ -1,0 +1,67 @@
+"""A base on which the images of the stack `cpu` are small: a stand-in does as the app would, and torch is a name."""
+
+import subprocess
+from pathlib import Path
+from secrets import token_hex
+
+from harness.base.contract import CONTRACT
+from harness.base.paths import CHECKOUT
+from harness.base.storage import json_hash
+from harness.environments.images import CONTRACT_LABEL, INPUTS, Image, find, inputs_of, open_labels, stack_tag
+from harness.environments.own_images import remember
+from harness.environments.pins import lock_file
+from harness.environments.wheelhouse import read_lock
+from harness.host.engine import Engine
+from harness.matrix.load import load_matrix
+
+STAND_IN = CHECKOUT / "harness" / "rehearsal" / "stand_in_app.py"
+ON_BASE = """\
+FROM {}
+COPY stand_in_app.py /opt/
+COPY site-packages /opt/venv/lib/python3.11/site-packages
+"""
+ON_SMALL_BASE = """\
+FROM {}
+RUN mkdir -p /opt/venv/bin && cd /opt/venv/bin \\
+    && echo '#!/bin/sh' > python && echo 'exec /usr/bin/python3 -I -S /opt/stand_in_app.py "$@"' >> python \\
+    && chmod 755 python
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "vpoc"]
+USER 65534:65534
+"""
+
+
+def make_small_base(engine: Engine, base: str, folder: Path, stand_in: str = STAND_IN.read_text()) -> str:
+    """Make it, and the image of the stack `cpu` on it, labelled as if it had been built; the images of cells are built.
+
+    What its lock names seems to be installed.
+    """
+    # Another each time: what is made here is never found, or removed, by somebody else.
+    name = f"vpoc-test:small-{token_hex(6)}"
+    packages = folder / "site-packages"
+    packages.mkdir()
+    (packages / "mark").write_text(name)
+    (folder / STAND_IN.name).write_text(stand_in)
+    stack = load_matrix(CHECKOUT / "matrix.yaml", name).stacks["cpu"]
+    named = [(entry.name, entry.version) for entry in read_lock(lock_file(stack))]
+    for package, version in (*named, ("vpoc", "0")):
+        place = packages / f"{package}-{version}.dist-info"
+        place.mkdir()
+        (place / "METADATA").write_text(f"Name: {package}\nVersion: {version}\n\n")
+    _build(engine, folder, ON_BASE.format(base), name)
+    inputs = inputs_of(engine, stack)
+    labels = {**open_labels(stack), **inputs.wanted_of("stack"), CONTRACT_LABEL: str(CONTRACT)}
+    labels[INPUTS] = json_hash(inputs.labels)
+    _build(engine, folder, ON_SMALL_BASE.format(name), stack_tag(labels), labels)
+    return name
+
+
+def _build(engine: Engine, folder: Path, dockerfile: str, tag: str, labels: dict[str, str] | None = None) -> Image:
+    builder = engine.builder
+    words = [word for name, value in (labels or {}).items() for word in ("--label", f"{name}={value}")]
+    command = [builder.program, *builder.build, "--quiet", "--tag", tag, *words, "--file", "-", str(folder)]
+    subprocess.run(command, input=dockerfile, text=True, env=dict(builder.variables), check=True, capture_output=True)
+    image = find(engine, tag)
+    assert image
+    # It goes with all that is built in this session.
+    remember(image)
+    return image
