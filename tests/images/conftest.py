@@ -114,13 +114,23 @@ def small_base(engine: Engine, bases: tuple[str, str], tmp_path_factory: pytest.
     return make_small_base(engine, bases[0], tmp_path_factory.mktemp("small"))
 
 
+@pytest.fixture(scope="session")
+def small_images(engine: Engine, small_base: str) -> dict[str, Image]:
+    """Images on that base, for tests to which it does not matter what is in an image."""
+    cells = load_matrix(CHECKOUT / "matrix.yaml", small_base).cells
+    made = {cell: ensure_cell_image(engine, cells[cell]) for cell in ("cpu-plain", "cpu-no-sdma")}
+    for cell, image in made.items():
+        # An engine deletes an image with its last tag, and the cell's is moved to the other image of the cell.
+        engine.client.api.tag(image.id, small_base, cell)
+    return made
+
+
 @pytest.fixture(scope="module")
-def small_images(engine: Engine, small_base: str) -> Iterator[dict[str, Image]]:
-    """Images on that base, for tests to which it does not matter what is in an image; commands find them, too."""
+def on_small_base(small_base: str) -> Iterator[None]:
+    """The commands of a module use that base."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MATRIX_BASE", small_base)
-        cells = load_matrix(CHECKOUT / "matrix.yaml", small_base).cells
-        yield {cell: ensure_cell_image(engine, cells[cell]) for cell in ("cpu-plain", "cpu-no-sdma")}
+        yield
 
 
 @pytest.fixture

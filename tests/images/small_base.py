@@ -14,6 +14,7 @@ from harness.environments.wheelhouse import read_lock
 from harness.host.engine import Engine
 from harness.matrix.load import load_matrix
 
+NAME = "vpoc-test/small-"
 STAND_IN = CHECKOUT / "harness" / "rehearsal" / "stand_in_app.py"
 ON_BASE = """\
 FROM {}
@@ -31,12 +32,12 @@ USER 65534:65534
 
 
 def make_small_base(engine: Engine, base: str, folder: Path, stand_in: str = STAND_IN.read_text()) -> str:
-    """Make it, and the image of the stack `cpu` on it, labelled as if it had been built; the images of cells are built.
+    """Make it, and runtime and stack `cpu` on it, labelled as if they had been built; the images of cells are built.
 
     What its lock names seems to be installed.
     """
     # Another each time: what is made here is never found, or removed, by somebody else.
-    name = f"vpoc-test:small-{token_hex(6)}"
+    name = f"{NAME}{token_hex(6)}"
     packages = folder / "site-packages"
     packages.mkdir()
     (packages / "mark").write_text(name)
@@ -48,10 +49,12 @@ def make_small_base(engine: Engine, base: str, folder: Path, stand_in: str = STA
         place.mkdir()
         (place / "METADATA").write_text(f"Name: {package}\nVersion: {version}\n\n")
     _build(engine, folder, ON_BASE.format(base), name)
-    inputs = inputs_of(engine, stack)
-    labels = {**open_labels(stack), **inputs.wanted_of("stack"), CONTRACT_LABEL: str(CONTRACT)}
-    labels[INPUTS] = json_hash(inputs.labels)
-    _build(engine, folder, ON_SMALL_BASE.format(name), stack_tag(labels), labels)
+    inputs, below = inputs_of(engine, stack), name
+    for kind, dockerfile in (("runtime", "FROM {}"), ("stack", ON_SMALL_BASE)):
+        labels = {**open_labels(stack), **inputs.wanted_of(kind), CONTRACT_LABEL: str(CONTRACT)}
+        labels[INPUTS] = json_hash(labels)
+        _build(engine, folder, dockerfile.format(below), stack_tag(labels), labels)
+        below = stack_tag(labels)
     return name
 
 

@@ -23,7 +23,7 @@ from tests.images.test_registry import matrix_command
 
 
 @pytest.fixture(scope="module")
-def images(small_images: dict[str, Image]) -> dict[str, Image]:
+def images(small_images: dict[str, Image], on_small_base: None) -> dict[str, Image]:
     return small_images
 
 

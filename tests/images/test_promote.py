@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.environments.executors.docker import LABEL
@@ -69,13 +70,20 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def two_runs(matrix_file: Path, small_images: dict[str, Image]) -> Path:
+def two_runs(matrix_file: Path, small_images: dict[str, Image], on_small_base: None) -> Path:
     """Results with two runs that completed."""
     results = matrix_file.with_name("results")
     for _ in range(2):
-        done = matrix_command(matrix_file, results, "run-cell", "cpu-plain", "--json")
+        done = matrix_command(matrix_file, results, *run_cell(matrix_file), "--json")
         assert json.loads(done.stdout)["outcome"] == "completed", done.stdout
     return results
+
+
+def run_cell(file: Path) -> tuple[str, ...]:
+    """The words that run the cell once: a stand-in makes no data."""
+    bars = file.with_name("bars.csv")
+    bars.write_text(STAND_IN_BARS)
+    return "run-cell", "cpu-plain", "--data", str(bars)
 
 
 @pytest.fixture
@@ -158,20 +166,30 @@ def test_what_was_promoted_is_found_by_tag_and_by_digest_alone(
     assert resolve_tag(None, read_host(REAL_ROOT), results, time.time()) == found
 
 
+@pytest.mark.usefixtures("command")
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_host_that_never_ran_the_matrix_pulls_the_tag_into_an_empty_store_and_trains(
-    command: Command,
+    real: bool,
     place: str,
     results: Results,
     matrix_file: Path,
     private_engine: Any,
     tmp_path: Path,
     engine: Engine,
+    request: pytest.FixtureRequest,
 ) -> None:
-    (evidence,) = json.loads(command("promote", "--registry", place, "--json").stdout)["promoted"]
+    base = {}
+    if real:
+        request.getfixturevalue("images")
+        results, base = Results(tmp_path / "real"), {"MATRIX_BASE": BASE}
+        for _ in range(2):
+            matrix_command(matrix_file, results.folder, "run-cell", "cpu-plain", **base)
+    done = matrix_command(matrix_file, results.folder, "promote", "--registry", place, "--json", **base)
+    (evidence,) = json.loads(done.stdout)["promoted"]
     private = private_engine.start()
     assert private.client.images.list() == []
     elsewhere = Results(tmp_path / "elsewhere")
-    there = {"DOCKER_HOST": private_engine.address}
+    there = {"DOCKER_HOST": private_engine.address, **base}
     words = (*training(results, tmp_path), "--registry", place, "--json")
     ended = json.loads(matrix_command(matrix_file, elsewhere.folder, *words, **there).stdout)
     assert Path(ended["model"]) == tmp_path / "TRAINING" / "mine.pt"
@@ -197,11 +215,11 @@ def training(results: Results, folder: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.long
-def test_the_same_again_changes_nothing(command: Command, place: str, results: Results) -> None:
+def test_the_same_again_changes_nothing(command: Command, place: str, results: Results, matrix_file: Path) -> None:
     for _ in range(2):
         command("promote", "--registry", place)
     assert len(RegistryTags(place).moves()) == len(read_moves(results)) == 1
-    command("run-cell", "cpu-plain")
+    command(*run_cell(matrix_file))
     command("promote", "--registry", place)
     assert [move.evidence.runs for move in RegistryTags(place).moves()] == [2, 3]
     assert len(RegistryTags(place).evidence_of(str(read_moves(results)[0].evidence.digest))) == 2
@@ -315,7 +333,14 @@ def test_a_registry_that_goes_down_in_between_leaves_the_tag_where_it_was(
                 process.wait()
 
         with pytest.raises(UserError):
-            promote(results, load_matrix(matrix_file, os.environ["MATRIX_BASE"]), None, f"{host}/{pushed}", time.time(), notify)
+            promote(
+                results,
+                load_matrix(matrix_file, os.environ["MATRIX_BASE"]),
+                None,
+                f"{host}/{pushed}",
+                time.time(),
+                notify,
+            )
     assert read_moves(results) == []
     with serve_registry(registry_storage, tmp_path / "two.yml") as (host, _):
         there = RegistryTags(f"{host}/{pushed}")
@@ -387,7 +412,7 @@ def fail_before_the_first_step(file: Path, results: Results, engine: Engine) -> 
         return False
 
     line = [str(CHECKOUT / ".venv/bin/matrix"), "--matrix", str(file), "--results", str(results.folder)]
-    process = subprocess.Popen([*line, "run-cell", "cpu-plain"], cwd=CHECKOUT, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*line, *run_cell(file)], cwd=CHECKOUT, stderr=subprocess.DEVNULL)
     wait_until(killed)
     assert process.wait(120) == 1
 

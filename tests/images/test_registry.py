@@ -31,7 +31,7 @@ def matrix_command(*words: str, expected: int = 0, **variables: str) -> subproce
 
 
 @pytest.fixture(scope="module")
-def images(small_images: dict[str, Image]) -> dict[str, Image]:
+def images(small_images: dict[str, Image], on_small_base: None) -> dict[str, Image]:
     return small_images
 
 

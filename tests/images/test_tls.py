@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from harness.base.paths import CHECKOUT
-from harness.environments.images import Image
 from harness.host.engine import Engine
 from harness.registry.connection import CERTIFICATES
 from tests.images.conftest import serve_registry
@@ -83,8 +82,9 @@ def home_registry(address: str, registry: str, registry_storage: Path, tmp_path:
         shutil.rmtree(place)
 
 
+@pytest.mark.usefixtures("on_small_base", "small_images")
 def test_push_and_pull_by_an_authority_and_a_password_of_ones_own(
-    home_registry: str, small_images: dict[str, Image], engine: Engine, tmp_path: Path
+    home_registry: str, engine: Engine, tmp_path: Path
 ) -> None:
     place = f"{home_registry}/{token_hex(4)}"
     config = tmp_path / "docker" / "config.json"

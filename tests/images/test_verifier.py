@@ -1,7 +1,6 @@
 """Runs of an image that lies are verified in one that this checkout has built, whatever labels say."""
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.kill_tester import STAND_IN_BARS
+from harness.base.paths import CHECKOUT
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.campaign.open_bench import BenchOptions, open_bench
@@ -22,54 +23,40 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Matrix
+from harness.matrix.load import load_matrix
 from harness.matrix.workloads import SyntheticData, Workload
+from tests.images.small_base import STAND_IN
 
 TINY = Workload(
     name="tiny", description="seconds", synthetic=SyntheticData(sessions=26), lookback=20, epochs=2, time_limit=120
 )
-BASE = f"vpoc-test:verifier-{os.getpid()}"
-SITE = "/opt/venv/lib/python3.11/site-packages/vpoc"
 # What it did is what it wants; asked to check that, it would agree.
 AGREEABLE = (
-    f"{SITE}/training/verify.py",
-    '    progress.phase("teardown")',
-    "    raise SystemExit('the judged image was asked')",
+    '    _, model = options["trained"]',
+    '    raise SystemExit("the judged image was asked")',
 )
 INVENTED = (
-    f"{SITE}/training/run.py",
-    '        write_json(options.run_dir / "result.json", facts)',
-    '        facts["states"] = [{**one, "loss": one["loss"] / 2} for one in facts["states"]]\n'
-    '        write_json(options.run_dir / "result.json", facts)',
+    'sha256(file), "step": step, **numbers_of(step)}',
+    'sha256(file), "step": step, **numbers_of(step), "loss": 0.1}',
 )
-UNTRAINED = (
-    f"{SITE}/training/fit.py",
-    "        weights = self.trainer.strategy.weights()\n",
-    "        weights = {name: 1.5 * tensor for name, tensor in self.trainer.strategy.weights().items()}\n",
-)
+UNTRAINED = ('"train": 0.6, "validation": 0.6}', '"train": 0.6, "validation": 0.3}')
+# An app of another version is given options by the names that they had before.
+FORMER = ('word[2:].replace("-", "_")', 'word[2:].replace("-", "_").replace("warm_up", "lookback")')
 Derive = Callable[..., Image]
 
 
-@pytest.fixture(scope="module")
-def base(engine: Engine, images: dict[str, Image]) -> Iterator[str]:
-    """A name of the image of `cpu-plain` that nobody else moves."""
-    engine.client.api.tag(images["cpu-plain"].id, *BASE.split(":"))
-    yield BASE
-    engine.client.images.remove(BASE, noprune=True)
-
-
 @pytest.fixture
-def derive(engine: Engine, base: str) -> Iterator[Derive]:
-    """Makes an image from that of `cpu-plain`, in which some text is replaced, with labels of its own."""
+def derive(engine: Engine, small_base: str, small_images: dict[str, Image]) -> Iterator[Derive]:
+    """Makes an image from that of `cpu-plain`, in whose stand-in some text is replaced, with labels of its own."""
     made: list[str] = []
 
-    def build(*changes: tuple[str, str, str], **labels: str) -> Image:
+    def build(*changes: tuple[str, str], **labels: str) -> Image:
         name = f"vpoc-test:{time.time_ns()}"
-        lines = [f"FROM {base}", "USER root"]
-        for file, old, new in changes:
-            code = f"import pathlib, py_compile; p = pathlib.Path({file!r}); t = p.read_text(); assert {old!r} in t"
-            # What is compiled is not compared with its source.
-            program = f"{code}; p.write_text(t.replace({old!r}, {new!r})); py_compile.compile(str(p))"
-            lines.append(f"RUN {json.dumps(['/opt/venv/bin/python', '-c', program])}")
+        lines = [f"FROM {small_base}:cpu-plain", "USER root"]
+        for old, new in changes:
+            code = f"import pathlib; p = pathlib.Path('/opt/{STAND_IN.name}'); t = p.read_text(); assert {old!r} in t"
+            program = f"{code}; p.write_text(t.replace({old!r}, {new!r}))"
+            lines.append(f"RUN {json.dumps(['/usr/bin/python3', '-c', program])}")
         options = [word for key, value in labels.items() for word in ("--label", f"vpoc.matrix.{key}={value}")]
         builder = engine.builder
         command = [builder.program, *builder.build, *options, "--tag", name, "-"]
@@ -85,9 +72,15 @@ def derive(engine: Engine, base: str) -> Iterator[Derive]:
 
 
 @pytest.fixture
-def bench(matrix: Matrix, tmp_path: Path, images: dict[str, Image]) -> Bench:
-    assert images
-    options = BenchOptions(Results(tmp_path / "results"), executor="docker", verifying=verifying_stack(matrix))
+def matrix(small_base: str, small_images: dict[str, Image]) -> Matrix:
+    return load_matrix(CHECKOUT / "matrix.yaml", small_base)
+
+
+@pytest.fixture
+def bench(matrix: Matrix, tmp_path: Path) -> Bench:
+    data = tmp_path / "bars.csv"
+    data.write_text(STAND_IN_BARS)
+    options = BenchOptions(Results(tmp_path / "results"), data, executor="docker", verifying=verifying_stack(matrix))
     return open_bench(options, [matrix.cells["cpu-plain"]])
 
 
@@ -103,7 +96,7 @@ def run(bench: Bench, cell: Cell, image: Image) -> Record:
     ids=["losses are invented", "the model is another"],
 )
 def test_a_lie_of_the_image_is_found_by_this_hosts_own(
-    lie: tuple[str, str, str], said: str, bench: Bench, matrix: Matrix, derive: Derive, engine: Engine
+    lie: tuple[str, str], said: str, bench: Bench, matrix: Matrix, derive: Derive, engine: Engine
 ) -> None:
     cell = matrix.cells["cpu-plain"]
     image = derive(lie, AGREEABLE, cell="test")
@@ -132,7 +125,7 @@ def test_an_honest_run_completes_in_an_image_of_others_that_has_the_same_app(
 
 
 def test_an_image_of_another_app_is_not_verified(bench: Bench, matrix: Matrix, derive: Derive) -> None:
-    record = run(bench, matrix.cells["cpu-plain"], derive(cell="test", app="0" * 64))
+    record = run(bench, matrix.cells["cpu-plain"], derive(FORMER, cell="test", app="0" * 64))
     assert (record.outcome, record.intent.verified) == ("completed", False), record.detail
     assert record.detail.endswith("its app is another version than this host's")
 
