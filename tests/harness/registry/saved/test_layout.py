@@ -202,6 +202,14 @@ def test_a_large_layer_is_compared_and_a_blob_is_read_once(place: ImageFolder) -
     assert place.holds_packed(blob, described(large), lambda _: None)
 
 
+def test_a_blob_with_terabytes_of_holes_is_not_read_to_its_end(place: ImageFolder) -> None:
+    blob, read = place.put(bytes(5 << 20), LAYER), list[bytes]()
+    os.truncate(place.file(blob["digest"]), 100 << 20)
+    with pytest.raises(UserError, match="was changed or is damaged"):
+        place.check(blob, each=read.append)
+    assert sum(map(len, read)) < 10 << 20
+
+
 def test_an_index_larger_than_any_is_not_read(place: ImageFolder) -> None:
     (place.folder / "index.json").write_bytes(b" " * (LARGEST_TEXT + 1))
     with pytest.raises(UserError, match="not to the end"):
