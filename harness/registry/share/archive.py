@@ -152,9 +152,9 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
     try:
         with _Bounded(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as archive:
             yield archive
-            # Read to the end, where the checksum is verified.
-            while unpacked.read(LARGEST_READ):
-                pass
+            # Read to the end, where the checksum is verified. What follows fills the last record of an archive.
+            if len(unpacked.read(LARGEST_READ)) == LARGEST_READ:
+                raise UserError(f"{file}: {TOO_LARGE}")
     except FileNotFoundError:
         raise NoSuchFileError(f"{file}: no such file") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:

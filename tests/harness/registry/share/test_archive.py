@@ -199,6 +199,7 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "not packed": gzip.decompress,
     "empty": lambda _: b"",
     "a bit": lambda whole: whole[:60] + bytes([whole[60] ^ 1]) + whole[61:],
+    "goes on after its end": lambda whole: whole + gzip.compress(bytes(1 << 20)),
     "no archive in it": lambda _: gzip.compress(b"text" * 1000),
 }
 
