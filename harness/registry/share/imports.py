@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_files import Versioned, headline
 from harness.base.storage import (
+    SHORT_LOCK_SECONDS,
     file_hash,
     locked,
     make_folder_durably,
@@ -90,7 +91,7 @@ def import_records(
         why = "is no file; give one that `matrix export` wrote" if file.exists() else "no such file"
         raise NoSuchFileError(f"{file}: {why}")
     make_folder_durably(results.runs)
-    with locked(results.folder / LOCK), making_many(results.folder):
+    with locked(results.folder / LOCK, seconds=SHORT_LOCK_SECONDS), making_many(results.folder):
         place = unfinished(results.folder / "import")
         try:
             place.mkdir()

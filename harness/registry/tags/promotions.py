@@ -9,7 +9,15 @@ from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_files import Moment, Versioned, headline
-from harness.base.storage import cannot_be_written, locked, make_folder_durably, open_regular, read_regular, sync_folder
+from harness.base.storage import (
+    SHORT_LOCK_SECONDS,
+    cannot_be_written,
+    locked,
+    make_folder_durably,
+    open_regular,
+    read_regular,
+    sync_folder,
+)
 from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
 from harness.evidence.verdicts.totals import Life, Totals
@@ -169,7 +177,10 @@ def append_move(results: Results, move: TagMove) -> None:
     file = results.folder / PROMOTIONS
     try:
         make_folder_durably(file.parent)
-        with locked(file.with_name(f".{file.name}.lock")), open_regular(file, adding=True) as stream:
+        with (
+            locked(file.with_name(f".{file.name}.lock"), seconds=SHORT_LOCK_SECONDS),
+            open_regular(file, adding=True) as stream,
+        ):
             stream.seek(0)
             stream.truncate(stream.read().rfind(b"\n") + 1)
             stream.write(to_line(move))

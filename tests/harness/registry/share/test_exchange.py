@@ -1,5 +1,6 @@
 """Exported here, imported there."""
 
+import fcntl
 import hashlib
 import io
 import json
@@ -25,6 +26,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
+from harness.registry.share import imports
 from harness.registry.share.archive import MARK, MARK_CONTENT, write_archive
 from harness.registry.share.exports import export_records
 from harness.registry.share.imports import import_records
@@ -403,6 +405,18 @@ def test_a_file_that_is_not_there_makes_nothing(there: Results, host: HostFacts,
     with pytest.raises(UserError, match="no such file"):
         import_records(there, tmp_path / "a.tar.gz", host)
     assert not there.folder.exists()
+
+
+def test_an_import_that_somebody_keeps_others_from_is_abandoned(
+    there: Results, host: HostFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "SHORT_LOCK_SECONDS", 0.0)
+    (tmp_path / "a.tar.gz").touch()
+    there.folder.mkdir()
+    with (there.folder / imports.LOCK).open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process has it locked"):
+            import_records(there, tmp_path / "a.tar.gz", host)
 
 
 class Killed(BaseException):

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import tracemalloc
 from collections.abc import Callable
@@ -8,6 +9,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.evidence.records import Results
+from harness.registry.tags import promotions
 from harness.registry.tags.promotions import (
     PROMOTIONS,
     KnownGood,
@@ -43,6 +45,16 @@ def test_what_was_written_is_read_in_that_order(tmp_path: Path, make_evidence: E
     for move in moves:
         append_move(results, move)
     assert read_moves(results) == moves
+
+
+def test_a_move_that_somebody_keeps_others_from_is_abandoned(
+    tmp_path: Path, make_evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promotions, "SHORT_LOCK_SECONDS", 0.0)
+    with (tmp_path / f".{PROMOTIONS}.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process has it locked"):
+            append_move(Results(tmp_path), moved(make_evidence()))
 
 
 def test_a_line_that_a_crash_cut_short_was_never_written(tmp_path: Path, make_evidence: Evidence) -> None:
