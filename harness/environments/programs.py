@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ PROGRAMS = CACHE / "programs"
 TOOLS = {".git", ".venv", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 NOT_SOURCE = frozenset({*TOOLS, "__pycache__", "node_modules"})
 MOST_BYTES, MOST_FILES = 512 << 20, 20_000
+# Of one folder with data, by links: thirty folders with two links each to the next would have a billion.
+MOST_NAMES = 1000
 EXECUTABLE = 0o111
 
 
@@ -45,6 +48,8 @@ def take_program(program: Program, where: str) -> Program:
         if _content(folder) != hashes:
             _copy(files, folder)
             if _content(folder) != hashes:
+                # It may have been changed for a link to what only this user may read.
+                remove_copy(folder.parent)
                 raise UserError(f"{where}: {source}: was changed while it was copied; run the same command again")
     except (OSError, UnicodeDecodeError) as error:
         name = getattr(error, "filename", None) or source
@@ -105,13 +110,20 @@ def _data_hash(place: Path, where: str) -> str:
     if not place.is_dir():
         raise NoSuchFileError(f"{where}: data: {place}: no such file or folder")
     return json_hash(
-        sorted([file.relative_to(place).as_posix(), file_hash(file)] for file in _data_files(place) if file.is_file())
+        sorted(
+            [file.relative_to(place).as_posix(), file_hash(file)]
+            for file in _data_files(place, where, Counter())
+            if file.is_file()
+        )
     )
 
 
-def _data_files(place: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
+def _data_files(place: Path, where: str, names: Counter[str], above: frozenset[str] = frozenset()) -> Iterator[Path]:
     """Yield what is in a folder with data, through links to folders, too: a program reads through them."""
     here = os.path.realpath(place)
+    names[here] += 1
+    if names[here] > MOST_NAMES:
+        raise UserError(f"{where}: data: {here}: has more than {MOST_NAMES} names by links; remove some of them")
     try:
         inside = [] if here in above else list(place.iterdir())
     except PermissionError:
@@ -119,7 +131,7 @@ def _data_files(place: Path, above: frozenset[str] = frozenset()) -> Iterator[Pa
         return
     for one in inside:
         if one.is_dir():
-            yield from _data_files(one, above | {here})
+            yield from _data_files(one, where, names, above | {here})
         else:
             yield one
 

@@ -95,6 +95,7 @@ def test_what_is_edited_while_it_is_copied_is_not_taken(source: Path, monkeypatc
     monkeypatch.setattr(shutil, "copy2", edited)
     with pytest.raises(UserError, match="was changed while it was copied"):
         take(source)
+    assert list(programs.PROGRAMS.iterdir()) == []
     monkeypatch.undo()
     assert take(source).version
 
@@ -123,6 +124,14 @@ def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, mo
     assert refusal(tmp_path / "none") == f"--app: {tmp_path}/none: no such folder"
     assert refusal(source / "train.py") == f"--app: {source}/train.py: is not a folder"
     assert "no such file or folder" in refusal(data=[str(tmp_path / "none")])
+    for level in range(8):
+        (tmp_path / f"{level}").mkdir()
+        for link in ("a", "b"):
+            (tmp_path / f"{level}" / link).symlink_to(tmp_path / f"{level + 1}")
+    (tmp_path / "8").mkdir()
+    with monkeypatch.context() as few:
+        few.setattr(programs, "MOST_NAMES", 5)
+        assert "has more than 5 names by links" in refusal(data=[str(tmp_path / "0")])
     assert "none.txt: cannot be read: No such file" in refusal(requirements=str(tmp_path / "none.txt"))
     (source / "link").symlink_to(tmp_path, target_is_directory=True)
     assert "link: is a link to a folder; name that folder under `data:` instead" in refusal()
