@@ -189,7 +189,6 @@ def train_command(
         # Another process holds the training from here on.
         start_in_background(settings, as_json=as_json)
         return
-    report_on(settings).write(settings.results)
     if as_json:
         model = str(ended.model) if ended.model else None
         replaced = [str(file) for file in ended.replaced]
@@ -200,6 +199,11 @@ def train_command(
         echo(with_make(_sentence(ended, output, own=workload.program is not None)))
         if ended.model and data and (cell_of_cpu := cell_to_predict_in(prepared)):
             _print_following(settings, cell_of_cpu, workload, ended, data, output)
+    try:
+        report_on(settings).write(settings.results)
+    except (UserError, OSError) as error:
+        # The training has ended as it has.
+        warn([f"the report is as it was before this training: {error}"])
     sys.exit(0 if ended.model else 1)
 
 

@@ -102,7 +102,15 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     assert "Length: 3 epochs at most; how long one takes is not known yet: the first one tells" in said
     assert "merged.pt is there: it is trained again, and kept as merged.previous-2.pt once another model" in said
     assert said.count("--resume goes into ARGS=") == 1
-    assert (tmp_path / "results" / "report.html").is_file()
+    page = tmp_path / "results" / "report.html"
+    assert page.is_file()
+    # The training has ended as it has, whatever becomes of its report.
+    page.unlink()
+    page.mkdir()
+    said = typed(tmp_path, "--cell", "cpu-plain", "--yes", "--json")
+    assert said.exit_code == 1
+    assert json.loads(said.stdout)["model"] is None
+    assert "the report is as it was before this training" in said.stderr
 
 
 def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
