@@ -199,12 +199,16 @@ def train_command(
         echo(with_make(_sentence(ended, output, own=workload.program is not None)))
         if ended.model and data and (cell_of_cpu := cell_to_predict_in(prepared)):
             _print_following(settings, cell_of_cpu, workload, ended, data, output)
+    _write_report(settings)
+    sys.exit(0 if ended.model else 1)
+
+
+def _write_report(settings: Settings) -> None:
     try:
         report_on(settings).write(settings.results)
     except (UserError, OSError) as error:
         # The training has ended as it has.
         warn([f"the report is as it was before this training: {error}"])
-    sys.exit(0 if ended.model else 1)
 
 
 def _print_following(

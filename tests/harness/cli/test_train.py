@@ -107,10 +107,10 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     # The training has ended as it has, whatever becomes of its report.
     page.unlink()
     page.mkdir()
-    said = typed(tmp_path, "--cell", "cpu-plain", "--yes", "--json")
-    assert said.exit_code == 1
-    assert json.loads(said.stdout)["model"] is None
-    assert "the report is as it was before this training" in said.stderr
+    again = typed(tmp_path, "--cell", "cpu-plain", "--yes", "--json")
+    assert again.exit_code == 1
+    assert json.loads(again.stdout)["model"] is None
+    assert "the report is as it was before this training" in again.stderr
 
 
 def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
