@@ -31,9 +31,9 @@ from harness.search.minimise import Minimum, VariableSet, minimise_variables
 from harness.search.trials import RecountedError, Trial, Trials
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlacedTrials:
-    """Runs trials of cells where `placed` is run: on the same GPUs."""
+    """Runs trials of cells where `placed` is run then: on the same GPUs."""
 
     runner: Runner
     placed: PlannedRun

@@ -4,21 +4,18 @@ A run ends in order by a signal to the process that watches it, so that runs sid
 """
 
 import os
-import pickle
-import selectors
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol
+from multiprocessing.connection import Connection, wait
+from typing import IO, Any, Protocol, cast
 
 from harness.base.interrupts import GRACE_SECONDS, shielded
 
-LENGTH = struct.Struct("!Q")
 MOST_WORDS = 2000
 # It gives what it runs the grace, and removes what is half made.
 END_SECONDS = 2 * GRACE_SECONDS
@@ -46,8 +43,13 @@ class Helper:
 
     process: subprocess.Popen[bytes]
     _said: IO[bytes]
-    _read: bytes = b""
     ended_with: list[Message] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.process.stdout is None:
+            raise AssertionError("it was started with a pipe")
+        self.output = Connection(os.dup(self.process.stdout.fileno()), writable=False)
+        self.process.stdout.close()
 
     @classmethod
     def begin(cls, job: HelperJob) -> "Helper":
@@ -64,20 +66,12 @@ class Helper:
             stderr=said,
             process_group=0,
         )
-        content = pickle.dumps(job)
         # One that ends at once says why on its standard error.
         with suppress(BrokenPipeError):
             if process.stdin:
-                process.stdin.write(LENGTH.pack(len(content)) + content)
-                process.stdin.flush()
+                with Connection(os.dup(process.stdin.fileno()), readable=False) as given:
+                    given.send(job)
         return cls(process, said)
-
-    @property
-    def output(self) -> IO[bytes]:
-        """The pipe that it tells through."""
-        if self.process.stdout is None:
-            raise AssertionError("it was started with a pipe")
-        return self.process.stdout
 
     @property
     def words(self) -> str:
@@ -85,19 +79,21 @@ class Helper:
         self._said.seek(0)
         return self._said.read().decode(errors="replace")[-MOST_WORDS:].strip()
 
-    def read(self) -> tuple[list[Message], bool]:
-        """Return what it told since, waiting for something, and whether it may tell more."""
-        new = os.read(self.output.fileno(), 1 << 16)
-        self._read += new
-        new_messages = list(self._whole())
-        self.ended_with += [one for one in new_messages if one.name in ("error", "interrupted", "done")]
-        return new_messages, bool(new)
+    def read(self) -> Message | None:
+        """Return its next message, waiting for it; None where it tells no more."""
+        try:
+            # Of a process of our own.
+            message = Message(*self.output.recv())
+        except (EOFError, OSError):
+            return None
+        if message.name in ("error", "interrupted", "done"):
+            self.ended_with.append(message)
+        return message
 
     def failure(self) -> str | None:
         """Wait for its end; return why it failed, None where it did not."""
-        more = True
-        while more:
-            _, more = self.read()
+        while self.read():
+            pass
         if self.process.wait() == 0:
             return None
         errors = [str(one.values[0]) for one in self.ended_with if one.name == "error"]
@@ -129,28 +125,17 @@ class Helper:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def _whole(self) -> Iterator[Message]:
-        while len(self._read) >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(self._read)
-            end = LENGTH.size + length
-            if len(self._read) < end:
-                return
-            # Of a process of our own.
-            yield Message(*pickle.loads(self._read[LENGTH.size : end]))  # noqa: S301
-            self._read = self._read[end:]
-
 
 def listen(helpers: Sequence[Helper], heard: Callable[[int, Message], None]) -> None:
     """Pass on what helpers tell, each with its place in the list, until all have ended."""
-    with selectors.DefaultSelector() as selector:
-        for place, helper in enumerate(helpers):
-            selector.register(helper.output, selectors.EVENT_READ, place)
-        while selector.get_map():
-            for key, _ in selector.select():
-                # What was read and not kept would garble what follows.
-                with shielded():
-                    messages, more = helpers[key.data].read()
-                for one in messages:
-                    heard(key.data, one)
-                if not more:
-                    selector.unregister(key.fileobj)
+    telling = {helper.output: (place, helper) for place, helper in enumerate(helpers)}
+    while telling:
+        for output in wait(telling):
+            place, helper = telling[cast("Connection", output)]
+            # What was read and not kept would garble what follows.
+            with shielded():
+                message = helper.read()
+            if message:
+                heard(place, message)
+            else:
+                del telling[helper.output]

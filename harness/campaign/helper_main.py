@@ -1,31 +1,33 @@
 """The process of a helper: takes its job from standard input, and tells through standard output."""
 
 import os
-import pickle
 import signal
 import sys
 import threading
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
 
 from harness.base import interrupts
 from harness.base.errors import UserError
-from harness.campaign.helper import LENGTH, HelperJob
+
+if TYPE_CHECKING:
+    from harness.campaign.helper import HelperJob
 
 
 def carry_out_job() -> None:
     """Carry out a job. What goes wrong, or ends it, is reported."""
-    pipe = os.dup(1)
+    pipe = Connection(os.dup(1), readable=False)
     # What prints would be taken for a message.
     os.dup2(2, 1)
 
     def tell(name: str, values: tuple[Any, ...]) -> None:
-        content = pickle.dumps((name, values))
-        _write(pipe, LENGTH.pack(len(content)) + content)
+        pipe.send((name, values))
 
     with interrupts.interruptible():
         try:
             # Its modules take a moment to import.
-            job: HelperJob = pickle.loads(_exactly(LENGTH.unpack(_exactly(LENGTH.size))[0]))  # noqa: S301 - of our own
+            with Connection(os.dup(0), writable=False) as given:
+                job: HelperJob = given.recv()
             threading.Thread(target=_end_with_who_began_it, daemon=True).start()
             job.carry_out(tell)
             tell("done", ())
@@ -38,23 +40,6 @@ def carry_out_job() -> None:
             os.killpg(0, signal.SIGTERM)
             tell("interrupted", (str(caught),))
             sys.exit(interrupts.INTERRUPTED)
-
-
-def _exactly(length: int) -> bytes:
-    """Return so many bytes of standard input; raises EOFError."""
-    parts, left = [], length
-    while left:
-        part = os.read(0, left)
-        if not part:
-            raise EOFError("who began it is gone")
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(descriptor, content) :]
 
 
 def _end_with_who_began_it() -> None:

@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from harness.base.errors import UserError
@@ -19,14 +19,13 @@ from harness.diagnosis.rules import load_signatures
 from harness.evidence.index import Index
 from harness.evidence.isolations import ControlCount, FaultIsolation, write_isolation
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
 from harness.matrix.workloads import Workload
 from harness.search.fault_isolation import CAMPAIGN_ERROR, MOST_RUNS, Arm, Controls, Isolation, Unit, isolate
 from harness.search.schedule import OF_THE_STACK
-from harness.search.trials import RecountedError, Trial, Trials
+from harness.search.trials import RecountedError, Trials
 
 PREFIX = "isolate-"
 # One may be chance, and the answer takes some thirty runs.
@@ -171,13 +170,14 @@ def isolate_fault(
     runner = Runner(bench, workload, display, campaign, max_runs)
     with alone(bench, campaign):
         while True:
-            placing = _Placing(PlacedTrials(runner, _placed(question, question.gpus[0])))
-            trials, positions = Trials(placing, campaign, max_runs), count(1)
+            # One for all GPUs, so that a run recounted on another one is noticed.
+            placed = PlacedTrials(runner, _placed(question, question.gpus[0]))
+            trials, positions = Trials(placed, campaign, max_runs), count(1)
 
             def passed(
-                arm: Arm, placing: _Placing = placing, trials: Trials = trials, positions: Iterator[int] = positions
+                arm: Arm, placed: PlacedTrials = placed, trials: Trials = trials, positions: Iterator[int] = positions
             ) -> bool:
-                placing.at = replace(placing.at, placed=_placed(question, question.gpus[arm.gpu]))
+                placed.placed = _placed(question, question.gpus[arm.gpu])
                 return trials.passed(question.cells[arm.unit], next(positions))
 
             try:
@@ -188,22 +188,6 @@ def isolate_fault(
             answer = _answer(bench, question, workload, campaign, found)
             write_isolation(bench.results, answer)
             return answer
-
-
-@dataclass
-class _Placing:
-    """Runs each trial where `at` is then; one for all GPUs, so that a run recounted on another one is noticed."""
-
-    at: PlacedTrials
-
-    def find(self, run_id: str) -> Record | None:
-        return self.at.find(run_id)
-
-    def run(self, trial: Trial) -> Record:
-        return self.at.run(trial)
-
-    def counts(self) -> Counts:
-        return self.at.counts()
 
 
 def _campaign(bench: Bench, question: Question, workload: Workload, display: Display) -> str:
