@@ -1,4 +1,4 @@
-"""The one way into a folder that a program which is not trusted writes to: its files are read, copied out and removed.
+"""The one way into a folder that a program which is not trusted writes to: its files are read and removed.
 
 Every name is opened relative to the descriptor of the folder above it, and no link is followed at any level. Only
 regular files are opened for reading, so nothing blocks and no device is touched, and no more is read of one than the
@@ -15,16 +15,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
 
-from harness.base.storage import create, file_hash
 from harness.base.text import one_line
 from harness.base.tree_removal import remove_below
 
 PIECE = 1 << 20
 # Of `st_blocks`.
 BLOCK = 512
-# What a copy may take of the disk that the file itself does not: limits on what a program takes do not see holes. A
-# file system that compresses makes weights little smaller.
-MOST_HOLE_BYTES = 256 << 20
 # For what is read by pieces.
 ANY_SIZE = 1 << 63
 # Names in one folder that are looked at; the app makes a few dozen.
@@ -73,14 +69,6 @@ class Entry:
     def is_folder(self) -> bool:
         """Return whether it is a folder."""
         return self.kind == KINDS[stat.S_IFDIR]
-
-
-@dataclass(frozen=True)
-class Copied:
-    """Size in bytes and SHA-256 of a copy."""
-
-    size: int
-    sha256: str
 
 
 class OpenFile:
@@ -185,39 +173,6 @@ class UntrustedTree:
                 digest.update(part)
         return digest.hexdigest()
 
-    def copy_out(self, name: str | PurePath, to: Path, most: int, holes: int = MOST_HOLE_BYTES) -> Copied:
-        """Copy a file of at most `most` bytes to a new file outside, with its holes; read the copy again to verify it.
-
-        One is refused, too, that has more bytes of holes than `holes`.
-
-        Raises:
-            OSError: when `to` exists or cannot be written, or does not hold what was written; nothing is left there.
-        """
-        digest, size = hashlib.sha256(), 0
-        with self.open(name, most) as file:
-            if file.holes > holes:
-                raise NotAFileError(f"has {file.size} bytes, of which {file.holes} are holes")
-            with create(to) as copy:
-                try:
-                    for offset, part in file.data(most):
-                        _add_zeros(digest, offset - size)
-                        digest.update(part)
-                        copy.seek(offset)
-                        copy.write(part)
-                        size = offset + len(part)
-                    # It may end with a hole.
-                    _add_zeros(digest, file.size - size)
-                    size = max(size, file.size)
-                    copy.truncate(size)
-                    copy.flush()
-                    os.fsync(copy.fileno())
-                    if to.stat().st_size != size or file_hash(to) != digest.hexdigest():
-                        raise OSError(errno.EIO, "does not hold what was written")
-                except BaseException:
-                    to.unlink(missing_ok=True)
-                    raise
-        return Copied(size, digest.hexdigest())
-
     def entries(self, folder: str | PurePath = "") -> list[Entry]:
         """Return what is in a folder, in no order.
 
@@ -287,11 +242,6 @@ class UntrustedTree:
             yield descriptor
         finally:
             os.close(descriptor)
-
-
-def _add_zeros(digest: "hashlib._Hash", count: int) -> None:
-    for begin in range(0, count, PIECE):
-        digest.update(bytes(min(PIECE, count - begin)))
 
 
 def make_writable(descriptor: int) -> None:

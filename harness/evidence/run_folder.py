@@ -16,10 +16,10 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
-from harness.base.json_files import File, first_problem, headline
+from harness.base.json_files import File, headline
 from harness.base.storage import cannot_be_written, read_regular, unused, write_durably, write_json
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
-from harness.evidence.app_files import KeptState, Result, Verification
+from harness.evidence.app_files import Result
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.temporary_folder import make_temporary_folder, remove_place, temporary_folder_of
 from harness.evidence.work_folder import LARGEST, FilePlace, WorkFolder
@@ -190,82 +190,6 @@ class RunFolder:
             content = UntrustedTree(self.path).read(self.KERNEL_LOG, LARGEST_KERNEL_LOG)
             return content.decode(errors="replace").splitlines()
         return []
-
-    def keep_result(self) -> tuple[Result | None, str]:
-        """Keep a copy of the result and return it, or None and why there is none.
-
-        Raises:
-            UserError: when the folder cannot be written to.
-        """
-        return self._kept(self.work, WorkFolder.RESULT, LARGEST["result"], self.KEPT_RESULT, Result)
-
-    def keep_verification(self) -> tuple[Verification | None, str]:
-        """Keep what was found when the run was verified, and return it, or None and why there is nothing.
-
-        Raises:
-            UserError: when the folder cannot be written to.
-        """
-        name, most = WorkFolder.VERIFICATION, LARGEST["verification"]
-        return self._kept(self.verifying, name, most, self.KEPT_VERIFICATION, Verification)
-
-    def _kept(self, work: WorkFolder, name: str, most: int, kept: str, kind: type[Read]) -> tuple[Read | None, str]:
-        try:
-            content = work.tree.read(name, most)
-        except FileNotFoundError:
-            return None, f"there is no {name}"
-        except NotAFileError as error:
-            return None, f"{name} {error}"
-        write_durably(self.named(kept), content)
-        try:
-            return kind.parse(content), ""
-        except ValidationError as error:
-            return None, f"{name} cannot be read: {first_problem(error)}"
-
-    def keep_models(self, result: Result) -> tuple[list[str | None], str]:
-        """Keep a copy of every model that a result names; return their hashes, and why one cannot be read.
-
-        A model that is not there has no hash.
-
-        Raises:
-            UserError: when the folder cannot be written to.
-        """
-        hashes, problems = list[str | None](), list[str]()
-        for number, training in enumerate(result.trainings, 1):
-            name = f"{WorkFolder.OUTPUT}/{PurePath(training.model.file).name}"
-            sha256, problem = self._copied(name, LARGEST["model"], self.kept_model(number))
-            hashes.append(sha256)
-            if problem:
-                problems.append(f"the model file {shown(training.model.file)} {problem}")
-        return hashes, next(iter(problems), "")
-
-    def keep_state(self, state: KeptState, number: int) -> tuple[str | None, str]:
-        """Keep a copy of a state of a model, by the number of the model; return its hash, and why it cannot be read.
-
-        Raises:
-            UserError: when the folder cannot be written to.
-        """
-        name = f"{WorkFolder.STATES}/{PurePath(state.file).name}"
-        sha256, problem = self._copied(name, LARGEST["state"], self.kept_state(number))
-        return sha256, problem and f"the state {shown(state.file)} {problem}"
-
-    def keep_product(self, file: str, number: int, most: int) -> tuple[str | None, str]:
-        """Keep a copy of a file of at most `most` bytes; return its hash, and why it cannot be read.
-
-        Raises:
-            UserError: when the folder cannot be written to.
-        """
-        return self._copied(f"{WorkFolder.PROGRAM}/{file}", most, self.kept_product(number))
-
-    def _copied(self, name: str, most: int, place: Path) -> tuple[str | None, str]:
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            return self.work.tree.copy_out(name, place, most).sha256, ""
-        except NotAFileError as error:
-            return None, str(error)
-        except FileNotFoundError:
-            return None, ""
-        except OSError as error:
-            raise cannot_be_written(place, error) from None
 
     def write(self, name: str, content: object) -> None:
         """Write a file by one of the names above, durably: a text as it is, anything else as JSON.

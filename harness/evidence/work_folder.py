@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from harness.base.errors import NoSpaceError, UserError
 from harness.base.storage import cannot_be_written, unfinished
+from harness.base.untrusted_copy import copy_out
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree
 from harness.host.disk_use import DiskLimit
 
@@ -226,10 +227,8 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             half = unfinished(place)
-            copied = UntrustedTree(file.parent.parent).copy_out(
-                f"{file.parent.name}/{file.name}", half, LARGEST["checkpoint"]
-            )
-            if copied.sha256 not in file.name:
+            tree, name = UntrustedTree(file.parent.parent), f"{file.parent.name}/{file.name}"
+            if copy_out(tree, name, half, LARGEST["checkpoint"]) not in file.name:
                 raise NotAFileError("does not have the hash in its name")
             # It gets its name when it is there as a whole.
             half.replace(place)

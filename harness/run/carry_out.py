@@ -12,6 +12,7 @@ from resource import RLIMIT_NOFILE, getrlimit
 from harness.environments.executors.job import Exit
 from harness.evidence.accounting import Accounting
 from harness.evidence.app_files import Result, Wait
+from harness.evidence.kept_copies import keep_result
 from harness.evidence.leftovers import Leftover, in_short, leftovers
 from harness.evidence.memory import MemoryUse
 from harness.evidence.outcome.evidence import Evidence
@@ -119,5 +120,5 @@ def _keep_result(spec: RunSpec, unreadable: Unreadable) -> tuple[Result | None, 
     """
     with unreadable.reading():
         if spec.request.program is None:
-            return spec.folder.keep_result()
+            return keep_result(spec.folder)
     return None, ""

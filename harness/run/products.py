@@ -10,10 +10,11 @@ from typing import Any
 
 from harness.base.json_bounds import load_json
 from harness.base.untrusted_tree import NotAFileError
+from harness.evidence.kept_copies import copied
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import FoundProduct
 from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import LARGEST
+from harness.evidence.work_folder import LARGEST, WorkFolder
 from harness.matrix.programs import Product, Program
 
 # Empty lists take thirty times as much in memory.
@@ -65,11 +66,12 @@ def check_products(
         if product.file in before and before[product.file] == after.get(product.file):
             found.append(FoundProduct(product, problem="is older than its start"))
             continue
-        sha256, problem = folder.keep_product(product.file, number, LARGEST["model"])
+        name, copy = f"{WorkFolder.PROGRAM}/{product.file}", folder.kept_product(number)
+        sha256, problem = copied(folder, name, LARGEST["model"], copy)
         if problem or sha256 is None:
             found.append(FoundProduct(product, problem=problem or "is not there"))
         else:
-            found.append(_checked(FoundProduct(product, sha256), folder.kept_product(number), loads))
+            found.append(_checked(FoundProduct(product, sha256), copy, loads))
     return tuple(found)
 
 

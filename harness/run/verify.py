@@ -12,6 +12,7 @@ from harness.base.wording import size_in_words
 from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
 from harness.evidence.app_files import KeptState, Phase, Result
+from harness.evidence.kept_copies import keep_models, keep_state, keep_verification
 from harness.evidence.kept_states import pick
 from harness.evidence.last_line import last_line
 from harness.evidence.outcome.decide import stands_so_far
@@ -76,11 +77,11 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
     states = [pick(training) for training in result.trainings]
     if too_much := _too_much_to_keep(folder, result, states):
         return evidence.also_left(too_much)
-    (*earlier, model), problem = folder.keep_models(result)
+    (*earlier, model), problem = keep_models(folder, result)
     problems = [problem]
     picked: list[PickedState | None] = []
     for number, state in enumerate(states, 1):
-        sha256, problem = folder.keep_state(state, number) if state else (None, "")
+        sha256, problem = keep_state(folder, state, number) if state else (None, "")
         picked.append(PickedState(state, sha256) if state else None)
         problems.append(problem)
     kept = replace(evidence, model_sha256=model, earlier_sha256=tuple(earlier), picked=tuple(picked))
@@ -136,7 +137,7 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
         return replace(evidence, not_verified=f"out-of-memory: the process that verifies it ended with {exit_}")
     if exit_ is None or not exit_.ok:
         return replace(evidence, verification_problem=f"the process that verifies it ended with {exit_}")
-    found, problem = folder.keep_verification()
+    found, problem = keep_verification(folder)
     return replace(evidence, verification=found, verification_problem=problem)
 
 

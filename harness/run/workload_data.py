@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import DATA
 from harness.base.storage import file_hash
+from harness.base.untrusted_copy import copy_out
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree
 from harness.base.wording import many
 from harness.environments.environment import Environment, app_hash
@@ -165,7 +166,7 @@ def synthetic_file(workload: Workload, environment: Environment, executor: Execu
                 raise UserError(f"synthetic data could not be made: {said}")
             made_there = Path(place) / file.name
             try:
-                UntrustedTree(Path(place) / WORK).copy_out(file.name, made_there, LARGEST_DATA)
+                copy_out(UntrustedTree(Path(place) / WORK), file.name, made_there, LARGEST_DATA)
             except (OSError, NotAFileError) as error:
                 raise UserError(f"synthetic data could not be made: {file.name}: {error}") from None
             made_there.replace(file)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.storage import cannot_be_written, copy_durably, file_hash, unfinished
+from harness.base.untrusted_copy import copy_out
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, shown
 from harness.evidence.last_line import last_line
 from harness.evidence.outcome.diagnoses import Diagnosis
@@ -97,7 +98,7 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
                 copy_durably(kept, half)
             else:
                 # The user's own program may have made room in a file that it did not fill.
-                work.tree.copy_out(f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"], ANY_SIZE)
+                copy_out(work.tree, f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"], ANY_SIZE)
             if place.is_file() and file_hash(place) != file_hash(half):
                 previous = place_to_keep(place)
                 place.replace(previous)

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
 from harness.base.storage import cannot_be_written, copy_durably, file_hash, sync_folder, unfinished
+from harness.base.untrusted_copy import copy_out
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
@@ -98,8 +99,8 @@ def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None
     half = unfinished(output / name)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        copied = UntrustedTree(made).copy_out(name, half, most)
-        if sha256 not in (None, copied.sha256):
+        copied = copy_out(UntrustedTree(made), name, half, most)
+        if sha256 not in (None, copied):
             raise NotAFileError("is not the one that was verified")
         half.replace(output / name)
     except (FileNotFoundError, NotAFileError) as error:

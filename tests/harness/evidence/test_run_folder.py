@@ -10,6 +10,7 @@ import pytest
 import harness
 from harness.base.errors import UserError
 from harness.evidence.app_files import Result
+from harness.evidence.kept_copies import keep_models, keep_verification
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder, regex_of
@@ -125,9 +126,9 @@ def test_a_model_is_looked_for_in_the_output_folder_alone(tmp_path: Path, result
     result = Result.model_validate({**result_values, "model": model})
     (tmp_path / "passwd").write_text("secret")
     (tmp_path / "output").mkdir()
-    assert folder.keep_models(result) == ([None], "")
+    assert keep_models(folder, result) == ([None], "")
     (tmp_path / "output" / "passwd").write_text("a model")
-    assert folder.keep_models(result) == ([hashlib.sha256(b"a model").hexdigest()], "")
+    assert keep_models(folder, result) == ([hashlib.sha256(b"a model").hexdigest()], "")
     assert folder.kept_model(1).read_text() == "a model"
 
 
@@ -147,7 +148,7 @@ def test_what_is_missing_is_none_and_what_is_damaged_is_reported(tmp_path: Path)
     folder = RunFolder(tmp_path)
     assert folder.read_intent() is None
     assert folder.read_record() is None
-    assert folder.keep_verification() == (None, "there is no verification.json")
+    assert keep_verification(folder) == (None, "there is no verification.json")
     folder.intent.write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         folder.read_intent()

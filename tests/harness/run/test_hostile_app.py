@@ -182,9 +182,7 @@ def test_a_model_with_a_name_that_no_file_has(
     assert record.detail.isprintable()
 
 
-@pytest.mark.parametrize(
-    "place", ["harness.run.carry_out.leftovers", "harness.evidence.run_folder.RunFolder.keep_result"]
-)
+@pytest.mark.parametrize("place", ["harness.run.carry_out.leftovers", "harness.run.carry_out.keep_result"])
 def test_an_error_in_reading_what_it_left_fails_the_run_alone(
     place: str, attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +310,7 @@ def test_a_mistake_of_the_user_after_the_start_leaves_a_record_and_is_reported(
         raise UserError("no such engine; start it")
 
     monkeypatch.setattr("harness.run.verify.keep", fail)
-    monkeypatch.setattr("harness.evidence.run_folder.RunFolder.keep_result", fail)
+    monkeypatch.setattr("harness.run.carry_out.keep_result", fail)
     with pytest.raises(UserError, match="no such engine; start it"):
         attack("pass")
     record = Results(tmp_path / "results").record("r1")

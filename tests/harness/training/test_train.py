@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.untrusted_tree import Copied, UntrustedTree
 from harness.campaign.bench import Bench
 from harness.campaign.plan import plain_cpu_cell
 from harness.campaign.under_way import noted_under_way
@@ -506,12 +505,12 @@ def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_c
 ) -> None:
     write_checkpoint(place.job.output / "bars_checkpoints", 58)
 
-    def full(_tree: UntrustedTree, _name: str, _to: Path, _most: int) -> Copied:
+    def full(*_: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("harness.training.publish._copy", lambda *_: None)
-        patch.setattr(UntrustedTree, "copy_out", full)
+        patch.setattr("harness.evidence.work_folder.copy_out", full)
         with pytest.raises(UserError, match="No space left"):
             place.train(replace(DONE, step=60))
     assert place.train().model
@@ -522,7 +521,7 @@ def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_c
 def test_a_model_that_found_no_room_is_copied_by_the_same_command(
     place: Place, tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> Copied:
+    def full(*_: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     folder = RunFolder(tmp_path / "run")
@@ -531,7 +530,8 @@ def test_a_model_that_found_no_room_is_copied_by_the_same_command(
     written.touch()
     said = r"No space left on device; free .*, then give the same command$"
     with monkeypatch.context() as patch:
-        patch.setattr(UntrustedTree, "copy_out", full)
+        for module in ("own_program", "publish"):
+            patch.setattr(f"harness.training.{module}.copy_out", full)
         with pytest.raises(UserError, match=said):
             publish_program(folder, make_record(), tmp_path / "out")
         with pytest.raises(UserError, match=said):
