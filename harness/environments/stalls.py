@@ -2,15 +2,18 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
 
 from harness.base.errors import NoAnswerError
-from harness.base.time_limits import LEAST_SPEED
-from harness.host.process_work import ProcessWork, work_below
 
 # More than the five minutes after which uv says that another one has its cache locked.
 STALLED_SECONDS = 360.0
+# Bytes a second. What comes is written to a file in pieces of some hundred thousand.
+LEAST_SPEED = 500
 # What unpacks, compiles or waits for a disk goes on though nothing comes. A byte at a time takes next to no CPU.
 LEAST_BUSY = 0.05
 # Looks in that time.
@@ -22,6 +25,40 @@ class _Mark:
     waited: float
     bytes: int = 0
     busy: float = 0.0
+
+
+@dataclass(frozen=True)
+class ProcessWork:
+    """Bytes read from and written to files, and seconds of CPU time, of a process and of what it started.
+
+    `waits_for_disk`: one of them is in an uninterruptible wait now.
+    """
+
+    bytes: int
+    cpu_seconds: float
+    waits_for_disk: bool
+
+
+def work_below(pid: int) -> ProcessWork | None:
+    """Return the work of a process, of what it started and of what of that has ended; None where it is not told."""
+    size, seconds, waits = 0, 0.0, False
+    try:
+        for one in map(psutil.Process, _with_children(pid)):
+            counted, times = one.io_counters(), one.cpu_times()
+            size += counted.read_chars + counted.write_chars
+            seconds += times.user + times.system + times.children_user + times.children_system
+            waits = waits or one.status() == psutil.STATUS_DISK_SLEEP
+    except (psutil.Error, OSError, ValueError):
+        return None
+    return ProcessWork(size, seconds, waits)
+
+
+def _with_children(pid: int) -> Iterator[int]:
+    # psutil would look at every process of the host.
+    yield pid
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text(encoding="ascii").split():
+            yield from _with_children(int(child))
 
 
 class StallWatch:
@@ -54,7 +91,6 @@ class StallWatch:
         passed = min(self._looked - looked, 2 * self.look_seconds)
         # What has ended, and was another's child by then, is missing.
         came = max(0, now.bytes - before.bytes)
-        came += sum(max(0, size - before.received.get(one, 0)) for one, size in now.received.items())
         busy = passed if now.waits_for_disk else max(0.0, now.cpu_seconds - before.cpu_seconds)
         last = self._marks[-1]
         last = _Mark(last.waited + passed, last.bytes + came, last.busy + busy)
