@@ -287,14 +287,14 @@ class TestIndex:
     def test_a_damaged_value_is_no_obstacle(self, damaged: str | None, results: Results) -> None:
         before = Index(results).rows()
         with sqlite3.connect(index_file(results.folder)) as database:
-            database.execute(f"UPDATE runs SET [{NAMES[-1]}] = ?", (damaged,))
+            database.execute(f"UPDATE runs SET [{' '.join(NAMES)}] = ?", (damaged,))
         database.close()
         assert Index(results).rows() == before
 
     def test_another_layout_is_rebuilt(self, results: Results) -> None:
         before = Index(results).rows()
         with sqlite3.connect(index_file(results.folder)) as database:
-            database.execute("ALTER TABLE runs DROP COLUMN detail")
+            database.execute("ALTER TABLE runs DROP COLUMN started")
         database.close()
         assert Index(results).rows() == before
 
@@ -303,7 +303,7 @@ class TestIndex:
         file = index_file(results.folder)
         file.unlink()
         with sqlite3.connect(file) as database:
-            columns = ", ".join(f"x AS [{name}]" for name in NAMES)
+            columns = ", ".join(f"x AS [{name}]" for name in ("run_id", "started", " ".join(NAMES)))
             numbers = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
             database.execute(f"CREATE VIEW runs AS {numbers} SELECT {columns} FROM c")
         database.close()
@@ -377,7 +377,7 @@ import os, signal, sqlite3, sys
 database = sqlite3.connect(sys.argv[1], isolation_level=None)
 database.execute("PRAGMA cache_size = 1")
 database.execute("BEGIN IMMEDIATE")
-database.execute("UPDATE runs SET detail = 'torn'")
+database.execute("UPDATE runs SET started = 0")
 for number in range(2000):
     row = database.execute("SELECT * FROM runs LIMIT 1").fetchone()
     database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", (f"torn{number}", *row[1:]))
