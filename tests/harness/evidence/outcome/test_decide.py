@@ -21,6 +21,8 @@ from harness.evidence.outcome.tolerances import TOLERANCE, tolerance_of
 from harness.run import products
 
 Values = dict[str, Any]
+GPU = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
+MANY_SAMPLES = [MemorySample(0, 1, 1, 10.0 * n, 10**9 + n * 10**6, None) for n in range(400)]
 
 
 @pytest.fixture
@@ -254,12 +256,7 @@ def test_each_single_lie_in_a_result_is_caught(
     assert outcome(request_, lying) == ("failed", diagnosis)
 
 
-def test_exit_0_without_a_result(request_: Request, evidence: Evidence) -> None:
-    assert outcome(request_, replace(evidence, result=None)) == ("failed", "no-result")
-
-
-def test_a_model_that_is_not_there_or_is_not_the_one_or_does_not_load(request_: Request, evidence: Evidence) -> None:
-    assert outcome(request_, replace(evidence, model_sha256=None)) == ("failed", "model-damaged")
+def test_a_model_that_is_not_the_one_or_does_not_load(request_: Request, evidence: Evidence) -> None:
     assert outcome(request_, replace(evidence, model_sha256="e" * 64)) == ("failed", "model-damaged")
     unknown = found(evidence, model=None, model_problem="m.pt: not an intact model file")
     assert outcome(request_, unknown) == ("failed", "model-does-not-load")
@@ -446,15 +443,6 @@ def test_the_tolerance_of_an_attention_model_grows_with_each_step_and_that_of_th
         assert tolerances == pytest.approx([1e-3, 3e-3, 9e-3])
 
 
-@pytest.mark.parametrize("code", [-11, -9, -6, 134, 139, 143])
-def test_a_crash_is_failed_not_interrupted(code: int, request_: Request, evidence: Evidence) -> None:
-    assert outcome(request_, replace(evidence, exits={"train": Exit(code)}, result=None)) == ("failed", "crash")
-
-
-def test_a_crash_after_the_result_was_written_is_failed(request_: Request, evidence: Evidence) -> None:
-    assert outcome(request_, replace(evidence, exits={"train": Exit(-11)})) == ("failed", "crash")
-
-
 def test_an_error_of_the_app_names_the_phase(request_: Request, evidence: Evidence) -> None:
     decided = decide(request_, replace(evidence, exits={"features": Exit(2)}, result=None))
     assert (decided.name, decided.diagnosis) == ("failed", "app-error")
@@ -462,14 +450,11 @@ def test_an_error_of_the_app_names_the_phase(request_: Request, evidence: Eviden
     assert "exit 2" in decided.detail
 
 
-def test_a_work_folder_that_cannot_be_read_is_failed_and_another_failure_stays_what_it_was(
-    request_: Request, evidence: Evidence
-) -> None:
+def test_a_work_folder_that_cannot_be_read_is_failed(request_: Request, evidence: Evidence) -> None:
     odd = replace(evidence, leftovers="result.json in the work folder is a FIFO")
-    assert outcome(request_, odd) == ("failed", "work-folder")
-    assert decide(request_, odd).detail == "result.json in the work folder is a FIFO"
-    assert outcome(request_, replace(odd, result=None)) == ("failed", "work-folder")
-    assert outcome(request_, replace(odd, exits={"train": Exit(-11)})) == ("failed", "crash")
+    for one in (odd, replace(odd, result=None)):
+        decided = decide(request_, one)
+        assert (decided.name, decided.diagnosis, decided.detail) == ("failed", "work-folder", odd.leftovers)
 
 
 @pytest.mark.parametrize(("code", "killed"), [(-9, "the process was"), (1, "a process it had started was")])
@@ -479,45 +464,30 @@ def test_a_kill_at_the_memory_limit_is_reported(code: int, killed: str, request_
     assert decided.detail.startswith(killed)
 
 
-@pytest.mark.parametrize(("code", "diagnosis"), [(4, "not-finite"), (5, "wrong-result")])
-def test_numbers_that_the_app_itself_found_wrong(
-    request_: Request, evidence: Evidence, code: int, diagnosis: str
-) -> None:
-    decided = decide(request_, replace(evidence, exits={"train": Exit(code)}, result=None))
-    assert (decided.name, decided.diagnosis) == ("failed", diagnosis)
-
-
 @pytest.mark.parametrize(
-    ("code", "steps", "breaches", "diagnosis"),
+    ("code", "seen", "diagnosis"),
     [
-        (2, (), (), "refused"),
-        (2, (0,), (), "refused"),
-        (1, (), (), "app-error"),
-        # What trained, or told what cannot be, was not refused; an app of the old contract does not say.
-        (2, (5, 0), (), "app-error"),
-        (2, (), ("rank 0: a line too many",), "app-error"),
-        (2, None, (), "app-error"),
+        *((code, {}, "crash") for code in (-11, -9, -6, 134, 139, 143)),
+        # Also after the result was written, or where the work folder cannot be read.
+        (-11, {"result": ...}, "crash"),
+        (-11, {"leftovers": "result.json in the work folder is a FIFO"}, "crash"),
+        (1, {"steps_accounted": ()}, "app-error"),
+        # A command is refused before the first step only.
+        (2, {"steps_accounted": ()}, "refused"),
+        (2, {"steps_accounted": (0,)}, "refused"),
+        # What trained, or told what cannot be or be read, was not refused; an app of the old contract does not say.
+        (2, {"steps_accounted": (5, 0)}, "app-error"),
+        (2, {"steps_accounted": (), "breaches": ("rank 0: a line too many",)}, "app-error"),
+        (2, {"steps_accounted": (), "leftovers": "progress-0.jsonl in the work folder is a link"}, "app-error"),
+        (2, {"steps_accounted": None}, "app-error"),
     ],
 )
-def test_a_command_is_refused_before_the_first_step_only(
-    code: int,
-    steps: tuple[int, ...] | None,
-    breaches: tuple[str, ...],
-    diagnosis: str,
-    request_: Request,
-    evidence: Evidence,
+def test_a_process_that_ended_with_an_error_has_failed(
+    code: int, seen: Values, diagnosis: str, request_: Request, evidence: Evidence
 ) -> None:
-    ended = replace(evidence, exits={"train": Exit(code)}, result=None, steps_accounted=steps, breaches=breaches)
+    result = {"result": evidence.result if "result" in seen else None}
+    ended = replace(evidence, exits={"train": Exit(code)}, **{**seen, **result})
     assert outcome(request_, ended) == ("failed", diagnosis)
-
-
-def test_a_command_is_not_refused_by_an_app_whose_progress_cannot_be_read(
-    request_: Request, evidence: Evidence
-) -> None:
-    ended = replace(evidence, exits={"train": Exit(2)}, result=None, steps_accounted=())
-    hidden = replace(ended, leftovers="progress-0.jsonl in the work folder is a link")
-    assert outcome(request_, ended) == ("failed", "refused")
-    assert outcome(request_, hidden) == ("failed", "app-error")
 
 
 @pytest.mark.parametrize(
@@ -547,9 +517,8 @@ class TestOnAGpu:
 
     @pytest.fixture
     def gpu_values(self, result_values: Values) -> Values:
-        device = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
         torch = {"version": "2.9.1+rocm6.3", "hip": "6.3.42131-fa1d09cbd", "cuda": None}
-        return {**result_values, "device": "cuda", "devices": [device], "torch": torch}
+        return {**result_values, "device": "cuda", "devices": [GPU], "torch": torch}
 
     def decide(
         self, request: Request, evidence: Evidence, values: Values, seen: int | None = 1
@@ -803,8 +772,7 @@ class TestMemory:
         evidence: Evidence,
         result_values: Values,
     ) -> None:
-        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
-        values = {**result_values, "device": "cuda", "devices": [gpu], "memory": self.peaks(driver, reserved)}
+        values = {**result_values, "device": "cuda", "devices": [GPU], "memory": self.peaks(driver, reserved)}
         asked = replace(request_, device="cuda", gpus=1, max_device_memory=18 * 10**9)
         told = replace(evidence, result=Result.model_validate(values), gpus_seen=1)
         assert outcome(asked, told) == expected
@@ -816,17 +784,15 @@ class TestMemory:
         asked = replace(request_, max_device_memory=1)
         # On a CPU there is no device memory to limit.
         assert outcome(asked, evidence) == ("completed", None)
-        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
-        told = Result.model_validate({**result_values, "device": "cuda", "devices": [gpu]})
+        told = Result.model_validate({**result_values, "device": "cuda", "devices": [GPU]})
         seen = replace(evidence, result=told, gpus_seen=1)
         assert outcome(replace(asked, device="cuda", gpus=1), seen) == ("failed", "incomplete-result")
 
     def test_every_rank_is_held_to_the_limit(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
         options = {**result_values["options"], "strategy": "ddp"}
-        two = {"devices": [gpu, {**gpu, "rank": 1}], "world_size": 2, "rank_weights_sha256": ["c" * 64] * 2}
+        two = {"devices": [GPU, {**GPU, "rank": 1}], "world_size": 2, "rank_weights_sha256": ["c" * 64] * 2}
         values = {**result_values, **two, "device": "cuda", "options": options, "strategy": "ddp"}
         told = Result.model_validate({**values, "memory": self.peaks(10**9, 10**9)})
         asked = replace(
@@ -839,9 +805,8 @@ class TestMemory:
             assert outcome(asked, seen) == expected
 
     def test_memory_that_grew_while_it_trained(self, request_: Request, evidence: Evidence) -> None:
-        samples = [MemorySample(0, 1, 1, 10.0 * n, 10**9 + n * 10**6, None) for n in range(400)]
-        assert outcome(request_, replace(evidence, memory=MemoryUse.of(samples))) == ("failed", "memory-grows")
-        still = tuple(replace(sample, rss_bytes=10**9) for sample in samples)
+        assert outcome(request_, replace(evidence, memory=MemoryUse.of(MANY_SAMPLES))) == ("failed", "memory-grows")
+        still = tuple(replace(sample, rss_bytes=10**9) for sample in MANY_SAMPLES)
         assert outcome(request_, replace(evidence, memory=MemoryUse.of(still))) == ("completed", None)
 
 
@@ -905,8 +870,6 @@ def test_a_diagnosis_is_of_the_ending_or_of_the_result() -> None:
     assert set(get_args(OfEnding)) & set(get_args(OfResult)) == set()
 
 
-MANY_SAMPLES = [MemorySample(0, 1, 1, 10.0 * n, 10**9 + n * 10**6, None) for n in range(400)]
-GPU = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
 # What brings a diagnosis about: changes to the request, to the evidence, to what is found of the model, to the result.
 BROUGHT_ABOUT: dict[Diagnosis, tuple[Values, Values, Values, Values]] = {
     "app-error": ({}, {"exits": {"train": Exit(1)}}, {}, {}),
@@ -944,6 +907,9 @@ BROUGHT_ABOUT: dict[Diagnosis, tuple[Values, Values, Values, Values]] = {
 }
 
 
+NOT_FAILED = {"no-progress": "hung", **dict.fromkeys(("unhealthy-gpu", "unkillable", "not-begun"), "host-fault")}
+
+
 def test_every_diagnosis_is_brought_about_here() -> None:
     assert sorted(BROUGHT_ABOUT) == sorted({*get_args(OfEnding), *get_args(OfResult)})
 
@@ -956,7 +922,7 @@ def test_a_diagnosis_is_given_where_its_cause_is(
     asked, seen, of_model, told = BROUGHT_ABOUT[diagnosis]
     whole = replace(found(evidence, **of_model), result=Result.model_validate({**result_values, **told}))
     decided = decide(replace(request_, **asked), replace(whole, **seen))
-    assert decided.diagnosis == diagnosis
+    assert (decided.name, decided.diagnosis) == (NOT_FAILED.get(diagnosis, "failed"), diagnosis)
     assert decided.detail or "stopped_by" in seen, "the detail is all that explains it"
 
 
