@@ -24,7 +24,6 @@ COMMANDS = {
     "features": "vpoc.commands.features",
     "plot": "vpoc.commands.plot",
     "train": "vpoc.commands.train",
-    "reference": "vpoc.commands.train",
     "verify": "vpoc.commands.train",
     "check-model": "vpoc.commands.model",
     "predict": "vpoc.commands.model",

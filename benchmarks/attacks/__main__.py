@@ -128,7 +128,7 @@ class Bench:
             hostile, stand_in = self._images
             image = attack_image(engine, hostile, attack.name)
             try:
-                return run_attack(attack, executor, place, (image, REAL if attack.real_next else stand_in), engine)
+                return run_attack(attack, executor, place, (image, stand_in), engine)
             finally:
                 remove_image(engine, attack.name)
         finally:

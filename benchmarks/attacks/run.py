@@ -95,7 +95,6 @@ def run_attack(
     said = hostile.model_dump_json() if hostile else ""
     unsaid = [left for left in leftovers if left.rpartition(" ")[2] not in said]
     traceback = TRACEBACK in seen.output
-    not_run = not carried_out and attack.commands != ("train",) and hostile is not None
     wrong = [
         *(["writes outside work/: " + ", ".join(writes)] if writes else []),
         *([f"no end after {seconds:.0f} s: killed"] if seen.killed else []),
@@ -108,7 +107,7 @@ def run_attack(
         *([f"{seen.memory / 1e6:.0f} MB of memory"] if seen.memory > MEMORY_ALLOWED else []),
         *_wrong_diagnosis(attack, hostile),
         *_raw(attack, place, seen.output),
-        *([] if carried_out or not_run else ["the attack was not carried out"]),
+        *([] if carried_out else ["the attack was not carried out"]),
     ]
     return Row(
         attack=attack.name,
@@ -187,11 +186,6 @@ def _was_done(place: Place) -> bool:
                 return True
             log = folder / "log.txt"
             if log.is_file() and f"[{DONE}]".encode() in _ends(log):
-                return True
-            if any(
-                (folder / name).is_file() and f"[{DONE}]".encode() in _ends(folder / name)
-                for name in ("check-model.txt", "reference.txt")
-            ):
                 return True
     return False
 

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.app_files import Progress, Reference, Result, Verification
+from harness.evidence.app_files import Progress, Result, Verification
 from harness.evidence.gpu_evidence import GPU_EVIDENCE, GpuEvidence
 from harness.evidence.gpu_sensors import GpuSensorSample
 from harness.evidence.host_changes import HostChange
@@ -27,7 +27,6 @@ FILES: dict[str, type[BaseModel]] = {
     "matrix": Matrix,
     "progress": Progress,
     "result": Result,
-    "reference": Reference,
     "verification": Verification,
     "intent": Intent,
     "record": Record,
@@ -45,7 +44,6 @@ NAMES = {
     "matrix": "matrix.yaml",
     "progress": f"{WorkFolder.PROGRESS.format(rank='RANK')}, a line each",
     "result": WorkFolder.RESULT,
-    "reference": "the output of `vpoc reference`",
     "verification": RunFolder.KEPT_VERIFICATION,
     "intent": RunFolder.INTENT,
     "record": RunFolder.RECORD,

@@ -1,4 +1,4 @@
-"""The files the app writes, as types: progress, result, reference, and what it prints of a model."""
+"""The files the app writes, as types: progress, result, verification."""
 
 from typing import Annotated, Any, Literal
 
@@ -249,34 +249,6 @@ class Result(Training, Versioned):
         return (*self.earlier, self)
 
 
-class EarlierReference(File):
-    """The first steps of a model that comes before the main one."""
-
-    model_kind: ModelKind
-    samples: Samples
-    steps: tuple[StepNumbers, ...]
-
-
-class Reference(Versioned):
-    """`reference.json`: the first steps of the same workload on the CPU in float32."""
-
-    workload_hash: str | None
-    data_sha256: Sha256
-    samples: Samples
-    seed: int
-    dtype: Literal["float32"]
-    model_kind: ModelKind = "mlp"
-    steps: tuple[StepNumbers, ...]
-    earlier: tuple[EarlierReference, ...] = ()
-    torch: str
-
-    @property
-    def trainings(self) -> tuple[EarlierReference, ...]:
-        """Every model it has steps of, in order: the main one last."""
-        main = EarlierReference(model_kind=self.model_kind, samples=self.samples, steps=self.steps)
-        return (*self.earlier, main)
-
-
 class LoadedModel(File):
     """A model file that loads and computes."""
 
@@ -295,9 +267,12 @@ class ReplayedStep(File):
     gradient_norm: float | None
 
 
-class Findings(File):
-    """The facts that were found of a model that somebody trained; null where that was not possible, with the reason."""
+class VerifiedTraining(File):
+    """A model that somebody trained, computed again in parts; null where that was not possible, with the reason."""
 
+    model_kind: ModelKind = "mlp"
+    samples: Samples
+    steps: tuple[StepNumbers, ...]
     model: LoadedModel | None
     model_problem: str | None
     validation_loss: float | None
@@ -305,13 +280,14 @@ class Findings(File):
     replay_problem: str | None
 
 
-class VerifiedTraining(EarlierReference, Findings):
-    """A model of a training, computed again in parts."""
+class Verification(VerifiedTraining, Versioned):
+    """`verification.json`: a training computed again in parts, on the CPU in float32. Its own model is the main one."""
 
-
-class Verification(Reference, Findings):
-    """`verification.json`: a training computed again in parts, on the CPU in float32."""
-
+    workload_hash: str | None
+    data_sha256: Sha256
+    seed: int
+    dtype: Literal["float32"]
+    torch: str
     earlier: tuple[VerifiedTraining, ...] = ()
 
     @property

@@ -95,7 +95,7 @@ def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
     code, _, err = vpoc(capsys, "train", "--data", merged, "--output", "x", "--rows", "session", "--target", "up_30")
     assert code == 2
     assert err == "vpoc: --target up_30 is not known for --rows session; choose one of next_up, next_vpoc_touched\n"
-    for command in ("train", "features", "reference"):
+    for command in ("train", "features", "verify"):
         code, _, err = vpoc(capsys, command, "--data", merged, "--output", f"x-{command}", "--as-of", "open")
         assert code == 2
         assert err == "vpoc: --as-of open is for --rows session: a bar row is always as of the bar's end\n"
@@ -352,7 +352,7 @@ def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
     first = json.loads((run_dir / "progress-0.jsonl").read_text().splitlines()[0])
     assert first["phase"] == "import"
 
-    code, out, _ = vpoc(capsys, "reference", *options, "--output", tmp_path / "r.json", "--steps", 4)
+    code, out, _ = vpoc(capsys, "verify", *options, "--output", tmp_path / "r.json", "--steps", 4)
     assert code == 0
     assert json.loads((tmp_path / "r.json").read_text())["steps"] == result["first_steps"][:4]
 
@@ -449,7 +449,7 @@ def test_no_command_writes_over_its_input(capsys, merged, tmp_path):
         ["features", "--data", data, "--lookback", 20, "--output", data],
         ["train", "--data", data, *SMALL, "--output", tmp_path],
         ["features", "--data", kept, "--lookback", 20, "--output", tmp_path / "f.parquet"],
-        ["reference", "--data", data, *SMALL, "--output", data],
+        ["verify", "--data", data, *SMALL, "--output", data],
         ["merge", "--bars", data, "--vix", data, "--output", data],
         ["predict", "--model", data, "--data", merged, "--output", data],
     ):

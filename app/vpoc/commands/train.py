@@ -1,4 +1,4 @@
-"""`vpoc train`, `vpoc reference` and `vpoc verify`."""
+"""`vpoc train` and `vpoc verify`."""
 
 import os
 import subprocess
@@ -75,32 +75,6 @@ def train_command(output: Path, name: str | None, accumulation_steps: int | None
         run.train(_options(chosen), output, name, progress, click.echo)
 
 
-@click.command("reference")
-@TRAINING_OPTIONS
-@click.option("--steps", type=click.IntRange(1, LARGEST_COUNT), default=16, help="Steps to make.")
-@click.option("--output", type=IN_FILE, required=True, help="JSON file to write.")
-def reference_command(output: Path, steps: int, **chosen: Any) -> None:
-    """Write the first losses of a training on the CPU.
-
-    Writes loss and gradient norm of the first steps, in float32. Takes the options of `vpoc train`; --device and
-    --use-mixed-precision change nothing here. A run on another device with the same options, data and seed sees the
-    same batches, so its numbers can be compared with these.
-    """
-    feature_options(chosen)
-    require_output(output, chosen["data"], chosen["features"])
-    progress = _start(chosen)
-
-    from vpoc.files import write_json  # noqa: PLC0415
-
-    with importing("torch"):
-        from vpoc.training import reference as first_steps  # noqa: PLC0415
-        from vpoc.training import signals  # noqa: PLC0415
-
-    with progress, signals.interruptible(progress):
-        write_json(output, first_steps.reference(_options(chosen), steps, progress))
-    click.echo(f"wrote {output}")
-
-
 @click.command("verify")
 @TRAINING_OPTIONS
 @click.option(
@@ -122,9 +96,9 @@ def reference_command(output: Path, steps: int, **chosen: Any) -> None:
 def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen: Any) -> None:
     """Compute parts of a finished training again.
 
-    Writes what `vpoc reference` does and, of each model, what its file holds, its loss on the validation samples, and
-    loss and gradient norm of one step from the weights before it: all in float32 on the CPU. Takes the options of
-    `vpoc train`. A file that is no model, or no state, is reported in the output and is no error.
+    Writes loss and gradient norm of the first steps and, of each model, what its file holds, its loss on the validation
+    samples, and loss and gradient norm of one step from the weights before it: all in float32 on the CPU. Takes the
+    options of `vpoc train`. A file that is no model, or no state, is reported in the output and is no error.
     """
     feature_options(chosen)
     files = [file for *_, file in (*trained, *state)]

@@ -15,7 +15,7 @@ CPU_DEVICES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Options of `vpoc train` and `vpoc reference`, resolved; the command's help says what each means.
+    """Options of `vpoc train`, resolved; the command's help says what each means.
 
     A default here is what is the case where nothing is asked for.
     """

@@ -5,8 +5,10 @@ the saved model, and one step from the weights that were kept before it.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,11 @@ from vpoc.features.table import NAMES
 from vpoc.models.by_name import Network, network, parameter_count
 from vpoc.progress import Progress, finite
 from vpoc.training.artefact import load_model, load_state, require_finite, weights_sha256
-from vpoc.training.fit import VALIDATION_BATCH, Fit
-from vpoc.training.reference import described, first_steps, fits_on_cpu
+from vpoc.training.fit import VALIDATION_BATCH, Fit, step_facts
+from vpoc.training.loop import Step
+from vpoc.training.prepare import prepare
+from vpoc.training.result import sample_counts
+from vpoc.training.run import ALONE
 from vpoc.training.samples import Samples
 from vpoc.training.train_options import TrainOptions
 
@@ -41,19 +46,77 @@ def verify(
     steps: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Compute again what `train` with these options claims: return a file of references, with more of each model.
+    """Compute again what `train` with these options claims, after as many first steps as asked for.
 
     `models`, `states`: by kind, the file of the trained model and a state of its training. A file that cannot be used
     is said in the answer.
     """
     found = []
-    for fit in fits_on_cpu(options, progress):
-        facts = first_steps(fit, steps, progress)
+    for fit in _fits_on_cpu(options, progress):
+        facts = _first_steps(fit, steps, progress)
         facts |= _saved_model(fit, models.get(fit.kind), progress)
         facts |= _replayed(fit, states.get(fit.kind), progress)
         found.append((fit, facts))
     progress.phase("teardown")
-    return described(found)
+    return _described(found)
+
+
+def _fits_on_cpu(options: TrainOptions, progress: Progress) -> Iterator[Fit]:
+    """Yield each model asked for, before its first step, to be trained in float32 on the CPU by this process alone."""
+    options = replace(
+        options,
+        device="cpu",
+        framework="torch",
+        vpoc_path="cpu",
+        use_mixed_precision=False,
+        mixed_precision_dtype=None,
+        sdpa="auto",
+        injected_fault=None,
+        strategy="single",
+        backend=None,
+        devices=None,
+        loop="plain",
+        micro_batch_size=None,
+    )
+    run = prepare(options, ALONE, progress)
+    with tempfile.TemporaryDirectory(dir=options.run_dir) as nowhere:
+        for kind in options.model:
+            # Of these steps nobody needs the states.
+            yield Fit(replace(options, run_dir=None), run, kind, Path(nowhere), progress, lambda _line: None)
+
+
+def _first_steps(fit: Fit, steps: int, progress: Progress) -> dict[str, Any]:
+    """Make the first `steps` steps of a model; return what is said of them."""
+    progress.phase("first-step", steps)
+    made: list[Step] = []
+    for step in islice(_steps(fit), steps):
+        made.append(step)
+        progress.step(step.number, step.seconds, step.loss, step.gradient_norm)
+    return {
+        "model_kind": fit.kind,
+        "samples": sample_counts(fit),
+        "steps": [step_facts(step) for step in made],
+    }
+
+
+def _described(found: list[tuple[Fit, dict[str, Any]]]) -> dict[str, Any]:
+    """Return what was found of all models: `found` of each, the main one last."""
+    *earlier, (fit, main) = found
+    return {
+        "schema": 2,
+        "workload_hash": fit.options.workload_hash,
+        "data_sha256": fit.run.features.data_sha256,
+        "seed": fit.options.seed,
+        "dtype": "float32",
+        "torch": torch.__version__,
+        **main,
+        "earlier": [facts for _, facts in earlier],
+    }
+
+
+def _steps(fit: Fit) -> Iterator[Step]:
+    for epoch in range(1, fit.options.epochs + 1):
+        yield from fit.trainer.epoch(fit.feed(), epoch, 0, tuple)
 
 
 def _saved_model(fit: Fit, path: Path | None, progress: Progress) -> dict[str, Any]:

@@ -23,22 +23,17 @@ WAIT_SECONDS = 0.02
 class Attack:
     """An attack: what it does, and what the record of its run may say.
 
-    `commands`: those of the app around which it acts; the others run as they are. `may_complete`: why a run that
-    completed is true all the same; without, it must not complete. `diagnoses`: the only ones that are right. `fresh`:
-    no reference is cached before. `real_next`: the honest run after it is of the same environment, not of a stand-in.
-    `shown`: its strings reach pages and terminals, which are looked at.
+    `may_complete`: why a run that completed is true all the same; without, it must not complete. `diagnoses`: the only
+    ones that are right. `shown`: its strings reach pages and terminals, which are looked at.
     """
 
     name: str
     group: str
     what: str
     act: Callable[["App"], None]
-    commands: tuple[str, ...] = ("train",)
     executors: tuple[str, ...] = ("process",)
     may_complete: str | None = None
     diagnoses: tuple[str, ...] = ()
-    fresh: bool = False
-    real_next: bool = False
     shown: bool = False
 
 
@@ -92,10 +87,6 @@ class App:
     def run_folder(self) -> Path:
         """The folder that belongs to the harness, where that can be reached."""
         return next((place for place in (self.work, self.work.parent) if (place / "intent.json").exists()), self.work)
-
-    def option(self, name: str) -> str:
-        """Return the value of an option."""
-        return self.words[self.words.index(name) + 1]
 
     def words_with(self, **changes: str) -> list[str]:
         """Return the command line with other values of options."""

@@ -1,27 +1,23 @@
 """Lies and rubbish: files that are what they should be, and say what they should not."""
 
+import hashlib
 import json
 import os
+import pickle
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from benchmarks.attacks.hostile.app import BOTH, ESCAPES, HTML, UNCHANGED, App, attack, register, replace
+from benchmarks.attacks.hostile.app import BOTH, ESCAPES, HTML, App, attack, register
 
 GROUP = "contents"
 DEEP = 100_000
 HUGE = 100 << 20
 ENTRIES = 1_000_000
-RANKS = 20_000
-FLOOD = 512 << 20
-LONG = 1_000_000
 FAKE_STEPS = 29
-FOREVER_SECONDS = 600
 NOT_A_MODEL = b"not a model"
 
 
@@ -161,192 +157,32 @@ def hidden_nan(app: App) -> None:
     )
 
 
-@attack("the model is no model, and its check says that it is sound", commands=("train", "check-model"), executors=BOTH)
-def lying_check(app: App) -> None:
-    note = app.work / "scratch" / "check.json"
-    if app.command == "check-model":
-        sys.stdout.write(note.read_text(encoding="utf-8"))
-        return
+@attack("the model is no model", executors=BOTH)
+def no_model(app: App) -> None:
+    _with_model(app, NOT_A_MODEL)
+
+
+@attack("first losses are invented", executors=BOTH)
+def invented_losses(app: App) -> None:
     app.run()
-    import hashlib  # noqa: PLC0415
-
-    told = app.result()
-    model = app.work / "output" / told["model"]["file"]
-    model.write_bytes(NOT_A_MODEL)
-    told["model"].update(sha256=hashlib.sha256(NOT_A_MODEL).hexdigest(), bytes=len(NOT_A_MODEL))
-    app.write_result(told)
-    checked = {"schema": 2, "model": told.get("model_kind", "mlp"), "target": "t", "rows": "bar", "features": []}
-    checked |= {key: told["model"][key] for key in ("file", "sha256", "bytes", "parameters")}
-    note.write_text(json.dumps({**checked, "weights_sha256": told["rank_weights_sha256"][0]}), encoding="utf-8")
-
-
-@attack(
-    "first losses are invented, and the reference agrees", commands=("train", "reference"), fresh=True, executors=BOTH
-)
-def lying_reference(app: App) -> None:
-    app.run()
-    place, key = (
-        (Path(app.option("--output")), "steps")
-        if app.command == "reference"
-        else (app.work / "result.json", "first_steps")
-    )
-    told = json.loads(place.read_text(encoding="utf-8"))
-    told[key] = [{"step": step["step"], "loss": 0.5, "gradient_norm": 0.5} for step in told[key]]
-    place.write_text(json.dumps(told), encoding="utf-8")
-
-
-@attack(
-    "the reference is wrong, for the runs of others that are compared with it",
-    commands=("reference",),
-    fresh=True,
-    real_next=True,
-    executors=BOTH,
-    may_complete="it is never asked for a reference",
-)
-def poisoned_reference(app: App) -> None:
-    app.run()
-    place = Path(app.option("--output"))
-    told = json.loads(place.read_text(encoding="utf-8"))
-    told["steps"] = [{**step, "loss": 0.123} for step in told["steps"]]
-    place.write_text(json.dumps(told), encoding="utf-8")
+    app.change_result(first_steps=[{**step, "loss": 0.5, "gradient_norm": 0.5} for step in app.result()["first_steps"]])
 
 
 @attack("the model is a pickle that writes to a file of the host's user where it is loaded", executors=BOTH)
 def pickle_as_model(app: App) -> None:
-    import hashlib  # noqa: PLC0415
-    import pickle  # noqa: PLC0415
-
     class Payload:
         def __reduce__(self) -> tuple[Any, ...]:
             return os.system, (f"echo planted >> {app.canary}/ssh-key",)
 
+    _with_model(app, pickle.dumps(Payload()))
+
+
+def _with_model(app: App, content: bytes) -> None:
     app.run()
     told = app.result()
-    content = pickle.dumps(Payload())
     (app.work / "output" / told["model"]["file"]).write_bytes(content)
     told["model"].update(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
     app.write_result(told)
-
-
-def _check_prints(app: App, text: str) -> None:
-    app.run()
-    print(text, flush=True)
-
-
-for _name, _what, _printed in (
-    ("deep", f"JSON {DEEP:,} deep", '{"a":' * DEEP),
-    ("nan", "NaN for its numbers", '{"schema": 2, "bytes": NaN, "parameters": 1e400}'),
-    ("text", "HTML and terminal escapes", HTML + ESCAPES),
-):
-    register(
-        f"check-model-prints-{_name}",
-        GROUP,
-        f"`check-model` prints {_what}",
-        partial(_check_prints, text=_printed),
-        commands=("check-model",),
-        may_complete=UNCHANGED,
-        shown=_name == "text",
-    )
-
-
-@attack("heartbeats without work: a line every half second, never a step", executors=BOTH)
-def heartbeats(app: App) -> None:
-    _fabricate(app, lambda _: ("step", 3))
-
-
-@attack("steps past the total, for ever", diagnoses=("wrong-result",), executors=BOTH)
-def past_total(app: App) -> None:
-    _fabricate(app, lambda number: ("step", 3 + number * 5))
-
-
-@attack("phases that flip between training and importing, for ever", diagnoses=("wrong-result",), executors=BOTH)
-def flipping_phases(app: App) -> None:
-    _fabricate(app, lambda number: ("import" if number % 2 else "step", 3))
-
-
-@attack("steps that are taken back and made again, for ever", diagnoses=("wrong-result",))
-def backward_steps(app: App) -> None:
-    _fabricate(app, lambda number: ("step", 3 + number % 5))
-
-
-def _append(app: App, lines: list[str | bytes]) -> None:
-    with (app.work / "progress-0.jsonl").open("ab") as stream:
-        for line in lines:
-            stream.write(line if isinstance(line, bytes) else line.encode())
-
-
-def _progress_with(app: App, make: Callable[[dict[str, Any]], list[str | bytes]]) -> None:
-    with app.training(3):
-        line = app.progress()[-1]
-        app.done()
-        _append(app, make(line))
-
-
-LINES: dict[str, tuple[str, Callable[[dict[str, Any]], list[str | bytes]]]] = {
-    "deep": (f"a line of JSON {DEEP:,} deep", lambda _: ["[" * DEEP + "\n"]),
-    "nan": (
-        "NaN and 1e400 in its numbers",
-        lambda v: [
-            json.dumps({**v, "done": float("nan")}) + "\n",
-            json.dumps({**v, "wall": "X"}).replace('"X"', "1e400") + "\n",
-        ],
-    ),
-    "large-integer": (
-        "2^70 for done, rank and pid",
-        lambda v: [json.dumps({**v, "done": 2**70, "rank": 2**70, "pid": 2**70}) + "\n"],
-    ),
-    "other-rank": (
-        "lines of a million ranks in one file",
-        lambda v: [json.dumps({**v, "rank": n}) + "\n" for n in range(LONG)],
-    ),
-    "rubbish": ("random bytes", lambda _: [os.urandom(1 << 20)]),
-    "long-line": (f"a line of {FLOOD >> 20} MB", lambda _: [b"x" * FLOOD + b"\n"]),
-    "flood": (f"{FLOOD >> 20} MB of sound lines", lambda v: [(json.dumps(v) + "\n") * (FLOOD // 400)]),
-    "escapes": ("terminal escapes and HTML for a phase", lambda v: [json.dumps({**v, "phase": ESCAPES + HTML}) + "\n"]),
-}
-for _name, (_what, _make) in LINES.items():
-    register(
-        f"progress-{_name}",
-        GROUP,
-        f"progress has {_what}",
-        partial(_progress_with, make=_make),
-        executors=BOTH if _name in ("deep", "long-line") else ("process",),
-        may_complete=UNCHANGED,
-    )
-
-
-@attack(f"progress files of {RANKS:,} ranks", may_complete=UNCHANGED, executors=BOTH)
-def many_ranks(app: App) -> None:
-    with app.training():
-        line = app.progress()[-1]
-        app.done()
-        for rank in range(1, RANKS):
-            text = json.dumps({**line, "rank": rank, "phase": "teardown"})
-            (app.work / f"progress-{rank}.jsonl").write_text(text + "\n", encoding="utf-8")
-
-
-@attack("the progress file is cut, rewritten and replaced while it trains", may_complete=UNCHANGED)
-def rewritten_progress(app: App) -> None:
-    process = app.start()
-    place = app.work / "progress-0.jsonl"
-    while process.poll() is None:
-        if place.exists():
-            content = place.read_bytes()
-            os.truncate(place, len(content) // 2)
-            replace(place).write_bytes(content)
-        time.sleep(0.01)
-    if process.returncode:
-        sys.exit(process.returncode)
-
-
-@attack("random bytes and 10^18 as the position in a step", may_complete=UNCHANGED)
-def rubbish_position(app: App) -> None:
-    process = app.start()
-    while process.poll() is None:
-        (app.work / "position-0.bin").write_bytes(os.urandom(4096))
-        time.sleep(0.01)
-    if process.returncode:
-        sys.exit(process.returncode)
 
 
 @attack("HTML and terminal escapes in every string of the result", executors=BOTH, shown=True)
@@ -423,19 +259,3 @@ def _lay_out_earlier(app: App) -> None:
     for name in ("result.json", "progress-0.jsonl"):
         shutil.copyfile(app.earlier / name, app.work / name)
     shutil.copytree(app.earlier / "output", app.work / "output", dirs_exist_ok=True)
-
-
-def _fabricate(app: App, tell: Callable[[int], tuple[str, int]]) -> None:
-    """Tell progress without end, and do nothing."""
-    folder = app.run_unseen(3)
-    first = app.progress(folder)
-    lines: list[str | bytes] = [json.dumps(line) + "\n" for line in first]
-    _append(app, lines)
-    app.done()
-    until, number = time.monotonic() + FOREVER_SECONDS, 0
-    while time.monotonic() < until:
-        number += 1
-        phase, done = tell(number)
-        clock = {"wall": time.time(), "monotonic": time.monotonic()}
-        _append(app, [json.dumps({**first[-1], **clock, "phase": phase, "done": done, "total": FAKE_STEPS * 2}) + "\n"])
-        time.sleep(0.5)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 from benchmarks.attacks.hostile.app import BOTH, UNCHANGED, App, attack, link, replace
@@ -139,26 +138,6 @@ def names_of_the_harness(app: App) -> None:
         replace(app.work / name).mkdir()
     for name in ("record.json", "intent.json", "log.txt"):
         (app.work / "work" / name).write_text("{}", encoding="utf-8")
-
-
-@attack(
-    "its folder is emptied and refilled all the time while the harness reads",
-    commands=("check-model",),
-    may_complete=UNCHANGED,
-    executors=BOTH,
-)
-def flickering(app: App) -> None:
-    aside = app.work / "scratch" / "aside"
-    aside.mkdir(parents=True, exist_ok=True)
-    process = app.start()
-    until = time.monotonic() + 3
-    while process.poll() is None or time.monotonic() < until:
-        for name in ("result.json", "output", "progress-0.jsonl"):
-            (app.work / name).rename(aside / name)
-            (aside / name).rename(app.work / name)
-    if process.returncode:
-        sys.exit(process.returncode)
-    os.sync()
 
 
 @attack("its log is replaced by a pipe that nobody writes to, and it crashes")

@@ -124,17 +124,6 @@ def link_reference(app: App) -> None:
     link(app.work / "reference.json", app.canary / SECRET)
 
 
-@attack(
-    "`reference.json` is a dangling link into a folder of the host's user, as the reference is computed",
-    commands=("reference",),
-    fresh=True,
-    may_complete=UNCHANGED,
-)
-def link_reference_dangling(app: App) -> None:
-    app.run()
-    link(Path(app.option("--output")), app.canary / "new.json")
-
-
 @attack("`features.parquet` is a link to a file of the host's user", may_complete=UNCHANGED)
 def link_features(app: App) -> None:
     app.run()
@@ -201,18 +190,6 @@ def swap_progress(app: App) -> None:
     replace(place)
     if process.returncode:
         sys.exit(process.returncode)
-
-
-@attack(
-    "`output/` and `result.json` are swapped for links and back while the model is checked",
-    commands=("check-model",),
-    may_complete=UNCHANGED,
-    executors=BOTH,
-)
-def swap_output(app: App) -> None:
-    process = app.start()
-    while process.poll() is None:
-        _exchange(app)
 
 
 # Ended between two swaps it leaves what the run made, which is copied and verified as ever.

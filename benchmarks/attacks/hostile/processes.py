@@ -22,9 +22,6 @@ def _live() -> None:
     os._exit(0)
 
 
-NEVER_ASKED = "it is never asked to verify itself"
-
-
 @attack("a double fork with an emptied environment", executors=BOTH, may_complete=UNCHANGED)
 def emptied_environment(app: App) -> None:
     app.run()
@@ -84,26 +81,6 @@ def stopped(app: App) -> None:
     process.send_signal(signal.SIGSTOP)
     app.done()
     os.kill(os.getpid(), signal.SIGSTOP)
-
-
-@attack(
-    "SIGSTOP to itself while the model is checked", commands=("check-model",), executors=BOTH, may_complete=NEVER_ASKED
-)
-def stopped_in_check(app: App) -> None:
-    app.done()
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-@attack("the check of the model sleeps", commands=("check-model",), executors=BOTH, may_complete=NEVER_ASKED)
-def sleep_in_check(app: App) -> None:
-    app.done()
-    _live()
-
-
-@attack("the reference sleeps", commands=("reference",), fresh=True, executors=BOTH, may_complete=NEVER_ASKED)
-def sleep_in_reference(app: App) -> None:
-    app.done()
-    _live()
 
 
 @attack("a child that is left holds its output open", executors=BOTH, may_complete=UNCHANGED)

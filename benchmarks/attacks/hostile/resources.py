@@ -45,13 +45,6 @@ def output_and_crash(app: App) -> None:
     os.abort()
 
 
-@attack("the check of the model prints 1 GB", commands=("check-model",), may_complete=UNCHANGED, executors=CONTAINED)
-def output_of_check(app: App) -> None:
-    app.done()
-    _write(sys.stdout.buffer, GB, MEGABYTE)
-    app.run()
-
-
 @attack(f"a fork loop, up to {PROCESSES:,} processes", may_complete=UNCHANGED, executors=CONTAINED)
 def forks(app: App) -> None:
     made = 0

@@ -8,8 +8,8 @@ import torch
 from training.test_strategies import as_ranks
 
 from vpoc.progress import Progress
-from vpoc.training.reference import reference
 from vpoc.training.run import train
+from vpoc.training.verify import verify
 
 pytestmark = pytest.mark.gpu
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
@@ -37,7 +37,7 @@ def result(options, folder):
 
 
 def assert_right(found, options):
-    expected = reference(options, 16, Progress(None))["steps"]
+    expected = verify(options, {}, {}, 16, Progress(None))["steps"]
     steps = 3 if options.model != ("mlp",) else len(expected)
     for step, right in list(zip(found["first_steps"], expected, strict=True))[:steps]:
         assert step["loss"] == pytest.approx(right["loss"], rel=TOLERANCE[found["dtype"]])
