@@ -1,0 +1,65 @@
+"""A stand-in for what an engine is asked."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+from requests.exceptions import ConnectionError as Unreachable
+
+from harness.host.engine import Engine
+
+RUNNING = {"Pid": 1, "Status": "running", "Running": True, "ExitCode": 0, "OOMKilled": False}
+ENDED = {"Pid": 0, "Status": "exited", "Running": False, "ExitCode": 3, "OOMKilled": False}
+
+
+class Api:
+    """What an engine is asked, as docker-py names it."""
+
+    def __init__(self, state: dict[str, Any], stopping: Exception | None = None) -> None:
+        self.state = state
+        self.stopping = stopping
+        self.gone = self.ending = self.started_again = False
+        self.silence: Exception = Unreachable()
+        self.asked = 0
+        self.listed: list[dict[str, Any]] = []
+        self.removed: list[str] = []
+        self.volumes: dict[str, Any] | None = None
+        self.labels: dict[str, str] = {}
+        self.seen: dict[str, tuple[int, int]] = {}
+
+    def logs(self, _: str, *, stream: bool = False, follow: bool = False, tail: int | None = None) -> Any:
+        return iter([] if tail == 0 else [b"said"]) if stream else b"said"
+
+    def inspect_container(self, _: str) -> dict[str, Any]:
+        self.asked += 1
+        if self.gone:
+            raise self.silence
+        return {"State": self.state}
+
+    def stop(self, _: str, timeout: int) -> None:
+        if self.stopping:
+            self.gone = isinstance(self.stopping, Unreachable)
+            raise self.stopping
+
+    def events(self, *, filters: dict[str, str], **_: object) -> Iterator[dict[str, str]]:
+        assert filters == {"container": "c", "event": "die"}
+        return iter([] if self.started_again else [{"status": "die"}])
+
+    def seen_in(self, _: str, path: str) -> tuple[int, int] | None:
+        return self.seen.get(path)
+
+    def containers(self, **_: object) -> list[dict[str, Any]]:
+        return self.listed
+
+    def inspect_image(self, _: str) -> dict[str, Any]:
+        return {"Config": {"Volumes": self.volumes, "Labels": self.labels}}
+
+    def remove_container(self, name: str, *, force: bool, v: bool) -> None:
+        assert force
+        assert v, "its volumes would stay"
+        self.removed.append(name)
+
+
+def engine_of(api: Api) -> Engine:
+    client = SimpleNamespace(api=api)
+    return cast("Engine", SimpleNamespace(client=client, brief=api, facts={}, answers=lambda: not api.ending))
