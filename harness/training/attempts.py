@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
@@ -154,25 +154,30 @@ def attempts_as_dicts(
     ]
 
 
-def write_attempts(output: Path, training: TrainingState, attempts: Sequence[dict[str, Any]]) -> None:
-    """Write the attempts beside the model, after those of earlier trainings."""
+def write_attempts(
+    output: Path, training: TrainingState, attempts: Sequence[dict[str, Any]], say: Callable[[str], None]
+) -> None:
+    """Write the attempts beside the model, after those of earlier trainings; `say` takes a line on why they are not.
+
+    Whoever may look into the folder can keep it locked. It is not waited for long: the next time writes them all.
+    """
     file = output / ATTEMPTS_FILE
-    with _alone(output):
-        lines = [line for line in _lines(file) if line.get("training") != training.id]
-        write_durably(file, "".join(json.dumps(line, allow_nan=False) + "\n" for line in (*lines, *attempts)).encode())
+    try:
+        with _alone(output):
+            lines = [line for line in _lines(file) if line.get("training") != training.id]
+            text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in (*lines, *attempts))
+            write_durably(file, text.encode())
+    except InUseError as error:
+        say(f"{ATTEMPTS_FILE} lacks the last attempts: {error}")
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else writes attempts there meanwhile: models of several names may be trained into one folder at once.
-
-    Whoever may look into the folder can keep it locked. It is not waited for long: what is lost is written again.
-    """
+    """Nobody else writes attempts there meanwhile: models of several names may be trained into one folder at once."""
     make_folder_durably(folder)
     place = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(InUseError):
-            wait_for_lock(place, folder, LOCK_SECONDS)
+        wait_for_lock(place, folder, LOCK_SECONDS)
         yield
     finally:
         os.close(place)

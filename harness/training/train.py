@@ -66,7 +66,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
     _recheck_unhealthy(job, state, bench, display)
     first_of_call = True
     while True:
-        records, attempts, as_dicts = _so_far(job, state, bench)
+        records, attempts, as_dicts = _so_far(job, state, bench, display)
         if len(records) == len(state.begins):
             settings = settings_after(asked, state.begins)
             begin = _next(attempts, settings, job, bench)
@@ -103,7 +103,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             display.problem(f"{why}; {BEGIN_WORDS['planned-restart']}")
             state = _noted(state, "planned-restart", file)
         except KeyboardInterrupt:
-            _so_far(job, state, bench)
+            _so_far(job, state, bench, display)
             raise
 
 
@@ -140,7 +140,7 @@ def _left_the_gpus(settings: AttemptSettings, job: TrainingJob) -> bool:
 
 
 def _so_far(
-    job: TrainingJob, state: TrainingState, bench: Bench
+    job: TrainingJob, state: TrainingState, bench: Bench, display: Display
 ) -> tuple[list[Record], list[Attempt], list[dict[str, Any]]]:
     """The attempts up to now: their records, how they ended, and the same as plain values, as beside the model."""
     records = records_of(state, bench.results)
@@ -150,7 +150,7 @@ def _so_far(
         attempts = attempts_of(state, records, bench.results, job.name)
     words = {**BEGIN_WORDS, **(PROGRAM_WORDS if job.program else {})}
     as_dicts = attempts_as_dicts(state, records, attempts, words)
-    write_attempts(job.output, state, as_dicts)
+    write_attempts(job.output, state, as_dicts, display.problem)
     return records, attempts, as_dicts
 
 

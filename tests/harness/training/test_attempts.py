@@ -20,7 +20,7 @@ def test_trainings_that_write_to_one_folder_at_once_lose_nothing_of_each_other(t
     def write(number: int) -> None:
         for count in range(1, 6):
             attempts = [{"training": trainings[number].id, "attempt": attempt} for attempt in range(count)]
-            write_attempts(tmp_path, trainings[number], attempts)
+            write_attempts(tmp_path, trainings[number], attempts, print)
 
     with ThreadPoolExecutor(len(trainings)) as pool:
         list(pool.map(write, range(len(trainings))))
@@ -35,9 +35,18 @@ def test_a_folder_that_somebody_keeps_locked_is_not_waited_for(tmp_path: Path, m
     held = os.open(tmp_path, os.O_RDONLY)
     # Who may only look can do that.
     fcntl.flock(held, fcntl.LOCK_SH)
-    write_attempts(tmp_path, new_state("key", "cpu-plain", None), [{"attempt": 1}])
+    other = '{"training": "of whoever has it locked"}\n'
+    (tmp_path / ATTEMPTS_FILE).write_text(other)
+    training, told = new_state("key", "cpu-plain", None), list[str]()
+    write_attempts(tmp_path, training, [{"attempt": 1}], told.append)
+    assert (tmp_path / ATTEMPTS_FILE).read_text() == other
+    assert told == [
+        f"{ATTEMPTS_FILE} lacks the last attempts: {tmp_path}: another process has it locked for 0 s; "
+        f"`fuser {tmp_path}` names it: end it"
+    ]
     os.close(held)
-    assert (tmp_path / ATTEMPTS_FILE).read_text() == '{"attempt": 1}\n'
+    write_attempts(tmp_path, training, [{"attempt": 1}], told.append)
+    assert (tmp_path / ATTEMPTS_FILE).read_text() == other + '{"attempt": 1}\n'
 
 
 def test_of_every_diagnosis_it_is_said_whether_a_training_may_resume_from_it() -> None:
@@ -50,5 +59,5 @@ def test_of_every_diagnosis_it_is_said_whether_a_training_may_resume_from_it() -
 
 def test_lines_that_are_none_of_ours_go(tmp_path: Path) -> None:
     (tmp_path / ATTEMPTS_FILE).write_bytes(b'1\n[]\n\xff\n{"training": "other"}\n')
-    write_attempts(tmp_path, new_state("key", "cpu-plain", None), [])
+    write_attempts(tmp_path, new_state("key", "cpu-plain", None), [], print)
     assert (tmp_path / ATTEMPTS_FILE).read_text() == '{"training": "other"}\n'
