@@ -123,7 +123,10 @@ class OpenFile:
                 begin = os.lseek(self._descriptor, offset, os.SEEK_DATA)
                 return begin, os.lseek(self._descriptor, begin, os.SEEK_HOLE)
             except OSError as error:
-                if error.errno != errno.ENXIO:
+                # Some file systems tell nothing of holes.
+                if error.errno == errno.EINVAL and offset < self.size:
+                    return offset, self.size
+                if error.errno not in (errno.ENXIO, errno.EINVAL):
                     raise
         return None
 

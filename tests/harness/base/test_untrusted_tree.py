@@ -1,5 +1,6 @@
 """Everything that a hostile program may leave in its folder, on a real filesystem."""
 
+import errno
 import hashlib
 import os
 import random
@@ -112,7 +113,15 @@ def test_what_is_not_there_is_reported_as_such(work: Path) -> None:
     assert UntrustedTree(work).remove("none") is None
 
 
-def test_a_file_is_read_up_to_its_limit_and_copied_as_it_is(work: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tells_of_holes", [True, False])
+def test_a_file_is_read_up_to_its_limit_and_copied_as_it_is(
+    tells_of_holes: bool, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    if not tells_of_holes:
+        monkeypatch.setattr("os.lseek", refuse)
     content = os.urandom(3 << 20)
     (work / "output" / "model.pt").write_bytes(content)
     tree = UntrustedTree(work)
