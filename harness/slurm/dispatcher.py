@@ -237,7 +237,10 @@ def within(limit: float | None, seconds: float) -> float:
 def submit_job(results: Results, options: JobOptions, command: Sequence[str], request: str = "") -> bool:
     """Write the script of a job and submit it; False where Slurm does not answer."""
     name, content = f"{options.name}.sh", job_script(options, command, request).encode()
-    write_durably(results.folder / JOBS_FOLDER / name, content)
+    folder = results.folder / JOBS_FOLDER
+    if folder.is_symlink():
+        raise UserError(f"{folder}: is a link, and jobs would write where it leads; remove it")
+    write_durably(folder / name, content)
     # Who shares the results folder may change what is in it before Slurm reads that.
     with tempfile.TemporaryDirectory() as place:
         script = Path(place, name)

@@ -61,9 +61,9 @@ def job_script(options: JobOptions, command: Sequence[str], request: str = "") -
         *([f"--gres={options.gpus}"] if options.gpus else []),
     ]
     lines = ["#!/bin/sh", *(f"#SBATCH {one}" for one in asked)]
-    output = shlex.quote(str(options.output))
+    output, folder = shlex.quote(str(options.output)), shlex.quote(str(options.output.parent))
     # Slurm would follow a link there, which whoever shares the results folder can plant: the shell makes a new file.
-    lines += [f"rm -f -- {output} || exit", "set -C", f"exec >{output} 2>&1"]
+    lines += [f"[ ! -h {folder} ] || exit", f"rm -f -- {output} || exit", "set -C", f"exec >{output} 2>&1"]
     # In place of the shell, so that what Slurm sends to the job reaches the command.
     start = f"exec {shlex.join(command)}"
     if request:

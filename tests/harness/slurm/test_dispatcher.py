@@ -69,6 +69,11 @@ def test_what_is_submitted_is_nowhere_that_others_may_write(
     assert dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True) == "asked"
     assert (tmp_path / "mode").read_text() == "700\n"
     assert (tmp_path / "script").read_text() == (tmp_path / "results" / "slurm" / "r1.close.sh").read_text()
+    (tmp_path / "results" / "slurm").rename(tmp_path / "elsewhere")
+    (tmp_path / "results" / "slurm").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"results/slurm: is a link, .*; remove it"):
+        dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True)
+    (tmp_path / "results" / "slurm").unlink()
     monkeypatch.setattr("tempfile.TemporaryDirectory", lambda: nullcontext("/proc"))
     with pytest.raises(UserError, match=r"^/proc/r1\.close\.sh: cannot be written"):
         dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True)

@@ -22,6 +22,7 @@ def test_a_script_has_all_in_it_and_runs_the_command_in_place_of_its_shell() -> 
         "#SBATCH --partition=gpus\n"
         "#SBATCH --exclude=n1,n2\n"
         "#SBATCH --gres=gpu:2\n"
+        "[ ! -h '/shared/my results' ] || exit\n"
         "rm -f -- '/shared/my results/r1.txt' || exit\n"
         "set -C\n"
         "exec >'/shared/my results/r1.txt' 2>&1\n"
@@ -45,6 +46,11 @@ def test_what_a_job_prints_goes_through_no_link_that_was_planted_for_it(tmp_path
     output.symlink_to(tmp_path / "new")
     assert subprocess.run(["sh"], input=placed, text=True, check=False, capture_output=True).returncode != 0
     assert not (tmp_path / "new").exists()
+    # Nor is one in the place of their folder.
+    (tmp_path / "slurm").symlink_to(tmp_path)
+    script = job_script(JobOptions("r1", tmp_path / "slurm" / "authorized_keys", 60.0), ["sh"], "asked")
+    assert subprocess.run(["sh"], input=script, text=True, check=False).returncode != 0
+    assert (tmp_path / "authorized_keys").read_text() == "mine\n"
 
 
 @pytest.mark.parametrize(
