@@ -17,7 +17,16 @@ from harness.base.storage import remedy_for
 from harness.base.urls import without_credentials
 from harness.cli.by_make import with_make
 from harness.cli.commands import Commands, with_dashes
-from harness.cli.shared import INTERRUPTED, Settings, UnansweredError, begin_output, print_error, usage_line, warn
+from harness.cli.shared import (
+    INTERRUPTED,
+    Settings,
+    UnansweredError,
+    begin_output,
+    print_error,
+    typed_as,
+    usage_line,
+    warn,
+)
 from harness.screen.terminal import echo
 
 # Of these, those that go on with it say so themselves, and Slurm's hooks have no reader.
@@ -138,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
-        _exit_with(error.code, f"matrix: {error}", words)
+        text = str(error)
+        _exit_with(error.code, f"matrix: {typed_as().in_text(text) if '`matrix ' in text else text}", words)
     except click.UsageError as error:
         _exit_with("usage", usage_line(error), words)
     except UnansweredError as error:

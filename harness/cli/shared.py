@@ -98,15 +98,7 @@ class Settings:
     @cached_property
     def invocation(self) -> "Invocation":
         """How `matrix` was typed: the program, and the global options."""
-        from harness.report.invocation import AS_MADE, Invocation  # noqa: PLC0415
-
-        program = Path(sys.argv[0])
-        known = Path(AS_MADE.program)
-        if program.name != known.name or (known.exists() and program.resolve() == known.resolve()):
-            return Invocation(AS_MADE.program, self._given)
-        on_path = shutil.which(program.name)
-        same = on_path is not None and Path(on_path).resolve() == program.resolve()
-        return Invocation(program.name if same else str(program), self._given)
+        return typed_as(self._given)
 
     @property
     def simulated(self) -> bool:
@@ -129,6 +121,19 @@ class FiniteRange(click.FloatRange):
 
 pass_settings = click.make_pass_decorator(Settings)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def typed_as(options: tuple[str, ...] = ()) -> "Invocation":
+    """Return how `matrix` was typed, with these global options."""
+    from harness.report.invocation import AS_MADE, Invocation  # noqa: PLC0415
+
+    program = Path(sys.argv[0])
+    known = Path(AS_MADE.program)
+    if program.name != known.name or (known.exists() and program.resolve() == known.resolve()):
+        return Invocation(AS_MADE.program, options)
+    on_path = shutil.which(program.name)
+    same = on_path is not None and Path(on_path).resolve() == program.resolve()
+    return Invocation(program.name if same else str(program), options)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:

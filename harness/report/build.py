@@ -31,7 +31,7 @@ from harness.report.details import detail_of
 from harness.report.failures import by_diagnosis, failures, what_fails
 from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines, work_of
 from harness.report.invocation import AS_MADE, Invocation
-from harness.report.model import Answers, Command, ExcludedCells, FindingLine, Report, RunDetail
+from harness.report.model import Answer, Answers, Command, ExcludedCells, FindingLine, Report, RunDetail
 from harness.report.notes import what_the_notes_changed
 from harness.report.of_host import of_host, record_reader
 
@@ -92,20 +92,23 @@ def build_report(
         harness_version=__version__,
         confidence=matrix.verdicts.confidence,
         headline=_headline(counted),
-        answer=answer_of(
-            here,
-            known.found,
-            known.explained,
-            known.tags,
-            matrix,
-            gpus,
-            known.steps[0],
-            concluded,
-            states_in_words(criteria),
-            ids,
-            named,
-            known.train_now,
-            of_program=of_program,
+        answer=_as_typed(
+            invocation,
+            answer_of(
+                here,
+                known.found,
+                known.explained,
+                known.tags,
+                matrix,
+                gpus,
+                known.steps[0],
+                concluded,
+                states_in_words(criteria),
+                ids,
+                named,
+                known.train_now,
+                of_program=of_program,
+            ),
         ),
         answers=Answers(
             use=(*which_cell(known.trained_in, matrix, known.tags, own), *_elsewhere(usable, here)),
@@ -141,6 +144,11 @@ def build_report(
         hosts=tuple(hosts),
         code=code_evidence(read_gpu_evidence(results)),
     )
+
+
+def _as_typed(invocation: Invocation, answer: Answer) -> Answer:
+    failures = tuple(map(invocation.in_text, answer.failures))
+    return answer.model_copy(update={"sentence": invocation.in_text(answer.sentence), "failures": failures})
 
 
 def _elsewhere(usable: Sequence[Verdict], here: Sequence[Verdict]) -> tuple[str, ...]:

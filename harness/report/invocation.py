@@ -27,6 +27,10 @@ class Invocation:
         """Return a command that a shell takes as it is."""
         return shlex.join([self.program, *self.options, *words])
 
+    def in_text(self, text: str) -> str:
+        """Return a text in whose commands, in backquotes, `matrix` is typed so."""
+        return text.replace("`matrix ", f"`{self.command()} ")
+
 
 AS_MADE = Invocation()
 

@@ -57,6 +57,11 @@ def test_the_grid_counts_neither_interrupted_runs_nor_host_faults(records: list[
     assert place(report, "cpu-no-sdma").count.tier == "seen"
 
 
+def test_commands_in_the_answer_are_named_as_they_are_typed(records: list[Record], report_of: ReportOf) -> None:
+    (failure,) = report_of(records).answer.failures
+    assert "`.venv/bin/matrix explain r2`" in failure
+
+
 @pytest.mark.parametrize("change", ["workload", "host", "executor", "scope"])
 def test_the_grid_never_pools_what_may_not_be_counted_together(
     make_record: Make, report_of: ReportOf, host: HostFacts, change: str
