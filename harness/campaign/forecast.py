@@ -1,16 +1,17 @@
 """The forecast of a campaign in stages: what it takes and can show, before anything is downloaded."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
 from harness.base.durations import span
 from harness.base.errors import UserError
-from harness.base.wording import download_in_words, size_in_words
+from harness.base.wording import download_in_words, listed, size_in_words
 from harness.campaign.prepare import PreparedCampaign, setup_seconds_of
 from harness.campaign.reboot import check_reboot
+from harness.doctor.compatibility import window_of
 from harness.environments.capabilities import StackRoom, stack_by_stack
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.verdicts.missing import missing_to
@@ -20,6 +21,7 @@ from harness.evidence.verdicts.words import threshold_in_words
 from harness.host.amdgpu import device_folder
 from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
 from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
 from harness.matrix.stages import endurance, exploring
 from harness.search.conclusion import BUDGET, budget_in_words
 from harness.search.stage_runs import SeenRuns
@@ -41,7 +43,8 @@ class StageForecast:
     connectors by GPU that have one. `side_by_side`: whether runs of one GPU each share the time. `screened`: GPUs that
     no run uses, since a screen is connected to them. `least_seconds`: what the first run takes, with the setup of its
     stack. `verifying`: the stack in which runs are verified, made before the first; None where there is none. `pids`:
-    the most processes and threads of any run; None where nothing limits them.
+    the most processes and threads of any run; None where nothing limits them. `driver`: which stacks the host's driver
+    is not supported with; None where it is, or that is not known.
     """
 
     stacks: tuple[StackRoom, ...]
@@ -62,6 +65,7 @@ class StageForecast:
     pids: int | None = None
     run_bytes: int = MOST_BYTES
     takes: Mapping[Threshold, str] = field(default_factory=dict)
+    driver: str | None = None
 
 
 def forecast(prepared: PreparedCampaign) -> StageForecast:
@@ -96,7 +100,16 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
         run_bytes=able.run_bytes,
         takes={tier: threshold_in_words(tier, prepared.matrix.verdicts) for tier in TIERS},
+        driver=_driver(bench.host.driver, [prepared.matrix.stacks[one.stack] for one in stacks]),
     )
+
+
+def _driver(module: str | None, stacks: Iterable[Stack]) -> str | None:
+    window = window_of(module) if module else None
+    outside = [one.name for one in stacks if window and one.rocm and not window.holds(one.rocm)]
+    are = "is" if len(outside) == 1 else "are"
+    said = f"{listed(outside)} {are} run all the same, but failures there say little of ROCm"
+    return f"{window.in_words}; {said}" if window and outside else None
 
 
 def forecast_lines(told: StageForecast) -> list[str]:
@@ -110,9 +123,11 @@ def forecast_lines(told: StageForecast) -> list[str]:
         f"Plan: stack by stack until one is good{good} on {used}, at most {span(told.budget_seconds)}",
         f"  stacks, in this order: {names or 'none'}",
     ]
+    if told.driver:
+        lines.append(f"  driver: {told.driver}")
     also = [told.verifying] if told.verifying and told.verifying.download_gb else []
     if first:
-        before = "".join(f"{one.download_gb:.1f} GB for {one.stack}, which runs are verified in, " for one in also)
+        before = "".join(f"{one.download_gb:.1f} GB for {one.stack}, in which each run is verified, " for one in also)
         of_all = sum(one.download_gb for one in [*also, *fitting])
         needed = f"{before}{download_in_words(first.download_gb)} for the first stack, {of_all:.1f} GB if all"
         lines.append(f"  download: {f'{needed} have their turn' if of_all else download_in_words(0)}")

@@ -15,6 +15,7 @@ from harness.base.yaml_lines import read_yaml
 class Window:
     """A driver of AMD's packages, and the ROCm versions it is supported with, by major and minor."""
 
+    module: str
     release: str
     first: str
     last: str
@@ -23,6 +24,11 @@ class Window:
         """Return whether a ROCm version is inside; its third number does not count."""
         minor = Version(".".join(rocm.split(".")[:2]))
         return Version(self.first) <= minor <= Version(self.last)
+
+    @property
+    def in_words(self) -> str:
+        """Return what is supported."""
+        return f"amdgpu driver {self.module} ({self.release}) is supported with ROCm {self.first} to {self.last}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,8 @@ def _table() -> Any:
 
 def window_of(module: str) -> Window | None:
     """Return the window of a driver by the version of its module; None if it is unknown."""
-    return next((Window(row["release"], *row["rocm"]) for row in _table()["drivers"] if row["module"] == module), None)
+    rows = (row for row in _table()["drivers"] if row["module"] == module)
+    return next((Window(module, row["release"], *row["rocm"]) for row in rows), None)
 
 
 def kernel_report(kernel: str, gfx: str) -> KernelReport | None:

@@ -51,7 +51,7 @@ def driver_window(machine: Machine) -> Iterator[Finding]:
         return
     versions = machine.rocm.versions()
     outside = [rocm for rocm in versions if not window.holds(rocm)]
-    what = f"amdgpu driver {module} ({window.release}) is supported with ROCm {window.first} to {window.last}"
+    what = window.in_words
     if not outside:
         yield ok(what)
     elif any(map(window.holds, machine.rocm.default)):

@@ -10,6 +10,7 @@ from harness.campaign.forecast import StageForecast, forecast, forecast_lines
 from harness.campaign.open_bench import BenchOptions
 from harness.campaign.prepare import prepare_stages
 from harness.evidence.records import Results
+from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from tests.harness.gpu_tree import Tree
 
@@ -41,6 +42,25 @@ def test_it_says_what_the_first_answer_takes_and_what_all_would(told: StageForec
     assert told.stacks[0].download_gb < 8
 
 
+def test_stacks_that_the_driver_is_not_supported_with_are_named_as_the_doctor_does(
+    tmp_path: Path, matrix: Matrix, dual_host: HostFacts
+) -> None:
+    Tree(tmp_path / "root")
+    options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
+    prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
+    assert prepared is not None
+
+    def said(driver: str) -> list[str]:
+        bench = replace(prepared.bench, host=dual_host.model_copy(update={"driver": driver}))
+        return [line for line in forecast_lines(forecast(replace(prepared, bench=bench))) if " driver: " in line]
+
+    (line,) = said("6.16.13")
+    assert line.startswith("  driver: amdgpu driver 6.16.13 (amdgpu 30.30) is supported with ROCm 6.3 to 7.2; rocm")
+    assert "rocm6.2-torch2.5.1" in line
+    assert "rocm6.3-torch2.9.1" not in line
+    assert not said("in-tree")
+
+
 def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Matrix) -> None:
     Tree(tmp_path / "root")
     results = Results(tmp_path / "results")
@@ -50,7 +70,7 @@ def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Ma
     able = replace(prepared.capabilities, free_bytes=500 * 10**9, made=frozenset())
     told = forecast(replace(prepared, capabilities=able))
     (line,) = (line for line in forecast_lines(told) if line.startswith("  download: "))
-    assert line.startswith("  download: 0.3 GB for cpu, which runs are verified in, 2.2 GB for the first stack, ")
+    assert line.startswith("  download: 0.3 GB for cpu, in which each run is verified, 2.2 GB for the first stack, ")
     made = forecast(replace(prepared, capabilities=replace(able, made=frozenset({"cpu"}))))
     (without,) = (line for line in forecast_lines(made) if line.startswith("  download: "))
     assert without.startswith("  download: 2.2 GB for the first stack, ")
