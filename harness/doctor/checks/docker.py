@@ -18,7 +18,7 @@ def docker(machine: Machine) -> Iterator[Finding]:
     if machine.docker.executor == "process":
         yield note(
             "cells run as processes, as MATRIX_EXECUTOR asks: the Docker engine was not checked",
-            "only runs in containers qualify for promotion",
+            "only runs in containers qualify for promotion to a known-good tag",
         )
     elif machine.docker.refusal:
         yield problem(
@@ -35,7 +35,8 @@ def docker(machine: Machine) -> Iterator[Finding]:
     elif not machine.docker.answers:
         yield note(
             "there is no Docker engine",
-            "cells run as processes in virtual environments; only runs in containers qualify for promotion",
+            "cells run as processes in virtual environments; only runs in containers qualify for promotion to a "
+            "known-good tag",
             "sudo apt install docker.io docker-buildx",
         )
     else:
@@ -111,7 +112,8 @@ def base_image(machine: Machine) -> Iterator[Finding]:
             yield problem(
                 f"base image {base.name} is not here and cannot be pulled: {base.unreachable}",
                 "no image of the default selection can be built from it; processes need none, and find what trains as "
-                "well, but only runs in containers qualify for promotion: `make base` makes a base image for those, "
+                "well, but only runs in containers qualify for promotion to a known-good tag: `make base` makes a base "
+                "image for those, "
                 f"and `export MATRIX_BASE={OWN_BASE}` names it",
                 AS_PROCESSES,
             )
