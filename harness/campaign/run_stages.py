@@ -118,7 +118,9 @@ class _Stages:
         if is_lost and (due or (isinstance(decided, StageEnd) and decided.why == "gpu-lost")) and self._recovered():
             search = self._search()
             decided = search.next(seen, left)
-        if isinstance(decided, StageEnd) and decided.why == "none" and (last := self.put_off.keys() - self.retried):
+        # Where nothing was run no time has passed, and a source that did not answer does not now.
+        at_end = isinstance(decided, StageEnd) and decided.why == "none" and self._last is not None
+        if at_end and (last := self.put_off.keys() - self.retried):
             self.retried |= last
             self._take_up(last)
             decided = self._search().next(seen, left)

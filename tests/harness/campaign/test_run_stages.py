@@ -219,6 +219,15 @@ def test_a_source_that_never_answers_is_asked_once_more_at_the_end(bench: Staged
     assert f"Left out, as they could not be made or had no room: {FIRST}." in found.sentence
 
 
+def test_without_a_network_each_source_is_asked_once(bench: Staged, matrix: Matrix) -> None:
+    campaign = prepared(bench, matrix)
+    bench.silent = dict.fromkeys((run.cell.stack.name for run in campaign.plan.runs), 9)
+    found, display, _ = carried_out(bench, campaign)
+    assert set(bench.silent.values()) == {8}
+    assert len(display.problems) == len(bench.silent)
+    assert found.continues
+
+
 def test_a_source_that_did_not_answer_is_asked_again_after_a_while(
     bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
