@@ -132,6 +132,13 @@ def test_check(capsys, merged, tmp_path):
     code, out, err = vpoc(capsys, "check", merged, "--lookback", 20)
     assert (code, err) == (0, "")
     assert "complete rth sessions    26" in out
+    assert "\noutside trading hours " in out
+    head, *lines = merged.read_text().splitlines()
+    (rolled := tmp_path / "rolled.csv").write_text(
+        "\n".join([f"{head},symbol", *(f"{line},ES{'HM'[place >= 20 * 138]}8" for place, line in enumerate(lines))])
+    )
+    told = vpoc(capsys, "check", rolled, "--lookback", 20)[1]
+    assert ", new symbol yes, roll by CME's calendar no, from ESH8, to ESM8, jump in points " in told
     code, out, _ = vpoc(capsys, "check", merged, "--lookback", 20, "--json")
     facts = json.loads(out)
     assert (code, facts["rows"], facts["bar_seconds"], facts["errors"]) == (0, 26 * 138, 600, [])

@@ -39,6 +39,13 @@ READING_OPTIONS = together(
 )
 FORCE_OPTION = click.option("--force", is_flag=True, help="Replace OUTPUT also where something else wrote it.")
 SHOWN_LINES = 20
+# Keys whose words do not say what is meant.
+SHOWN_AS = {
+    "unknown_hours": "outside trading hours",
+    "symbol_changes": "new symbol",
+    "calendar": "roll by CME's calendar",
+    "jump_points": "jump in points",
+}
 
 
 @click.command("synth")
@@ -200,7 +207,7 @@ def _table(facts: Mapping[str, Any], warnings: list[str]) -> list[str]:
     """The facts and warnings as lines; long lists are cut."""
     lines = []
     for key, value in facts.items():
-        name = f"{key.replace('_', ' '):<24}"
+        name = f"{_named(key):<24}"
         if not isinstance(value, list):
             lines.append(f"{name} {'-' if value is None else value}")
         elif not value or isinstance(value[0], str):
@@ -222,4 +229,9 @@ def _warning_lines(warnings: Sequence[str]) -> list[str]:
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value is not None)
+    told = {key: ("no", "yes")[value] if isinstance(value, bool) else value for key, value in row.items()}
+    return ", ".join(f"{_named(key)} {value}" for key, value in told.items() if value is not None)
+
+
+def _named(key: str) -> str:
+    return SHOWN_AS.get(key, key.replace("_", " "))
