@@ -178,7 +178,7 @@ def test_a_host_that_never_ran_the_matrix_pulls_the_tag_into_an_empty_store_and_
     engine: Engine,
     request: pytest.FixtureRequest,
 ) -> None:
-    base = {}
+    base: dict[str, Any] = {}
     if real:
         request.getfixturevalue("images")
         results, base = Results(tmp_path / "real"), {"MATRIX_BASE": BASE}

@@ -15,7 +15,7 @@ from harness.campaign.display import Display
 from harness.campaign.open_bench import BenchOptions, open_bench
 from harness.campaign.run_one import first_run
 from harness.environments.build import ensure_own_stack_image
-from harness.environments.environment import image_environment
+from harness.environments.environment import FORMER_OPTIONS, image_environment
 from harness.environments.images import Image, find, inputs_of
 from harness.environments.own_images import find_runtime_image
 from harness.environments.verifier import verifying_stack
@@ -41,7 +41,7 @@ INVENTED = (
 )
 UNTRAINED = ('"train": 0.6, "validation": 0.6}', '"train": 0.6, "validation": 0.3}')
 # An app of another version is given options by the names that they had before.
-FORMER = ('word[2:].replace("-", "_")', 'word[2:].replace("-", "_").replace("warm_up", "lookback")')
+FORMER = ("= word[2:]", f'= word[2:].replace("{FORMER_OPTIONS["--lookback"][2:]}", "lookback")')
 Derive = Callable[..., Image]
 
 
