@@ -77,7 +77,7 @@ def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Ite
         patch.setenv("MATRIX_BASE", BASE)
         yield
     # Other tests may run beside these, and have containers for a moment.
-    wait_until(lambda: engine.client.containers.list(all=True, filters={"label": LABEL}) == [])
+    wait_until(lambda: engine.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True) == [])
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,14 +12,21 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.paths import CHECKOUT
-from harness.environments.build import ensure_stack_image
+from harness.environments.build import ensure_cell_image, ensure_stack_image
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 from harness.environments.executors.docker import LABEL
-from harness.environments.images import Image, cell_tag
+from harness.environments.images import Image
 from harness.host.engine import Engine
-from harness.matrix.cells import Matrix
+from harness.matrix.load import load_matrix
+from tests.images.small_base import NAME, STAND_IN, make_small_base
 
+# Makes each step of the stand-in take its time, and has it say which epoch is over.
+SLOWER = (
+    ("seconds if step <= per_epoch else 0", "0.15"),
+    ("losses.append(", 'print(f"epoch {step // per_epoch}/{epochs}", flush=True); losses.append('),
+)
 # A workload of seconds and one that does not end by itself.
 MATRIX = """\
 schema: 2
@@ -48,11 +55,20 @@ def results(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def words(tmp_path: Path, results: Path, images: dict[str, Image]) -> list[str]:
+def words(tmp_path: Path, results: Path) -> list[str]:
     """The command `matrix` on the small matrix."""
     file = tmp_path / "matrix.yaml"
     file.write_text(MATRIX, encoding="utf-8")
     return [str(CHECKOUT / ".venv/bin/matrix"), "--matrix", str(file), "--results", str(results)]
+
+
+@pytest.fixture
+def stand_in_run(words: list[str], small_base: str, small_images: dict[str, Image], tmp_path: Path) -> list[str]:
+    """`matrix run` of small images, in which a stand-in does as the app would."""
+    assert small_images
+    data = tmp_path / "bars.csv"
+    data.write_text(STAND_IN_BARS, encoding="utf-8")
+    return [words[0], "--base", small_base, *words[1:], "run", "--data", str(data)]
 
 
 def run(command: list[str], expected: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -109,6 +125,7 @@ def test_cells_run_as_containers(words: list[str], results: Path, engine: Engine
 
 # test_promote.py has a training that reads it in a container.
 @pytest.mark.long
+@pytest.mark.usefixtures("images")
 def test_the_users_own_data_is_mounted_to_be_read(words: list[str], results: Path, tmp_path: Path) -> None:
     made: list[str | Path] = [
         CHECKOUT / ".venv/bin/matrix",
@@ -157,9 +174,9 @@ def test_an_engine_that_may_not_be_used_is_an_error_that_names_the_fix(ordinary:
 
 
 def test_a_container_removed_from_outside_is_an_interrupted_run(
-    words: list[str], results: Path, engine: Engine
+    stand_in_run: list[str], results: Path, engine: Engine
 ) -> None:
-    command = [*words, "run", "--selection", "endless"]
+    command = [*stand_in_run, "--selection", "endless"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for lost in range(1, 5):
         # Three in a row may be lost, and it goes on.
@@ -175,6 +192,7 @@ def test_a_container_removed_from_outside_is_an_interrupted_run(
     assert containers(engine, results) == []
 
 
+@pytest.mark.usefixtures("images")
 def test_ctrl_c_ends_the_container(words: list[str], results: Path, engine: Engine) -> None:
     process = subprocess.Popen([*words, "run", "--selection", "endless"], stderr=subprocess.PIPE, text=True)
     wait_until(lambda: training(results))
@@ -186,19 +204,20 @@ def test_ctrl_c_ends_the_container(words: list[str], results: Path, engine: Engi
 
 
 def test_a_killed_harness_leaves_a_container_that_the_next_run_ends(
-    words: list[str], results: Path, engine: Engine
+    stand_in_run: list[str], results: Path, engine: Engine
 ) -> None:
-    process = subprocess.Popen([*words, "run", "--selection", "endless"], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*stand_in_run, "--selection", "endless"], stderr=subprocess.DEVNULL)
     wait_until(lambda: training(results))
     process.kill()
     process.wait()
     assert len(containers(engine, results)) == 1
-    done = run([*words, "run", "cpu-plain"])
+    done = run([*stand_in_run, "cpu-plain"])
     assert "recorded as interrupted" in done.stderr
     assert containers(engine, results) == []
     assert sorted(record["outcome"] for record in records(results)) == ["completed", "interrupted"]
 
 
+@pytest.mark.usefixtures("images")
 def test_out_of_memory_is_the_diagnosis(words: list[str], results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not enough for what Python allocates; with some more, code would be read from the disk over and over instead.
     share = 30_000_000 / psutil.virtual_memory().total
@@ -210,6 +229,7 @@ def test_out_of_memory_is_the_diagnosis(words: list[str], results: Path, monkeyp
     assert "memory limit" in record["detail"]
 
 
+@pytest.mark.usefixtures("images")
 def test_the_printed_command_does_the_same_by_hand(words: list[str], results: Path) -> None:
     printed = run([*words, "run-cell", "cpu-plain", "--print-command"]).stdout
     assert not results.joinpath("runs").exists()
@@ -220,13 +240,12 @@ def test_the_printed_command_does_the_same_by_hand(words: list[str], results: Pa
     assert (results / "by-hand" / "work" / "output" / "model.pt").is_file()
 
 
-@pytest.fixture
-def loaded(private_engine: Any, engine: Engine, matrix: Matrix, images: dict[str, Image]) -> Engine:
-    """An engine of the test's own that has the images of cpu-plain."""
-    private: Engine = private_engine.start()
-    # It may have been removed since the image of the cell was made.
+def load_cell(engine: Engine, private: Engine, base: str) -> None:
+    """Give an engine of the test's own the images of `cpu-plain` on a small base."""
+    matrix = load_matrix(CHECKOUT / "matrix.yaml", base)
     stack = ensure_stack_image(engine, matrix.stacks["cpu"], print)
-    tags = [*stack.tags, cell_tag(matrix.cells["cpu-plain"]), matrix.base]
+    cell = ensure_cell_image(engine, matrix.cells["cpu-plain"])
+    tags = [*stack.tags, cell.id, base]
     docker = engine.builder.program
     with subprocess.Popen([docker, "save", *tags], stdout=subprocess.PIPE, env=engine.builder.variables) as saving:
         subprocess.run(
@@ -237,15 +256,16 @@ def loaded(private_engine: Any, engine: Engine, matrix: Matrix, images: dict[str
             capture_output=True,
         )
     assert saving.returncode == 0
-    return private
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_what_an_engine_takes_along_when_it_is_started_again_does_not_count_and_is_run_again(
-    end: str, words: list[str], results: Path, loaded: Engine, private_engine: Any
+    end: str, stand_in_run: list[str], small_base: str, results: Path, engine: Engine, private_engine: Any
 ) -> None:
+    private = private_engine.start()
+    load_cell(engine, private, small_base)
     variables = {**os.environ, "DOCKER_HOST": private_engine.address}
-    command = [*words, "run", "--selection", "endless"]
+    command = [*stand_in_run, "--selection", "endless"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
     wait_until(lambda: training(results))
     getattr(private_engine, end)()
@@ -258,16 +278,23 @@ def test_what_an_engine_takes_along_when_it_is_started_again_does_not_count_and_
     assert "this does not count, and the campaign goes on" in err
     found = [(record["outcome"], record["interrupted_by"]) for record in records(results)]
     assert sorted(found) == [("interrupted", "ctrl-c"), ("interrupted", "engine")]
-    assert containers(loaded, results) == []
+    assert containers(private, results) == []
 
 
 def test_a_container_that_outlives_its_engines_restart_is_watched_to_its_end(
-    words: list[str], results: Path, loaded: Engine, private_engine: Any
+    stand_in_run: list[str], results: Path, engine: Engine, bases: tuple[str, str], private_engine: Any, tmp_path: Path
 ) -> None:
-    private_engine.stop()
-    private_engine.start("--live-restore")
+    text = STAND_IN.read_text(encoding="utf-8")
+    for old, new in SLOWER:
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "slow").mkdir()
+    slow = make_small_base(engine, bases[0], tmp_path / "slow", text)
+    private = private_engine.start("--live-restore")
+    load_cell(engine, private, slow)
     variables = {**os.environ, "DOCKER_HOST": private_engine.address}
-    command = [*words, "run", "cpu-plain", "--workload", "some-seconds"]
+    command = [slow if word.startswith(NAME) else word for word in stand_in_run]
+    command += ["cpu-plain", "--workload", "some-seconds"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
     wait_until(lambda: training(results))
     private_engine.stop()
@@ -281,4 +308,4 @@ def test_a_container_that_outlives_its_engines_restart_is_watched_to_its_end(
     assert "epoch 1/30" in said
     missing = [number for number in range(1, 31) if f"epoch {number}/30" not in said]
     assert not missing or MAY_LACK_SOME in said
-    assert containers(loaded, results) == []
+    assert containers(private, results) == []
