@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from harness.registry.image_commands import BuildPlan
     from harness.search.goal import Goal
 
+# In characters, with markup. A cut tag is text, and one that is not closed ends with the cell.
+LONGEST_CELL = 4096
 # Longer lists of names are cut to the first and a count.
 LISTED = 3
 # A plan names so many cells; of more it tells how many there are.
@@ -300,7 +302,8 @@ class _Table(Table):
     def add_row(self, *cells: Any, **style: Any) -> None:
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for the columns {', '.join(str(c.header) for c in self.columns)}")
-        super().add_row(*cells, **style)
+        # Each cell takes the width of the widest in its column: of one with megabytes, all others would have as much.
+        super().add_row(*(cell[:LONGEST_CELL] for cell in cells), **style)
 
 
 def _table(*columns: str) -> Table:

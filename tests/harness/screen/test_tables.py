@@ -157,3 +157,12 @@ def test_a_row_has_a_cell_for_every_column() -> None:
     for cells in (("cpu-plain",), ("cpu-plain", "good", "new")):
         with pytest.raises(ValueError, match="for the columns cell, verdict"):
             made.add_row(*cells)
+
+
+def test_a_workload_whose_name_has_a_megabyte_is_cut(rows: list[Row]) -> None:
+    """The others would be as wide: two hundred runs took six gigabytes."""
+    long = replace(rows[0], workload="[w" * 500_000)
+    table = tables.runs_table([long], count_runs([long]))
+    assert len(shown(table)["workload"]) == tables.LONGEST_CELL
+    with Console(file=io.StringIO(), width=10_000) as console:
+        console.print(table)
