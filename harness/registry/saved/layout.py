@@ -43,6 +43,8 @@ from harness.registry.saved.unpacking import Unpacking
 LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
 SAVE_AGAIN = "`matrix save` writes it again"
 LARGEST_TEXT = 4 << 20
+# Of an image, some kilobytes. Of one that says a megabyte the engine is not asked any more, once it has it.
+LARGEST_CONFIGURATION = 256 << 10
 # Of all manifests and configurations of a folder, which have some kilobytes each.
 LARGEST_IN_ALL = 64 << 20
 
@@ -248,7 +250,7 @@ class ImageFolder:
         """Return an image whose configuration is read."""
         image = SavedImage(name, manifest, self.content(blobs_of(manifest)[0]))
         self._check_shape(OfConfiguration, Manifest(image.config, ""))
-        if len(image.layers) != len(image.unpacked):
+        if len(image.layers) != len(image.unpacked) or len(image.config) > LARGEST_CONFIGURATION:
             raise self._changed(self.file(manifest.digest))
         return image
 
