@@ -95,7 +95,8 @@ def pause(seconds: float, is_own: Callable[[int], bool]) -> None:
         came = signal.sigtimedwait(numbers, seconds)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if came is None:
+    # Of a process that was stopped meanwhile, as by Ctrl-Z, the library gives what was never written.
+    if came is None or came.si_signo not in numbers:
         return
     # A terminal's Ctrl-C is from no process.
     if came.si_code <= 0 and is_own(came.si_pid):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.base.interrupts import interruptible, open_to_interruption, shielded, skippable
+from harness.base.interrupts import interruptible, open_to_interruption, pause, shielded, skippable
 
 
 def interrupt(number: signal.Signals = signal.SIGINT) -> None:
@@ -87,6 +87,14 @@ def test_one_more_signal_skips_what_may_be_skipped_and_the_next_tears_nothing(
         "still ending the running processes, one moment",
         "keeping more",
     ]
+
+
+def test_a_pause_in_which_the_process_was_stopped_is_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After SIGCONT past its end Python up to 3.13 returns a structure that nothing was written to."""
+    garbage = signal.struct_siginfo((-22692896, 0, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(signal, "sigtimedwait", lambda numbers, seconds: garbage)
+    with interruptible():
+        pause(0.0, lambda pid: False)
 
 
 def test_a_terminal_that_was_closed_does_not_tear_the_cleaning_up(monkeypatch: pytest.MonkeyPatch) -> None:
