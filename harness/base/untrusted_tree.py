@@ -72,12 +72,13 @@ class Entry:
 
 
 class OpenFile:
-    """A regular file that is open for reading, with its size, holes and inode when it was opened."""
+    """A regular file that is open for reading, with its size, holes, mode and inode when it was opened."""
 
     def __init__(self, descriptor: int, status: os.stat_result) -> None:
         self._descriptor = descriptor
         self.size = status.st_size
         self.holes = status.st_size - status.st_blocks * BLOCK
+        self.mode = status.st_mode
         self.inode = (status.st_dev, status.st_ino)
 
     def read(self, offset: int, most: int) -> bytes:

@@ -1,17 +1,19 @@
 """Programs of the user's own: a copy of their source, which a run can read while the user goes on to edit it."""
 
+import hashlib
 import os
 import shutil
 import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.paths import CACHE
-from harness.base.storage import file_hash, json_hash
+from harness.base.storage import create, file_hash, json_hash
+from harness.base.untrusted_tree import NotAFileError, OpenFile, UntrustedTree
 from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, Taken, linear_pattern
 
 PROGRAMS = CACHE / "programs"
@@ -38,15 +40,15 @@ def take_program(program: Program, where: str) -> Program:
     if not source.is_dir():
         raise NoSuchFileError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")
     try:
-        files = dict(_source_files(source, where))
-        hashes = {name: _source_hash(file) for name, file in files.items()}
+        files, tree = dict(_source_files(source, where)), UntrustedTree(source.resolve())
+        hashes = {name: _source_hash(tree, file) for name, file in files.items()}
         version = [hashes, {Path(place).name: _data_hash(Path(place), where) for place in program.data}]
         lines: tuple[str, ...] = ()
         if program.requirements is not None:
             lines = tuple(Path(program.requirements).read_text(encoding="utf-8").splitlines())
         folder = PROGRAMS / json_hash(hashes)[:16] / SOURCE
         if _content(folder) != hashes:
-            _copy(files, folder)
+            _copy(tree, files, folder)
             if _content(folder) != hashes:
                 # It may have been changed for a link to what only this user may read.
                 remove_copy(folder.parent)
@@ -67,15 +69,16 @@ def changed_source(program: Program) -> tuple[str, ...]:
     if json_hash(found)[:16] == folder.parent.name:
         return ()
     try:
-        own = {name: _source_hash(file) for name, file in _source_files(Path(program.source), "")}
+        tree = UntrustedTree(Path(program.source).resolve())
+        own = {name: _source_hash(tree, file) for name, file in _source_files(Path(program.source), "")}
     except (OSError, UserError):
         own = {}
     names = sorted(name for name in {*own, *found} if own.get(name) != found.get(name))
     return tuple(names) or ("something",)
 
 
-def _source_files(source: Path, where: str) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a source by their names in it, without what tools make."""
+def _source_files(source: Path, where: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of a source by their names in it, each with where it is there; without what tools make."""
     size, number, inside = 0, 0, source.resolve()
     for place, folders, names in os.walk(source, onerror=_raise):
         folders[:] = sorted(name for name in folders if name not in NOT_SOURCE)
@@ -85,7 +88,10 @@ def _source_files(source: Path, where: str) -> Iterator[tuple[str, Path]]:
         for name in sorted(names):
             file = Path(place, name)
             # Path.resolve raises what nobody expects of a link that leads to itself.
-            if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(inside):
+            real = Path(os.path.realpath(file))
+            if file.is_symlink() and (
+                not real.is_relative_to(inside) or NOT_SOURCE & {*real.parts[len(inside.parts) :]}
+            ):
                 # Whoever wrote it would read in a container what only this user may.
                 raise UserError(f"{where}: {file}: is a link out of it; name what it leads to under `data:` instead")
             if not file.is_file():
@@ -97,7 +103,7 @@ def _source_files(source: Path, where: str) -> Iterator[tuple[str, Path]]:
                     f"{where}: {source}: holds {much}, at {file.relative_to(source)}; a source is copied: "
                     "name what it reads under `data:`, elsewhere"
                 )
-            yield file.relative_to(source).as_posix(), file
+            yield file.relative_to(source).as_posix(), real.relative_to(inside).as_posix()
 
 
 def _raise(error: OSError) -> None:
@@ -136,9 +142,23 @@ def _data_files(place: Path, where: str, names: Counter[str], above: frozenset[s
             yield one
 
 
-def _source_hash(file: Path) -> str:
+@contextmanager
+def _opened(tree: UntrustedTree, name: str) -> Iterator[OpenFile]:
+    """Open a file of a source: no link that came there since it was looked at is followed."""
+    try:
+        with tree.open(name, MOST_BYTES) as file:
+            yield file
+    except NotAFileError as error:
+        raise UserError(f"{tree.path / name}: {error}") from None
+
+
+def _source_hash(tree: UntrustedTree, name: str) -> str:
     """Return the hash of a file, with a mark where it can be executed."""
-    return f"{file_hash(file)}{' x' if file.stat().st_mode & EXECUTABLE else ''}"
+    digest = hashlib.sha256()
+    with _opened(tree, name) as file:
+        for part in file.pieces(MOST_BYTES):
+            digest.update(part)
+        return f"{digest.hexdigest()}{' x' if file.mode & EXECUTABLE else ''}"
 
 
 def _content(folder: Path) -> dict[str, str]:
@@ -149,18 +169,18 @@ def _content(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     left = MOST_BYTES
     for place, _, names in os.walk(folder):
-        for name in names:
-            file = Path(place, name)
+        for file in (Path(place, name) for name in names):
+            name = file.relative_to(folder).as_posix()
             if len(found) > MOST_FILES:
                 return found
             status = file.lstat()
             sound = stat.S_ISREG(status.st_mode) and status.st_size <= left
-            found[file.relative_to(folder).as_posix()] = _source_hash(file) if sound else ""
+            found[name] = _source_hash(UntrustedTree(folder), name) if sound else ""
             left -= status.st_size if sound else 0
     return found
 
 
-def _copy(files: dict[str, Path], folder: Path) -> None:
+def _copy(tree: UntrustedTree, files: dict[str, str], folder: Path) -> None:
     """Copy files into a folder that nobody is meant to write to."""
     PROGRAMS.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".program-", suffix=".tmp", dir=PROGRAMS))
@@ -169,7 +189,9 @@ def _copy(files: dict[str, Path], folder: Path) -> None:
         copy.mkdir()
         for name, file in files.items():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, copy / name)
+            with _opened(tree, file) as there, create(copy / name) as stream:
+                stream.writelines(there.pieces(MOST_BYTES))
+                os.fchmod(stream.fileno(), there.mode & 0o777)
         for place, _, names in os.walk(copy, topdown=False):
             for name in names:
                 Path(place, name).chmod(0o555 if Path(place, name).stat().st_mode & EXECUTABLE else 0o444)

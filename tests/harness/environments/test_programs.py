@@ -1,13 +1,13 @@
 """The copy that is taken of a program of the user's own."""
 
 import os
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.storage import create
 from harness.environments import programs
 from harness.environments.packages import _without
 from harness.environments.programs import changed_source, take_program
@@ -86,13 +86,11 @@ def test_what_became_a_program_has_another_version_and_copy(source: Path) -> Non
 
 
 def test_what_is_edited_while_it_is_copied_is_not_taken(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = shutil.copy2
+    def edited(copy: Path) -> BinaryIO:
+        (source / copy.name).write_text("edited\n", encoding="utf-8")
+        return create(copy)
 
-    def edited(file: Path, to: Path) -> None:
-        file.write_text("edited\n", encoding="utf-8")
-        copy(file, to)
-
-    monkeypatch.setattr(shutil, "copy2", edited)
+    monkeypatch.setattr(programs, "create", edited)
     with pytest.raises(UserError, match="was changed while it was copied"):
         take(source)
     assert list(programs.PROGRAMS.iterdir()) == []
@@ -140,11 +138,19 @@ def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, mo
     (source / "link").symlink_to("../secret")
     assert "link: is a link out of it; name what it leads to under `data:` instead" in refusal()
     (source / "link").unlink()
+    (source / "link").symlink_to(".git/config")
+    assert "link: is a link out of it; name what it leads to under `data:` instead" in refusal()
+    (source / "link").unlink()
     (source / "link").symlink_to("link")
     assert "link: is no regular file; a source has no others" in refusal()
     (source / "link").unlink()
     (source / "link").symlink_to("train.py")
     take(source)
+    with monkeypatch.context() as patch:
+        patch.setattr(programs, "json_hash", lambda _: (source / "link").replace(source / "train.py") and "new")
+        assert refusal() == f"{source}/train.py: is a link"
+        (source / "train.py").unlink()
+    (source / "train.py").touch()
     monkeypatch.setattr(programs, "MOST_FILES", 1)
     assert "name what it reads under `data:`" in refusal()
 
