@@ -102,17 +102,17 @@ def counts_of(results: Results, rows: Sequence[Row] | None = None) -> dict[str, 
 
 def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, str]:
     """Return the runs whose GPU was reset meanwhile, or was first found unhealthy after them, and what was seen."""
-    bad = [step for step in steps if step.good is False and step.check in ("probe", "kernel-log")]
+    steps = list(steps)
     faults = {
         step.run_id: f"the kernel log shows a reset of its GPU: {step.detail}"
-        for step in bad
-        if step.check == "kernel-log"
+        for step in steps
+        if step.check == "kernel-log" and step.good is False
     }
     probes: dict[Gpu, list[HealthStep]] = defaultdict(list)
-    for step in bad:
+    for step in steps:
         if step.check == "probe" and step.gpu is not None and step.detail != LOCKED:
             probes[step.machine, step.boot_id, step.gpu].append(step)
-    if not probes:
+    if not any(step.good is False for of_gpu in probes.values() for step in of_gpu):
         return faults
     runs: dict[Gpu, list[Row]] = defaultdict(list)
     for row in rows:
@@ -127,25 +127,38 @@ def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, st
     return faults
 
 
-def _found_unhealthy(runs: Iterable[Row], probes: Iterable[HealthStep]) -> Iterator[tuple[str, HealthStep]]:
-    """Yield the last run on one GPU before each failed probe; of several failed probes after a run, the first."""
-    starts = sorted((row.started, row.run_id) for row in runs)
-    in_time = sorted(probes, key=lambda step: step.at)
-    answering = ((_last_before(starts, step), step) for step in in_time)
+def _found_unhealthy(runs: Iterable[Row], probes: Sequence[HealthStep]) -> Iterator[tuple[str, HealthStep]]:
+    """Yield the last run on one GPU before each failed probe; of several failed probes after a run, the first.
+
+    `probes` are in the order in which they were made, whatever the clock says.
+    """
+    starts = {row.run_id: row.started for row in runs}
+    passed = {step.run_id for step in probes if step.when == "before-run" and step.good is not False}
+    unprobed = sorted((started, run) for run, started in starts.items() if run not in passed)
+    answering, last = [], None
+    for step in probes:
+        if step.good is False:
+            answering.append((_last_before(starts, unprobed, step, last), step))
+        elif step.when == "before-run" and step.run_id in starts:
+            last = step.run_id
     for run_id, of_run in groupby(answering, key=lambda pair: pair[0]):
         if run_id is not None:
             yield run_id, next(of_run)[1]
 
 
-def _last_before(starts: Sequence[tuple[float, str]], step: HealthStep) -> str | None:
+def _last_before(
+    starts: Mapping[str, float], unprobed: Sequence[tuple[float, str]], step: HealthStep, last: str | None
+) -> str | None:
     """Return the run that was begun last before a probe; the one that it was made for is not among them.
 
-    A probe after a run is of that run, whatever the clock says.
+    A probe after a run is of that run. Of another one that is `last`, whose own probe before it was the last that
+    passed: the clock has a say only of runs that had none.
     """
-    if step.when in ("after-completion", "after-failure") and any(run == step.run_id for _, run in starts):
+    if step.when in ("after-completion", "after-failure") and step.run_id in starts:
         return step.run_id
     its_own = step.run_id if step.when == "before-run" else None
-    return next((run for started, run in reversed(starts) if started <= step.at and run != its_own), None)
+    by_time = next((run for started, run in reversed(unprobed) if started <= step.at and run != its_own), None)
+    return max(filter(None, [by_time, last]), key=lambda run: starts[run], default=None)
 
 
 def _count(row: Row, fault: str | None, *, taken: bool) -> RunCount:

@@ -330,6 +330,19 @@ def test_a_probe_after_a_run_is_of_that_run_whatever_the_clock_says(history: His
     assert history.counted_as == {"before": "passed", "poisons": "failed"}
 
 
+@pytest.mark.parametrize("unprobed", [(), ("unprobed",)])
+def test_the_last_run_before_a_failed_probe_answers_though_the_clock_was_set_back(
+    unprobed: tuple[str, ...], history: History
+) -> None:
+    history.probe(True, "sound", "before-run").run("sound").probe(True, "poisons", "before-run").run("poisons")
+    history._at -= 0 if unprobed else 3600
+    for run_id in unprobed:
+        history.run(run_id)
+    history.probe(False, "next", "before-run")
+    answers = (unprobed or ("poisons",))[0]
+    assert [run_id for run_id, counted in history.counted_as.items() if counted == "failed"] == [answers]
+
+
 def test_a_host_that_went_down_is_a_failure_and_no_fault_of_a_gpu(history: History) -> None:
     history.run("down", "host-fault", diagnosis="host-down").run("reset", "host-fault", diagnosis="unhealthy-gpu")
     counts = history.counts
