@@ -89,14 +89,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Place:
-    """A results folder with all that `matrix run` needs. With `engine` its runs are containers of the real app.
-
-    Of the stand-in they are where MATRIX_BASE has that in it, with `small`: it makes no data.
-    """
+    """A results folder with all that `matrix run` needs. With `engine` its runs are containers of the real app."""
 
     folder: Path
     engine: Engine | None = None
-    small: bool = False
 
     @property
     def repeats(self) -> int:
@@ -136,9 +132,7 @@ class Place:
         options = ["--matrix", str(self.folder / "matrix.yaml"), "--results", str(self.results.folder)]
         run = ["run", "--repeats", str(self.repeats)]
         if self.engine:
-            data = ["--data", str(self.folder / "bars.csv")] if self.small else []
-            words = [*options, *run, "cpu-plain", "--executor", "docker", *data]
-            return [str(CHECKOUT / ".venv" / "bin" / "matrix"), *words]
+            return [str(CHECKOUT / ".venv" / "bin" / "matrix"), *options, *run, "cpu-plain", "--executor", "docker"]
         where = [
             "--executor",
             "process",
@@ -297,10 +291,10 @@ class Tester:
         return found
 
 
-def kill_often(plan: Sequence[Kill], figures: Figures, engine: Engine | None = None, *, small: bool = False) -> None:
+def kill_often(plan: Sequence[Kill], figures: Figures, engine: Engine | None = None) -> None:
     """Kill the harness of one results folder so often, then look at what is left."""
     with tempfile.TemporaryDirectory(prefix="matrix-kills-", dir="/tmp") as folder:
-        place = Place(Path(folder), engine, small)
+        place = Place(Path(folder), engine)
         place.make()
         tester = Tester(place, figures)
         # With the app and the image made: a restart that waits for them is another matter.

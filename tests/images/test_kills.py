@@ -1,4 +1,4 @@
-"""`kill -9` of `matrix run` where its runs are containers: nothing is lost, no container is left."""
+"""`kill -9` of `matrix run` where its runs are containers of the real app: nothing is lost, no container is left."""
 
 import io
 import json
@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, kill_often
 from harness.environments.executors.docker import LABEL, DockerExecutor
+from harness.environments.images import Image
 from harness.host.engine import Engine
 
 POINTS = ("container-created", "record-begins", "orphan-ended")
@@ -20,6 +21,7 @@ ALSO = ("job-started", "job-noted")
 READS = """
 import os, signal, sys
 from harness.environments.image_tree import image_files
+from harness.environments.images import Image
 from harness.host.engine import find_engine
 with image_files(find_engine(), Image(sys.argv[1], {}, (), 0)) as files:
     next(iter(files))
@@ -27,11 +29,12 @@ with image_files(find_engine(), Image(sys.argv[1], {}, (), 0)) as files:
 """
 
 
-@pytest.mark.usefixtures("on_small_base", "small_images")
 @pytest.mark.parametrize("points", [POINTS, pytest.param(ALSO, marks=pytest.mark.long)])
-def test_nothing_is_lost_and_no_container_is_left(engine: Engine, points: tuple[str, ...]) -> None:
+def test_nothing_is_lost_and_no_container_is_left(
+    engine: Engine, images: dict[str, Image], points: tuple[str, ...]
+) -> None:
     figures = Figures()
-    kill_often([Kill(point) for point in points], figures, engine, small=True)
+    kill_often([Kill(point) for point in points], figures, engine)
     assert figures.wrong == []
     assert [point for point in points if not figures.kills[point]] == []
     # The goal itself is measured by `make bench-kills`, on a quiet machine.

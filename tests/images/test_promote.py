@@ -49,6 +49,14 @@ workloads:
     loader_workers: 1
     vpoc_path: chunked
     time_limit: 120
+  endless:
+    description: the same, and it does not end by itself
+    synthetic: {sessions: 26}
+    lookback: 20
+    epochs: 100000
+    loader_workers: 1
+    vpoc_path: chunked
+    time_limit: 120
 selections:
   default: {description: one, stacks: [cpu], presets: [plain], workload: tiny}
 verdicts:
@@ -412,7 +420,9 @@ def fail_before_the_first_step(file: Path, results: Results, engine: Engine) -> 
         return False
 
     line = [str(CHECKOUT / ".venv/bin/matrix"), "--matrix", str(file), "--results", str(results.folder)]
-    process = subprocess.Popen([*line, *run_cell(file)], cwd=CHECKOUT, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*line, *run_cell(file), "--workload", "endless"], cwd=CHECKOUT, stderr=subprocess.DEVNULL
+    )
     wait_until(killed)
     assert process.wait(120) == 1
 
