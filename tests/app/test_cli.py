@@ -379,6 +379,7 @@ def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
     assert rows[0]["ts"].endswith("T14:30:00Z")
 
 
+@pytest.mark.slow
 def test_predict_takes_a_file_of_bars_with_vix_as_it_is_and_says_whose_it_is_not(capsys, merged, tmp_path):
     """The symbol of such a file is often not in it: NQ must not be scored as ES without a word."""
     named, plain = tmp_path / "named.csv", tmp_path / "plain.csv"

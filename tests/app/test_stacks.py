@@ -184,6 +184,7 @@ def work(first_call, ready):
     ready.wait(30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_worker_writes_to_the_same_file_however_it_was_started(tmp_path, method):
     """The signal comes before it can be answered, and waits; afterwards it is answered at once."""

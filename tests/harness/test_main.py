@@ -127,6 +127,7 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     assert listed == [name for name, (_, told) in COMMANDS.items() if told]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["status", "explain"])
 def test_what_is_typed_often_waits_for_nothing_that_it_does_not_use(command: str) -> None:
     heavy = ("scipy", "numpy", "docker", "plotly", "requests", "harness.campaign.bench")

@@ -129,6 +129,7 @@ def test_a_date_that_can_be_read_in_two_ways_is_asked_for(tmp_path, dates, month
     assert str(np.datetime64(int(read.frame["ts"][0]), "s"))[:7] == f"2024-{month:02}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", [ZONE, "America/Chicago", "UTC"])
 @pytest.mark.parametrize(("shift", "side"), [("0m", "start"), ("1m", "end")])
 def test_regular_hours_show_zone_and_side(minutes, tmp_path, zone, shift, side):

@@ -203,6 +203,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ERRORS)
 def test_one_bad_row_is_named_and_the_others_are_looked_at(changed, minutes, case):
     fact, change, told = ERRORS[case]
@@ -436,7 +437,7 @@ def test_the_command(changed, minutes, capsys):
     assert run(["check", str(path), "--lookback", "20"]) == 1
     captured = capsys.readouterr()
     assert "stamp side               start\n" in captured.out
-    assert "  trade date 2018-01-05, expected 390, found 389, complete True\n" in captured.out
+    assert "  trade date 2018-01-05, expected 390, found 389, complete yes\n" in captured.out
     assert captured.err == f"vpoc: {inspect(path).errors[0]}\n"
     assert run(["check", str(minutes), "--lookback", "20", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -43,6 +43,7 @@ def test_nothing_is_found_where_there_is_nothing(made, network):
     assert found.placebo.alarms == ()
 
 
+@pytest.mark.slow
 def test_a_label_among_the_features_is_a_huge_edge(made, network):
     rows = made(per_session=8, reach=0)
     inputs = rows.inputs.copy()
@@ -138,6 +139,7 @@ def test_pooled_scores_are_those_of_all_blocks_by_weight(made):
     assert sum(fold.tested.rows for fold in found.folds) == found.pooled.tested.rows
 
 
+@pytest.mark.slow
 def test_a_row_without_weight_neither_trains_nor_counts(made):
     rows = made(sessions=330, per_session=2, edge=0.5)
     weights = np.tile([1.0, 0.0], 330)

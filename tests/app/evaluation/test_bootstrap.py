@@ -26,11 +26,13 @@ def following(random, sessions):
     return values, np.ones(sessions)
 
 
+@pytest.mark.slow
 def test_an_interval_holds_the_truth_about_as_often_as_it_says():
     assert 0.91 <= coverage(independent, 0.3, sessions=80, run=1) <= 0.985
     assert 0.88 <= coverage(following, 0.0, sessions=240, run=run_length(240, 1)) <= 0.985
 
 
+@pytest.mark.slow
 def test_single_sessions_are_too_sure_where_sessions_follow_each_other():
     assert coverage(following, 0.0, sessions=240, run=1) < 0.85
 

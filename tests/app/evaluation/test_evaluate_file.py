@@ -120,6 +120,7 @@ def test_bar_rows(walk, tmp_path, capsys):
     assert sum(found["sample"]["open_places"].values()) == found["sample"]["rows"]
 
 
+@pytest.mark.slow
 def test_answers_that_leak_are_exit_status_5(walk, tmp_path, capsys, monkeypatch):
     leak = Placebo({"network": (Interval(-0.2, -0.3, -0.1),) * 3}, ("network",))
     monkeypatch.setattr("vpoc.evaluation.all_folds.run_placebos", lambda *_, **__: leak)
@@ -228,6 +229,7 @@ def test_nothing_is_torn_on_a_terminal_of_80_columns(evaluated, monkeypatch):
     assert " ".join(lines).split() == table.split()
 
 
+@pytest.mark.slow
 def test_the_options_of_the_network_reach_it(walk, tmp_path, capsys, monkeypatch):
     seen = []
     kind = command.NetworkFit

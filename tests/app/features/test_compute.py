@@ -92,6 +92,7 @@ def test_every_device_path_agrees_with_the_cpu(merged, path, rows):
     assert same(computed(merged, options_of(rows), vpoc_path=path), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("placement", "value_area"), [("typical", "one_row"), ("close", "two_row")])
 def test_device_paths_are_asked_for_the_same_kind_of_profile(summer, path, placement, value_area):

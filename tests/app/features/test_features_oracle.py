@@ -111,6 +111,7 @@ def test_a_narrow_profile_far_from_the_open(other, rows):
     assert check(market(bars, 30), rows, "close") >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("minutes", [5, 15, 30])
 def test_other_bars(minutes, rows, as_of):
@@ -137,6 +138,7 @@ def test_half_days_among_the_sessions_before(rows, as_of):
     check(known, rows, as_of)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("symbols", [True, False])
 def test_a_roll(symbols, rows, as_of):
@@ -190,6 +192,7 @@ def test_without_a_first_vix(rows, as_of):
     assert check(market(bars, 30), rows, as_of) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("vix", [17.3, 0.1, 23.45])
 def test_a_vix_that_never_moves_has_no_deviation(vix, rows, as_of):
@@ -240,6 +243,7 @@ def test_regular_hours_until_1615(rows, as_of):
     check(known, rows, as_of, rth_close="16:15")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize(("lookback", "days"), [(5, 26), (24, 26), (60, 64), (62, 66)])
 def test_other_lookbacks(lookback, days, rows, as_of):

@@ -130,6 +130,7 @@ def test_a_wrong_linear_layer_is_seen(site, monkeypatch, parameters, what):
         products.linear_8_412_896(site, torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_addmm_and_convolution(site, monkeypatch):
     assert products.addmm(site) == "5 shapes, exact"
     assert products.convolution(site).startswith("answers and gradients within ")
@@ -165,6 +166,7 @@ class Crooked(torch.autograd.Function):
         return gradient * 1.5 if gradient.dtype is torch.float32 else gradient
 
 
+@pytest.mark.slow
 def test_wrong_attention_is_seen(site, monkeypatch):
     attention = functional.scaled_dot_product_attention
     monkeypatch.setattr(networks, "BATCHES", (8,))

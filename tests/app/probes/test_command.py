@@ -112,6 +112,7 @@ def test_what_a_person_reads(faulty, capfd):
     assert lines[-1].endswith("Also broken: sleeps.")
 
 
+@pytest.mark.slow
 def test_the_checks_know_what_to_leave_free(tmp_path):
     for words, told in (["--spare", "0.3"], "leaves 0.3 free"), ([], "leaves None free"):
         process = start(tmp_path, "spares", *words, stdout=subprocess.PIPE)
@@ -147,6 +148,7 @@ def test_usage_errors(capsys, option):
     assert f"Invalid value for '{option[0]}'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_signal_ends_all_and_what_is_known_is_reported(tmp_path, signum, as_json):

@@ -138,6 +138,7 @@ def test_a_process_that_cannot_be_killed_is_named(tried, monkeypatch):
     assert not found.killable
 
 
+@pytest.mark.slow
 def test_only_the_last_lines_are_kept(tried):
     found = tried("talks")
     assert len(found.stderr) == run_one.LINES

@@ -131,6 +131,7 @@ def walk(sessions, seed=7):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
 @pytest.mark.parametrize("path", PATHS)

@@ -108,6 +108,7 @@ methods = st.sampled_from(["two_row", "one_row"])
 STEP = {"two_row": 2, "one_row": 1}
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings.default.max_examples)
 @given(many_sessions, st.integers(1, 6), methods)
 def test_sessions_agree_with_the_oracle(sessions, chunk_size, method):

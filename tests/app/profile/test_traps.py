@@ -122,6 +122,7 @@ def test_bars_after_1700_of_2013_change_nothing(rows, as_of):
     assert built(market(sorted([*bars, *late]), 5), rows, as_of).equals(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "shift"), [("start", 0), ("end", 60)])
 def test_stamps_of_the_ends_of_bars_are_moved_back(side, shift, tmp_path):
     """The first bar after the break says it: 18:00 or 18:01. An hour is 60 bars, not 59 and one of the next."""

@@ -66,6 +66,7 @@ def test_a_rank_that_left_is_missed_at_once(tmp_path):
     assert first["lost"] == [1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_ended_after_its_part_is_not_missed(tmp_path):
     assert returned("done_and_gone", tmp_path, 2) == [[2.0], [2.0]]
 
@@ -84,6 +85,7 @@ def test_a_rank_that_never_came_is_named_and_nothing_is_left(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "rank"), [("flipped", 1), ("flipped_number", 0)])
 def test_a_flipped_bit_is_noticed_by_all(tmp_path, scenario, rank):
     for each in told(scenario, tmp_path, 3):
@@ -91,6 +93,7 @@ def test_a_flipped_bit_is_noticed_by_all(tmp_path, scenario, rank):
         assert "bits have changed" in each["text"]
 
 
+@pytest.mark.slow
 def test_ranks_at_different_steps_are_noticed(tmp_path):
     found = told("out_of_step", tmp_path, 2)
     assert [each["corrupted"] for each in found] == [1, 0]

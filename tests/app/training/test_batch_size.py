@@ -28,6 +28,7 @@ class Device:
 SIZES = st.tuples(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 2 * 10**6))
 
 
+@pytest.mark.slow
 @given(SIZES)
 @example((1, 0, 1))
 @example((1, 0, 0))

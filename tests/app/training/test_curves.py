@@ -89,6 +89,7 @@ def test_points_are_means_of_the_steps_since_the_one_before(count):
         start = step
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 9000), st.integers(0, 9000))
 def test_a_resumed_training_has_the_same_curve(before, after):
@@ -241,6 +242,7 @@ def test_the_same_curves_are_the_same_bytes_whatever_the_user_has_set(tmp_path, 
     assert full().png() == first
 
 
+@pytest.mark.slow
 def test_the_picture_needs_no_folder_but_the_temporary_one(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     full().png()

@@ -147,6 +147,7 @@ def rewritten(path, change):
     path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", [1, 2, 4])
 def test_a_checkpoint_of_another_version_is_one_line(options, tmp_path, schema):
     trained(options(epochs=1), tmp_path)
@@ -174,6 +175,7 @@ def test_the_best_epoch_is_still_known_after_a_stop(options, tmp_path, at):
     assert facts(again) == facts(whole), "it has ended"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["best", "last"])
 def test_another_epoch_to_keep_is_refused_as_its_weights_may_be_gone(options, tmp_path, first):
     other = {"best": "last", "last": "best"}[first]
@@ -182,6 +184,7 @@ def test_another_epoch_to_keep_is_refused_as_its_weights_may_be_gone(options, tm
         trained(options(epochs=2, keep=other, patience=2, resume=True), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_schedule_is_of_so_many_epochs(options, tmp_path):
     trained(options(epochs=1, schedule="linear"), tmp_path)
     with pytest.raises(UserError, match="was trained with epochs 1, this run has 2"):
@@ -201,6 +204,7 @@ def test_more_epochs_continue_from_the_end(options, tmp_path):
     assert facts(result) == facts(longer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

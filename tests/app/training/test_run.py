@@ -50,6 +50,7 @@ def trained(options, folder, name="m"):
     return result, metadata, said
 
 
+@pytest.mark.slow
 def test_the_result_says_what_was_done(options, tmp_path):
     result, metadata, said = trained(options(workload_hash="abc"), tmp_path)
     assert list(result) == RESULT_KEYS.split()
@@ -166,6 +167,7 @@ def test_the_model_says_what_its_features_were(options, tmp_path):
     assert (found.value_area, found.rolls) == ("one_row", "none")
 
 
+@pytest.mark.slow
 def test_session_rows_as_of_the_open(options, tmp_path):
     result, _, _ = trained(options(rows="session", as_of="open", target="next_up"), tmp_path)
     # The sixth has no next open; of 5, the last validates, and the last of the other 4 is purged.
@@ -318,6 +320,7 @@ def test_the_best_epoch_is_the_model_and_is_what_is_stated(options, tmp_path):
     assert result["sessions"]["inner"] == 1
 
 
+@pytest.mark.slow
 def test_the_last_epoch_is_kept_where_that_is_asked_for(options, tmp_path):
     result, _, _ = trained(options(epochs=6, keep="last", patience=1, learning_rate=0.3), tmp_path)
     assert result["stopped_early"]

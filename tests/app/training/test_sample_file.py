@@ -100,6 +100,7 @@ def test_rows_are_written_once(rows, tmp_path):
     assert file.split(1).train.inputs.base is before.base
 
 
+@pytest.mark.slow
 def test_nothing_is_left_in_the_folder(rows, tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
@@ -113,6 +114,7 @@ def test_nothing_is_left_in_the_folder(rows, tmp_path):
     assert behind not in Path("/proc/self/maps").read_text()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_an_interrupt(rows, tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()

@@ -115,6 +115,7 @@ def test_to_keep_states_changes_no_bit(loop, options, trained, tmp_path):
     assert sha256_file(tmp_path / "bare" / "m.pt") == result["model"]["sha256"]
 
 
+@pytest.mark.slow
 def test_a_state_of_another_step_is_noticed(trained, tmp_path):
     asked, result = trained(learning_rate=0.05)
     honest = verified(asked, result, tmp_path)["replay"]
@@ -123,6 +124,7 @@ def test_a_state_of_another_step_is_noticed(trained, tmp_path):
     assert other["loss"] != pytest.approx(honest["loss"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_changed_model_has_another_loss(trained, tmp_path):
     asked, result = trained()
     file = tmp_path / "out" / "m.pt"
@@ -146,6 +148,7 @@ def of_another_scaling(document):
     document["scaling"]["centre"][3] += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [larger, of_another_target, of_another_scaling])
 def test_a_model_of_something_else_is_none(change, trained, tmp_path):
     asked, result = trained()

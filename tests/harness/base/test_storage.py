@@ -32,6 +32,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), JSON))
 def test_the_hash_does_not_depend_on_the_order_of_keys(value: dict[str, object]) -> None:
     assert json_hash(value) == json_hash(dict(reversed(list(value.items()))))

@@ -252,6 +252,7 @@ def test_a_file_with_no_rights_is_reported_or_read_by_who_has_all(work: Path) ->
             UntrustedTree(work).read("result.json", MOST)
 
 
+@pytest.mark.slow
 def test_of_too_many_names_none_is_looked_at(work: Path) -> None:
     for number in range(MOST_NAMES + 1):
         os.close(os.open(work / f"f{number}", os.O_CREAT | os.O_WRONLY))

@@ -135,6 +135,7 @@ def test_too_few_runs_say_what_is_left_and_more_continue(bench: OnGpus, matrix: 
     assert len(read_isolations(bench.results)) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_poisoned_its_gpu_is_taken_back(
     bench: OnGpus, matrix: Matrix, make_step: Callable[..., HealthStep]
 ) -> None:

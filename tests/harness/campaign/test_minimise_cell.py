@@ -48,6 +48,7 @@ def search(bench: Scripted, matrix: Matrix, cell: str = CELL, max_runs: int = 30
     return minimise_cell(bench, PlannedRun(chosen, 1), matrix.workloads["quick"], control, max_runs, display)
 
 
+@pytest.mark.slow
 def test_the_cause_is_found_and_every_run_is_recorded(bench: Scripted, matrix: Matrix) -> None:
     found = search(bench, matrix)
     assert found.conclusion == "found"

@@ -86,6 +86,7 @@ def test_one_failure_may_be_chance(bench: Scripted, matrix: Matrix) -> None:
     assert ended.hint is not None
 
 
+@pytest.mark.slow
 def test_interrupted_controls_are_continued_by_the_same_command(bench: Scripted, matrix: Matrix) -> None:
     def until_killed(cell: Cell) -> str:
         if len(bench.made) == 18:

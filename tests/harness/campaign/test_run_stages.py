@@ -149,6 +149,7 @@ def test_what_is_good_runs_a_program_of_the_users_own(bench: Staged, matrix: Mat
     assert run_as == [(f"{FIRST}-plain", mine.model_copy(update={"strategy": "ddp"}))]
 
 
+@pytest.mark.slow
 def test_where_collectives_fail_the_ways_around_them_are_tried_in_order(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: len(run.planned.gpus) == 1 or run.workload.strategy == "averaging"
     found, _, _ = carried_out(bench, prepared(bench, matrix))
@@ -199,6 +200,7 @@ def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continu
     assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs")
 
 
+@pytest.mark.slow
 def test_a_stack_whose_source_did_not_answer_is_tried_again_when_nothing_else_is_left(
     bench: Staged, matrix: Matrix
 ) -> None:
@@ -328,6 +330,7 @@ def presets_in_turn(bench: Staged) -> list[tuple[str, str]]:
     return [(stack, cell.removeprefix(f"{stack}-")) for cell in cells for stack in (FIRST, SECOND) if stack in cell]
 
 
+@pytest.mark.slow
 def test_on_the_first_stack_that_trains_the_other_presets_are_tried_before_another_is_downloaded(
     bench: Staged, matrix: Matrix
 ) -> None:
@@ -441,6 +444,7 @@ def test_the_campaign_names_its_budget(bench: Staged, matrix: Matrix) -> None:
     assert json.loads(file.read_bytes())["goal"]["budget"] == 36000.0
 
 
+@pytest.mark.slow
 def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Staged, matrix: Matrix) -> None:
     bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "off"}})
     carried_out(bench, prepared(bench, matrix))
@@ -452,6 +456,7 @@ def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Staged, 
     assert len(bench.workloads) == 2 * before
 
 
+@pytest.mark.slow
 def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
     bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +492,7 @@ def lost_from(monkeypatch: pytest.MonkeyPatch, bench: Staged, runs: int, healthy
     monkeypatch.setattr(module, "recheck_unhealthy", recheck)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "probes"), [(0.0, 5), (1e9, 1)])
 def test_a_gpu_that_recovers_takes_runs_again(
     every: float, probes: int, bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch

@@ -111,6 +111,7 @@ def test_too_few_runs_are_said_and_more_continue(bench: Shaped, failed: FailedRu
     assert len(bench.made) == more.runs
 
 
+@pytest.mark.slow
 def test_what_never_fails_again_is_said(bench: Shaped, failed: FailedRun) -> None:
     assert search(bench, "shape", failed, lambda _: None).conclusion == "not-seen-again"
 

@@ -80,6 +80,7 @@ def test_a_process_that_was_killed_is_reported_with_the_command_that_continues_i
     assert left_under_way(Results(tmp_path), "another machine") == []
 
 
+@pytest.mark.slow
 def test_a_training_that_was_killed_is_reported_beside_a_campaign(tmp_path: Path) -> None:
     for training in ([], ["one"], ["another"]):
         words = [sys.executable, "-c", KILLED, str(tmp_path), COMMAND, *training]
@@ -88,6 +89,7 @@ def test_a_training_that_was_killed_is_reported_beside_a_campaign(tmp_path: Path
     assert told == ["campaign", "training", "training"]
 
 
+@pytest.mark.slow
 def test_two_campaigns_at_once_are_reported_each_by_itself(tmp_path: Path) -> None:
     results, other = Results(tmp_path), "matrix run --selection notes"
     with noted_under_way(results, "mine", COMMAND):

@@ -46,6 +46,7 @@ def test_commands_cells_selections_workloads_and_presets_are_completed(matrix: M
     assert offered("matrix build --rocm 6.2") == ["6.2", "6.2.4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["explain", "strike", "report-bug"])
 def test_runs_are_completed_the_newest_first(command: str, tmp_path: Path, make_record: MakeRecord) -> None:
     results = Results(tmp_path)
@@ -61,6 +62,7 @@ def test_a_broken_matrix_file_completes_nothing_and_says_nothing() -> None:
     assert completed("matrix --matrix nowhere.yaml run c") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_instructions(shell: str) -> None:
     done = subprocess.run([MATRIX, "completion", shell], cwd=CHECKOUT, capture_output=True, text=True, check=True)

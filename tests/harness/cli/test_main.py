@@ -95,6 +95,7 @@ def test_a_plan_of_nothing_says_why_and_then_what_to_type() -> None:
     assert following == "  next: `matrix doctor` says what to fix, `matrix plan` alone what runs here"
 
 
+@pytest.mark.slow
 def test_show_prints_every_cell_with_its_reason(matrix: Matrix) -> None:
     printed = json.loads(matrix_command("show", "--json").stdout)
     shown = printed["cells"]
@@ -166,6 +167,7 @@ def test_the_plan_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan["limits"]["disk_bytes"] == 36 * 10**9
 
 
+@pytest.mark.slow
 def test_lint_names_what_does_nothing() -> None:
     findings = json.loads(matrix_command("lint", "--json").stdout)["findings"]
     xnack = [f for f in findings if f["variable"] == "HSA_XNACK" and "cpu" not in f["stacks"]]
@@ -224,6 +226,7 @@ def test_a_results_folder_that_is_not_there_is_no_empty_one(words: tuple[str, ..
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_status_and_report_without_any_record(tmp_path: Path) -> None:
     assert "No records yet" in matrix_command("--results", str(tmp_path), "status").stdout
     assert json.loads(matrix_command("--results", str(tmp_path), "status", "--json").stdout) == {

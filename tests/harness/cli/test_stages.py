@@ -216,6 +216,7 @@ def test_a_campaign_ends_with_one_sentence_and_one_command(
     assert told["conclusion"]["continues"] is continues
 
 
+@pytest.mark.slow
 def test_a_campaign_that_ends_by_an_error_answers_all_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error comes last, and the same command is the next one; `matrix report` prints it again."""
     error = NoEngineError("the Docker engine does not answer any more; the same command continues")
@@ -316,6 +317,7 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
     assert "budget: no run fits" not in plan(root, "--budget", least).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -412,6 +414,7 @@ def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
     assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
 
 
+@pytest.mark.slow
 def test_where_no_stack_could_be_made_the_next_command_waits_for_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

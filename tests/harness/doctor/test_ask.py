@@ -136,6 +136,7 @@ def test_bases_that_are_here_that_can_be_pulled_and_that_cannot(
     assert asking.ask_bases(registry(refused), [only_processes]) == ()
 
 
+@pytest.mark.slow
 def test_the_plan_and_the_disk_of_this_host(
     read: Read, tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:

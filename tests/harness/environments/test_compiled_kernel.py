@@ -143,6 +143,7 @@ def test_where_the_compiler_cannot_be_fetched_the_app_goes_without_and_says_so_o
     assert len(tries) == 2
 
 
+@pytest.mark.slow
 def test_a_fetch_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text(f"ziglang==0.0.1 --hash=sha256:{'0' * 64}\n")

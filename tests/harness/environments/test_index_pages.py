@@ -150,6 +150,7 @@ def test_links_are_found_and_those_that_lead_nowhere_are_passed_over(serve: Serv
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [b'<a href="', b"<a ", b"<a '", b"<a x='' ", b"<!", b"<a href=" + b" " * 50])
 def test_the_largest_page_is_read_in_the_time_that_it_is_long(serve: Serve, piece: bytes) -> None:
     """With `HTMLParser` it takes hours."""

@@ -55,6 +55,7 @@ def locked(stack: Stack) -> dict[str, str]:
     return {entry.name: entry.version for entry in read_lock(pins.ensure_lock(stack))}
 
 
+@pytest.mark.slow
 def test_a_wheel_with_rocm_inside(make_stack: MakeStack) -> None:
     stack = make_stack("rocm6.3", "6.3", "2.9.1")
     assert locked(stack) == {
@@ -118,6 +119,7 @@ def test_rocm_as_packages_for_one_target(
         assert entry.text not in lock.read_text()
 
 
+@pytest.mark.slow
 def test_another_target_is_another_lock_and_another_environment(make_stack: MakeStack) -> None:
     first = make_stack("amd", "7.14.0", "2.12.0", source="amd-7", targets=("gfx1100",))
     second = make_stack("amd", "7.14.0", "2.12.0", source="amd-7", targets=("gfx1201",))

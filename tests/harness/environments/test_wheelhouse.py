@@ -122,6 +122,7 @@ def lock(wheel: Path, tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_fetch_goes_on_where_the_connection_broke(index: Index, stack: Stack, lock: Path, wheel: Path) -> None:
     index.breaks = 2
     told: list[str] = []
@@ -156,6 +157,7 @@ def test_a_wheel_with_another_hash_is_refused(index: Index, stack: Stack, lock: 
     assert [file.name for file in (lock.parent / "wheels").iterdir()] == [".lock"]
 
 
+@pytest.mark.slow
 def test_an_index_that_wants_a_password_is_not_waited_for(index: Index, stack: Stack, lock: Path) -> None:
     index.closed = True
     with pytest.raises(UserError, match=r"stack cpu: torch 2\.13\.0\+cpu cannot be fetched: ERROR: ") as caught:
@@ -194,6 +196,7 @@ def test_a_lock_is_read_with_all_its_hashes(lock: Path) -> None:
     assert "typing-extensions" in names
 
 
+@pytest.mark.slow
 def test_a_wheel_for_another_python_is_not_taken_though_its_hash_is_in_the_lock(
     stack: Stack, lock: Path, wheel: Path
 ) -> None:
@@ -207,6 +210,7 @@ def test_a_wheel_for_another_python_is_not_taken_though_its_hash_is_in_the_lock(
     assert fetch(stack, lock)["torch"].name == wheel.name
 
 
+@pytest.mark.slow
 def test_what_came_before_a_failure_is_kept(index: Index, stack: Stack, lock: Path) -> None:
     lock.write_text(lock.read_text() + f"absent==1.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
     told: list[str] = []

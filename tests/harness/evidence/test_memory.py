@@ -119,6 +119,7 @@ def test_only_training_counts_and_only_now_and_then() -> None:
     assert {sample.training for sample in history.samples} == {1}
 
 
+@pytest.mark.slow
 def test_of_a_run_that_tells_no_end_of_it_a_part_is_kept_of_each_rank_and_it_still_tells_growth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -394,6 +394,7 @@ def test_every_value_of_a_row_has_its_type_and_keeps_it(tmp_path: Path, make_rec
             assert TypeAdapter(types[name]).validate_python(value, strict=True) == value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rebuild", [True, False])
 def test_what_a_process_that_died_in_a_transaction_left_spoils_nothing(
     rebuild: bool, tmp_path: Path, make_record: MakeRecord

@@ -104,6 +104,7 @@ def test_a_traceback_is_the_reason_of_a_failure(make: Make) -> None:
     assert record.explanation is not None
 
 
+@pytest.mark.slow
 def test_one_that_is_stopped_hangs(make: Make, tmp_path: Path) -> None:
     def stop() -> None:
         for process in processes_of_run(tmp_path / "results/runs/r1"):
@@ -129,6 +130,7 @@ def test_one_that_ends_well_when_it_is_stopped_has_not_completed(make: Make) -> 
     assert (record.outcome, record.diagnosis) == ("failed", "time-limit")
 
 
+@pytest.mark.slow
 def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) -> None:
     catches = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('asked'))\n"
     record = make(f"{catches}{FOR_EVER}", stall_limit=2)

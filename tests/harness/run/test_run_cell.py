@@ -136,6 +136,7 @@ def test_what_a_container_reads_is_held_open_while_it_runs_and_what_it_says_is_o
     assert record.detail == f"the train process ended with exit 1: vpoc: {said}"
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -> None:
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("failed", "app-error")
@@ -155,6 +156,7 @@ def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -
     assert "checks" not in (bench.results.run_folder("r1") / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_after_which_the_gpu_fails_its_probe_is_the_hosts_fault(bench: Bench) -> None:
     bench.lay("breaks", "matmul-fp32")
     record = bench.make()
@@ -259,6 +261,7 @@ def interrupting(_: Any) -> None:
     raise KeyboardInterrupt("SIGINT")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shutting_down", "by"),
     [("SIGHUP", False, "hup"), ("SIGTERM", False, "term"), ("SIGTERM", True, "shutdown"), ("SIGINT", True, "ctrl-c")],
@@ -374,6 +377,7 @@ def test_where_a_probe_before_the_run_cannot_be_killed_nothing_is_run(
     assert unhealthy_gpus(bench.results, bench.run.host).keys() == {1}
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_answer_costs_no_record(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amdgpu, "ANSWER_SECONDS", 0.2)
     with silent(bench.tree.device(1) / "mem_info_vram_used"):
@@ -381,6 +385,7 @@ def test_a_driver_that_does_not_answer_costs_no_record(bench: Bench, monkeypatch
     assert ("after-failure", "memory", None) in bench.steps
 
 
+@pytest.mark.slow
 def test_what_survives_a_run_is_ended_and_named_in_its_record(bench: Bench) -> None:
     bench.lay("leaves")
     record = bench.make()

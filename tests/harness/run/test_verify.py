@@ -154,6 +154,7 @@ def test_a_lie_is_found_whatever_the_app_says_of_it(after: str, diagnosis: str, 
     assert place.asked("judged") == "train"
 
 
+@pytest.mark.slow
 def test_a_flattering_validation_loss_is_found_though_progress_has_it_too(place: Place) -> None:
     flattered = (
         "app.tell = lambda *words, tell=app.tell: tell(*words[:4], *(dict(one, validation=.3) for one in words[4:]))"
@@ -198,6 +199,7 @@ OF_VERIFIERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "why"), OF_VERIFIERS.values(), ids=OF_VERIFIERS)
 def test_a_verification_that_does_not_succeed_is_no_success(code: str, why: str, place: Place) -> None:
     place.script("own", code)
@@ -216,6 +218,7 @@ def unverified(place: Place, record: Record, why: str) -> bool:
     return not (row.verified or row.qualifies_for_promotion)
 
 
+@pytest.mark.slow
 def test_a_verification_that_hangs_is_ended_and_no_success(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "STALL_LIMITS", dict.fromkeys(verify.STALL_LIMITS, 0.5))
     place.script("own", "signal = __import__('signal'); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)")
@@ -225,6 +228,7 @@ def test_a_verification_that_hangs_is_ended_and_no_success(place: Place, monkeyp
     assert unverified(place, record, "watchdog: ")
 
 
+@pytest.mark.slow
 def test_a_verification_takes_no_more_than_its_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "LIMIT_SECONDS", 0.5)
     place.script("own", "time.sleep(300)")
@@ -232,6 +236,7 @@ def test_a_verification_takes_no_more_than_its_time(place: Place, monkeypatch: p
     assert unverified(place, record, "time-limit: still running")
 
 
+@pytest.mark.slow
 def test_a_verification_that_was_killed_for_its_memory_says_nothing_of_the_run(place: Place) -> None:
     place.script("own", "os.kill(os.getpid(), 9)")
     assert unverified(place, place.make(), "out-of-memory: the process that verifies it ended with SIGKILL")
@@ -250,6 +255,7 @@ def test_a_verification_that_this_host_ended_says_nothing_of_the_run(
     assert unverified(place, place.make(), f"{by}: ended")
 
 
+@pytest.mark.slow
 def test_what_was_found_before_counts_though_the_verification_takes_too_long(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

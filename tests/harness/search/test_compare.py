@@ -81,6 +81,7 @@ def test_the_power_is_that_of_the_very_test(runs: int, others: int) -> None:
     assert power(rate + 0.01) < 0.8
 
 
+@pytest.mark.slow
 def test_more_runs_tell_more_apart() -> None:
     rates = [told_apart(BinomialCount(n, n), BinomialCount(n, n)) or 0.0 for n in (4, 8, 16, 32, 64)]
     assert rates == sorted(rates)

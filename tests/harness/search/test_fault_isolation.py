@@ -28,6 +28,7 @@ def always(faulty: Callable[[Arm], bool], controls: Controls = ALL, max_runs: in
     return isolate(controls, lambda arm: not faulty(arm), max_runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_cause_is_reported_in_most_campaigns_and_seldom_wrong(world: World) -> None:
     said = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]

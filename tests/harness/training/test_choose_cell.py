@@ -119,6 +119,7 @@ def ran(dual_host: HostFacts, make_record: Callable[..., Record], tmp_path: Path
     return keep
 
 
+@pytest.mark.slow
 def test_without_a_tag_it_is_what_the_answer_names(
     ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

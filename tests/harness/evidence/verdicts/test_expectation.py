@@ -18,6 +18,7 @@ def simulated(hours: float, rate: float, checkpoint: float, restart: float, chan
     return took, restarts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mtbf", [0.1, 0.5, 3.0])
 @pytest.mark.parametrize("checkpoint", [1 / 12, 0.5])
 def test_a_training_takes_as_long_as_simulated_ones(mtbf: float, checkpoint: float) -> None:

@@ -84,6 +84,7 @@ def test_a_run_is_sampled_while_it_is_watched(tmp_path: Path) -> None:
 COMPUTES, IDLES, SPINS = ("60", "200000000"), ("0", "18000000"), ("100", "60000000")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("told", "times"), [(COMPUTES, WHILE_COMPUTING), (IDLES, 1), (SPINS, 1)])
 def test_a_silent_program_has_more_time_while_its_gpu_computes(
     told: tuple[str, str], times: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -89,6 +89,7 @@ def test_a_run_whose_progress_is_not_its_own_is_ended_at_once(tmp_path: Path) ->
     assert re.match(r"rank [01]: its progress lacks the run's nonce", made.stop_detail)
 
 
+@pytest.mark.slow
 def test_progress_is_accounted_for_by_when_it_was_seen(tmp_path: Path) -> None:
     accounting = Recording()
     began = time.monotonic()
@@ -130,6 +131,7 @@ def test_a_rank_that_sleeps_is_named_while_the_others_go_on(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,12 +159,14 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
     assert made.stop_detail.startswith("rank 1 made no progress")
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_wrote_progress_is_named(tmp_path: Path) -> None:
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, "silent@1/1")
     assert made.stopped_by == "watchdog"
     assert made.stop_detail.startswith("rank 1 never reported any progress; rank 0 waits, in the exchange")
 
 
+@pytest.mark.slow
 def test_a_process_that_works_and_tells_nothing_for_a_while_is_not_hung(tmp_path: Path) -> None:
     made, seen = watch(tmp_path / "run", 1, 10, "work@4/0", limits=Limits.fixed({**LIMITS, "step": 1, "first-step": 1}))
     assert made.stopped_by is None, made.stop_detail
@@ -181,6 +185,7 @@ def test_a_process_that_does_not_catch_the_signal_is_left_alone_and_hung_after_t
     assert "SIGUSR1" in missing["stacks-1"]
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_told_to_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 1.0)
     made, _ = watch(tmp_path / "run", 1, FOR_EVER, "stop@4/0")
@@ -188,6 +193,7 @@ def test_a_stopped_process_is_told_to_be_stopped(tmp_path: Path, monkeypatch: py
     assert re.search(r"process \d+ is stopped \(state T\)", made.stop_detail)
 
 
+@pytest.mark.slow
 def test_a_crash_leaves_evidence_of_the_ranks_that_live(tmp_path: Path) -> None:
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, "segv@4/1")
     assert made.stopped_by is None
@@ -211,6 +217,7 @@ def test_a_process_that_tells_no_progress_is_not_expected_to(tmp_path: Path) -> 
     assert not made.collected
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_answer_does_not_keep_the_run_from_being_watched(tmp_path: Path) -> None:
     class Unhealthy(GpuWatch):
         def sample(self, of_run: Callable[[int], bool]) -> None:
@@ -357,6 +364,7 @@ def test_ctrl_c_on_a_run_in_which_nothing_advances_keeps_its_stacks_first(
     assert "in hang\n" in (tmp_path / "run" / collected["stacks-1"]).read_text()
 
 
+@pytest.mark.slow
 @LEFT_OPEN
 def test_ctrl_c_on_a_run_that_advances_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ctrl_c: Callable[..., None]
@@ -436,6 +444,7 @@ def test_what_an_interrupted_app_wrote_last_is_accounted_for(tmp_path: Path) -> 
     assert [seen.done for seen, _ in accounting.seen] == [1, 9]
 
 
+@pytest.mark.slow
 def test_an_observer_that_ends_a_run_after_a_slow_step_is_no_interruption_of_a_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
