@@ -175,7 +175,10 @@ def _content(folder: Path) -> dict[str, str]:
                 return found
             status = file.lstat()
             sound = stat.S_ISREG(status.st_mode) and status.st_size <= left
-            found[name] = _source_hash(UntrustedTree(folder), name) if sound else ""
+            found[name] = ""
+            # It may have taken away the right to read one, or put a link in the place of the folder.
+            with suppress(OSError, UserError):
+                found[name] = _source_hash(UntrustedTree(folder), name) if sound else ""
             left -= status.st_size if sound else 0
     return found
 
@@ -197,12 +200,10 @@ def _copy(tree: UntrustedTree, files: dict[str, str], folder: Path) -> None:
                 Path(place, name).chmod(0o555 if Path(place, name).stat().st_mode & EXECUTABLE else 0o444)
             Path(place).chmod(0o555)
         temporary.chmod(0o755)
-        if folder.exists():
-            # A run changed it: what it made of it is nobody's source.
-            remove_copy(folder)
+        # What a run changed is nobody's source.
+        remove_copy(folder.parent)
         with suppress(OSError):
             # Somebody else may have been faster; a folder of that name has that content.
-            folder.parent.rmdir() if folder.parent.exists() else None
             temporary.rename(folder.parent)
     finally:
         remove_copy(temporary)

@@ -74,6 +74,14 @@ def test_a_copy_that_was_changed_is_reported_and_made_again(source: Path) -> Non
     assert changed_source(program) == ("fifo", "hole", "train.py")
     assert take(source) == program.taken
     assert changed_source(program) == ()
+    folder = file.parent
+    folder.parent.chmod(0o755)
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to("moved")
+    assert changed_source(program) == ("package/__init__.py", "train.py")
+    assert take(source) == program.taken
+    assert not folder.is_symlink()
+    assert changed_source(program) == ()
 
 
 def test_what_became_a_program_has_another_version_and_copy(source: Path) -> None:
