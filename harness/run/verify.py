@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from harness.base.errors import NoSpaceError
-from harness.base.untrusted_tree import NotAFileError
+from harness.base.untrusted_tree import ANY_SIZE, NotAFileError
 from harness.base.wording import size_in_words
 from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
@@ -75,7 +75,7 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
         # It has failed by that, and lists as many as it likes.
         return evidence
     states = [pick(training) for training in result.trainings]
-    if too_much := _too_much_to_keep(folder, result, states):
+    if too_much := _too_much_to_keep(folder, evidence, result, states):
         return evidence.also_left(too_much)
     (*earlier, model), problem = keep_models(folder, result)
     problems = [problem]
@@ -88,7 +88,7 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
     return kept.also_left(*problems)
 
 
-def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptState | None]) -> str:
+def _too_much_to_keep(folder: RunFolder, evidence: Evidence, result: Result, states: Sequence[KeptState | None]) -> str:
     """Return in words that models and states of a run are too large to be copied; empty where not.
 
     Raises:
@@ -97,20 +97,23 @@ def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptSt
     work = folder.work
     names = [f"{work.OUTPUT}/{PurePath(training.model.file).name}" for training in result.trainings]
     names += [f"{work.STATES}/{PurePath(state.file).name}" for state in states if state]
-    size = 0
+    size = on_disk = 0
     for name in names:
-        # What is not there is found by what copies it.
-        with suppress(FileNotFoundError, NotAFileError):
-            size += work.tree.look(name).size
+        # What is not there, or has too many holes, is found by what copies it.
+        with suppress(FileNotFoundError, NotAFileError), work.tree.open(name, ANY_SIZE) as file:
+            size, on_disk = size + file.size, on_disk + file.size - max(0, file.holes)
     if size > MOST_KEPT_BYTES:
         return f"its models and states have {size_in_words(size)}, more than {size_in_words(MOST_KEPT_BYTES)}"
     most = DiskLimit.of(folder.path).bytes
-    if size > most:
-        raise NoSpaceError(
-            f"{folder.path}: no room for copies of its models and states of {size_in_words(size)}, "
-            f"{size_in_words(most)} may be taken; free space there, then give the same command"
-        )
-    return ""
+    if on_disk <= most:
+        return ""
+    no_room = (
+        f"no room for copies of its models and states of {size_in_words(on_disk)}, {size_in_words(most)} may be taken"
+    )
+    if not all(exit_.ok for exit_ in evidence.exits.values()):
+        # It has failed by that, whatever it left.
+        return no_room
+    raise NoSpaceError(f"{folder.path}: {no_room}; free space there, then give the same command")
 
 
 def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:

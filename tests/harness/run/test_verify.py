@@ -328,6 +328,14 @@ def test_models_are_not_copied_where_they_are_too_large(
         with pytest.raises(NoSpaceError, match=r"/results/runs: no run is begun with less than .* and 1 GB are; free"):
             place.make(run_id="r2")
         assert not place.results.run_folder("r2").exists()
+        monkeypatch.undo()
+        monkeypatch.setattr("harness.run.verify.DiskLimit", SimpleNamespace(of=lambda _: DiskLimit(1 << 20)))
+        # What failed counts, and holes take no room.
+        for number, lies in enumerate(
+            ("os.truncate(model, 0); os.truncate(model, 300 << 20)", "model.write_bytes(bytes(2 << 20)); sys.exit(3)")
+        ):
+            record = place.make(after=f"model = work / 'output' / 'model.pt'; {lies}", run_id=f"f{number}")
+            assert record.outcome == "failed", record.detail
     else:
         monkeypatch.setattr("harness.run.verify.MOST_KEPT_BYTES", 10)
         record = place.make()
