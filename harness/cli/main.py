@@ -147,8 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
-        text = str(error)
-        _exit_with(error.code, f"matrix: {typed_as().in_text(text) if '`matrix ' in text else text}", words)
+        _exit_with(error.code, f"matrix: {error}", words)
     except click.UsageError as error:
         _exit_with("usage", usage_line(error), words)
     except UnansweredError as error:
@@ -174,6 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
     """Say what to fix in a line, as an object too where JSON was asked for, and exit with status 2."""
+    if "`matrix " in text:
+        text = typed_as().in_text(text)
     if "--json" in own_words(words)[0]:
         print_error(code, text.removeprefix("matrix: "))
     echo(with_make(text), err=True)

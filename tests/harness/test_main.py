@@ -79,8 +79,8 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
     [
         (["show", "--selektion", "default"], "No such option '--selektion'"),
         (["run", "--repeats", "none"], "'none' is not a valid integer"),
-        (["statsu"], "No such command 'statsu' (did you mean `matrix status`?)"),
-        (["run_cel"], "No such command 'run_cel' (did you mean `matrix run-cell`?)"),
+        (["statsu"], "No such command 'statsu' (did you mean `.venv/bin/matrix status`?)"),
+        (["run_cel"], "No such command 'run_cel' (did you mean `.venv/bin/matrix run-cell`?)"),
         (["xyzzy"], "No such command 'xyzzy'; see"),
         (["explain", "--log"], "'--log' requires an argument"),
         (["run-cell"], "Missing argument 'CELL'"),
@@ -91,13 +91,13 @@ def test_a_wrong_command_line_is_reported_in_one_line(words: list[str], told: st
     [line] = done.stderr.splitlines()
     assert line.startswith("matrix: ")
     assert told in line
-    assert re.search(r"; see `matrix( \w+(-\w+)*)? --help`$", line)
+    assert re.search(r"; see `.venv/bin/matrix( \w+(-\w+)*)? --help`$", line)
     assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_an_option_of_all_commands_says_where_it_goes() -> None:
     done = typed("status", "--results", "elsewhere")
-    assert done.stderr == "matrix: --results goes before the command: `matrix --results ... status`\n"
+    assert done.stderr == "matrix: --results goes before the command: `.venv/bin/matrix --results ... status`\n"
     assert done.returncode == 2
 
 
