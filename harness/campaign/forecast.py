@@ -100,7 +100,9 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
         run_bytes=able.run_bytes,
         takes={tier: threshold_in_words(tier, prepared.matrix.verdicts) for tier in TIERS},
-        driver=_driver(bench.host.driver, [prepared.matrix.stacks[one.stack] for one in stacks]),
+        driver=_driver(
+            bench.host.driver, [prepared.matrix.stacks[one.stack] for one in stacks if one.fits is not False]
+        ),
     )
 
 

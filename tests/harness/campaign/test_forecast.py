@@ -50,15 +50,19 @@ def test_stacks_that_the_driver_is_not_supported_with_are_named_as_the_doctor_do
     prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
     assert prepared is not None
 
-    def said(driver: str) -> list[str]:
+    def said(driver: str, free: int = 500) -> list[str]:
         bench = replace(prepared.bench, host=dual_host.model_copy(update={"driver": driver}))
-        return [line for line in forecast_lines(forecast(replace(prepared, bench=bench))) if " driver: " in line]
+        able = replace(prepared.capabilities, free_bytes=free * 10**9)
+        told = forecast(replace(prepared, bench=bench, capabilities=able))
+        return [line for line in forecast_lines(told) if " driver: " in line]
 
     (line,) = said("6.16.13")
     assert line.startswith("  driver: amdgpu driver 6.16.13 (amdgpu 30.30) is supported with ROCm 6.3 to 7.2; rocm")
     assert "rocm6.2-torch2.5.1" in line
     assert "rocm6.3-torch2.9.1" not in line
     assert not said("in-tree")
+    # What has no room is not run.
+    assert not said("6.16.13", free=1)
 
 
 def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Matrix) -> None:
