@@ -232,6 +232,8 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
                 raise NotAFileError("does not have the hash in its name")
             # It gets its name when it is there as a whole.
             half.replace(place)
+        except FileNotFoundError:
+            raise UserError(f"{file}: is gone; give the same command, and the one before it is resumed from") from None
         except NotAFileError as error:
             raise UserError(f"{file}: {error}; remove it, and the one before it is resumed from") from None
         except OSError as error:

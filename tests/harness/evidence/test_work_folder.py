@@ -91,6 +91,11 @@ def test_one_that_is_not_what_its_name_says_is_not_handed_over(tmp_path: Path) -
     with pytest.raises(UserError, match="does not have the hash in its name"):
         hand_over([file], tmp_path / "2")
     assert list((tmp_path / "2" / file.parent.name).iterdir()) == []
+    file.unlink()
+    with pytest.raises(UserError, match=f"^{file}: is gone; give the same command") as gone:
+        hand_over([file], tmp_path / "2")
+    # That would be taken for what the run itself did to its folder.
+    assert type(gone.value) is UserError
 
 
 def test_links_are_no_checkpoints_and_lead_to_none(tmp_path: Path) -> None:
