@@ -8,10 +8,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 from harness.base.paths import ENVIRONMENTS
 from harness.base.shared_locks import is_at, lock_at_once
+from harness.base.storage import open_regular
 
 LOCK = "in-use.lock"
 _held: list[int] = []
@@ -33,6 +34,7 @@ def alone_with(environments: Path = ENVIRONMENTS) -> Iterator[bool]:
         yield lock_at_once(stream.fileno(), environments / LOCK)
 
 
-def _opened(environments: Path) -> IO[str]:
+def _opened(environments: Path) -> BinaryIO:
     environments.mkdir(parents=True, exist_ok=True)
-    return (environments / LOCK).open("a", encoding="ascii")
+    # A link that a program put there would never be the file that it leads to.
+    return open_regular(environments / LOCK, adding=True)

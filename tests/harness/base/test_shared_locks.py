@@ -50,3 +50,12 @@ def test_environments_that_are_in_use_are_kept(tmp_path: Path, monkeypatch: pyte
     with in_use.alone_with(tmp_path) as alone_there:
         assert not alone_there
     os.close(in_use._held[0])
+
+
+def test_a_link_in_the_place_of_the_lock_of_environments_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_use, "_held", [])
+    (tmp_path / in_use.LOCK).symlink_to("elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        in_use.keep_in_place(tmp_path)
