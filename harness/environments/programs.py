@@ -89,8 +89,9 @@ def _source_files(source: Path, where: str) -> Iterator[tuple[str, str]]:
             file = Path(place, name)
             # Path.resolve raises what nobody expects of a link that leads to itself.
             real = Path(os.path.realpath(file))
-            if file.is_symlink() and (
-                not real.is_relative_to(inside) or NOT_SOURCE & {*real.parts[len(inside.parts) :]}
+            # A folder above it may have become one meanwhile.
+            if not real.is_relative_to(inside) or (
+                file.is_symlink() and NOT_SOURCE & {*real.parts[len(inside.parts) :]}
             ):
                 # Whoever wrote it would read in a container what only this user may.
                 raise UserError(f"{where}: {file}: is a link out of it; name what it leads to under `data:` instead")
