@@ -172,7 +172,7 @@ def require_room(place: Path) -> None:
     if free is not None and free < RESERVE_BYTES:
         raise NoSpaceError(
             f"{place}: no run is begun with less than {size_in_words(RESERVE_BYTES)} free, and {size_in_words(free)} "
-            "are; free space there or choose another --results"
+            "are; free space there or choose another folder"
         )
 
 
