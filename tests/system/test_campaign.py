@@ -184,7 +184,7 @@ def test_a_run_that_fails_is_reported_by_the_exit_status(tmp_path: Path, quick_c
     [
         (
             "ts,open,high,low,close,volume,vix\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5,15.0\n",
-            "has bars of 1 day, and 23 sessions are needed",
+            "has bars of 1 day, so no more sessions, and 23 are needed",
         ),
         ("ts,open,high,low,close,volume\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5\n", "not a merged CSV"),
         ("not a table at all", "not a merged CSV"),
