@@ -19,7 +19,7 @@ from harness.environments.build import ensure_cell_image
 from harness.environments.executors.container import WORK, Container, container_of
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Exit, Handle, Job
-from harness.environments.images import Image, find
+from harness.environments.images import Image, find, tag_of_cell
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
 from harness.faults.own_engine import OwnEngine, own_engine, why_no_own_engine
@@ -123,6 +123,15 @@ def small_images(engine: Engine, small_base: str) -> dict[str, Image]:
         # An engine deletes an image with its last tag, and the cell's is moved to the other image of the cell.
         engine.client.api.tag(image.id, small_base, cell)
     return made
+
+
+@pytest.fixture(autouse=True)
+def _tagged(engine: Engine, request: pytest.FixtureRequest) -> None:
+    """A cell has one tag, on whichever base: the tags are those of the images that a test names."""
+    for name in ("small_images", "images"):
+        made = request.getfixturevalue(name) if name in request.fixturenames else {}
+        for cell, image in made.items():
+            engine.client.api.tag(image.id, *tag_of_cell(cell).split(":"))
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def test_the_plan_of_a_run_names_the_disk_of_the_images(images: dict[str, Image]
         (("push", "cpu-plian", "--registry", "127.0.0.1:1"), "did you mean cpu-plain?"),
         (("--wheels", "/none", "build", "cpu-plain"), "--wheels /none: no such folder"),
         (("run-cell", "host-plain", "--print-command"), "only runs as a process"),
-        (("build", "cpu"), "did you mean cpu-plain?"),
+        (("build", "cpu"), "did you mean cpu-plain, "),
         (("build", "cpu-plain", "--rocm", "6.3"), "either cells or --rocm"),
         (("build", "rocm6-tensorflow-plain", "--dry-run"), "there is no image to build"),
         (("render", "host-plain"), "has no image"),
