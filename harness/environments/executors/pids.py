@@ -1,6 +1,6 @@
 """The most processes and threads that a container may have. Known without the Docker SDK, which takes its time."""
 
-# 4,096 busy ones kept a host of two cores for a quarter of an hour from ending them.
+# 4,096 busy ones made a host of two cores unusable until they were killed, which took minutes.
 LEAST_PIDS = 1024
 # Each rank has loader workers, and each of those, like its libraries, threads by cores.
 PIDS_PER_CORE_AND_RANK = 64

@@ -92,9 +92,16 @@ def test_one_more_signal_skips_what_may_be_skipped_and_the_next_tears_nothing(
 def test_a_pause_in_which_the_process_was_stopped_is_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     """After SIGCONT past its end Python up to 3.13 returns a structure that nothing was written to."""
     garbage = signal.struct_siginfo((-22692896, 0, 0, 0, 0, 0, 0))
-    monkeypatch.setattr(signal, "sigtimedwait", lambda numbers, seconds: garbage)
+    waited: list[float] = []
+
+    def stopped(numbers: object, seconds: float) -> signal.struct_siginfo:
+        waited.append(seconds)
+        return garbage
+
+    monkeypatch.setattr(signal, "sigtimedwait", stopped)
     with interruptible():
-        pause(0.0, lambda pid: False)
+        pause(2.5, lambda pid: pytest.fail("garbage was asked about"))
+    assert waited == [2.5]
 
 
 def test_a_terminal_that_was_closed_does_not_tear_the_cleaning_up(monkeypatch: pytest.MonkeyPatch) -> None:
