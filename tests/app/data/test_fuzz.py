@@ -108,7 +108,7 @@ def test_truncated_files(path, name):
     content = FILES[name]
     for end in sorted(
         {
-            *range(0, len(content), 11 if STEP == 1 else 29),
+            *range(0, len(content), 11 if STEP == 1 else 97),
             *range(0, 150, STEP),
             *range(len(content) - 70, len(content), LAST),
             # Without its newline, and with a part of its last number.

@@ -178,7 +178,7 @@ def test_features_of_blocks_are_those_of_the_whole(request, data, size, as_of, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [977, 9001])
+@pytest.mark.parametrize("size", [pytest.param(977, marks=pytest.mark.long), 9001])
 def test_a_file_that_ends_within_a_session(merged, tmp_path, size, monkeypatch):
     path = tmp_path / "m.csv"
     lines = merged.read_text().splitlines(keepends=True)
