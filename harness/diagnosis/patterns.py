@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from harness.matrix.programs import linear_pattern
-
 _STEP = re.compile(
     r"(?P<escape>\\(?:x..|u....|.))|(?P<set>\[\^?(?:\\.|.)(?:\\.|[^\]\\])*\])|(?P<count>[*?]|\{\d+,?\d*\})|(?P<other>[()|^$.+])|(?P<letter>.)",
     re.DOTALL,
@@ -49,7 +47,7 @@ def kinds_in(block: str) -> set[bytes]:
 def of_kinds(pattern: str) -> str:
     r"""Return a regular expression that finds the kind of every line in which `pattern` finds something.
 
-    It may match more. In `pattern` a digit must be written literally, and in a negative look-ahead as `\d`.
+    It may match more. In `pattern` a digit must be written literally.
     """
     return "".join(_of_kinds(step) for step in _STEP.finditer(pattern))
 
@@ -79,11 +77,3 @@ def _branches(tree: dict[str, Any]) -> str:
         return ""
     branches = [re.escape(letter) + _branches(tree[letter]) for letter in sorted(tree)]
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
-
-
-def linear(pattern: str) -> re.Pattern[str]:
-    """Return a regular expression that takes time in proportion to a line; Python's own only where it looks around.
-
-    A program may print thousands of lines for each of which Python's own takes half a minute.
-    """
-    return linear_pattern(pattern) or re.compile(pattern)

@@ -20,7 +20,8 @@ line the first counts.
 | `where` | `log`; `build` (pip and docker); `kernel`; `exit` (how the process ended, in words); `stack` (path and \
 function of a frame); `end` (the last line, where nothing else was found). Kernel rules also apply to any log |
 | `text`, `regex` | literal parts of a line, regular expressions; one match is enough. Both need four letters in a \
-row, for a fast search |
+row, for a fast search, and no look-around |
+| `unless` | regular expressions: a match in whose text one is found is none |
 | `severity` | `fatal` (the default); `ending` (how a process ended); `lost-peer` (another rank noticed that end); \
 `symptom` (counts only if nothing else is found); `benign` |
 | `catch_all` | `true`: unspecific; a later fatal line of the environment or host counts instead |

@@ -15,9 +15,10 @@ from harness.base.errors import UserError
 from harness.base.versions import Specifier
 from harness.base.yaml_lines import Document, read_yaml
 from harness.diagnosis.allocations import Allocation
-from harness.diagnosis.patterns import kind_of, linear, needed_text, of_kinds
+from harness.diagnosis.patterns import kind_of, needed_text, of_kinds
 from harness.diagnosis.tracebacks import Raised
 from harness.environments.executors.job import SHELL_SIGNALS
+from harness.matrix.programs import linear_pattern
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
@@ -99,7 +100,8 @@ class FailureClass(_Strict):
 class Signature(_Strict):
     """A known failure: its patterns, its cause, and its remedy.
 
-    `text` are literal substrings, `regex` regular expressions, of one line and case-sensitive; one match is enough.
+    `text` are literal substrings, `regex` regular expressions, of one line and case-sensitive; one match is enough in
+    whose text nothing of `unless` is found.
     `where: stack` is matched with `path function` of a frame, `where: exit` with how the run ended, in words,
     `where: end` with the last line of a log in which nothing else was found.
     `recovered_by`: no failure if this literal text follows within a few lines.
@@ -118,6 +120,7 @@ class Signature(_Strict):
     where: Where = "log"
     text: tuple[str, ...] = ()
     regex: tuple[re.Pattern[str], ...] = ()
+    unless: tuple[str, ...] = ()
     signals: tuple[str, ...] = ()
     severity: Severity = "fatal"
     recovered_by: str | None = None
@@ -166,12 +169,16 @@ class Signature(_Strict):
         """Return the texts and regular expressions, all as patterns."""
         return (
             *(re.compile(re.escape(text)) for text in self.text),
-            *(linear(one.pattern) for one in self.expressions),
+            *(linear_pattern(one.pattern) for one in self.expressions),
         )
 
     @cached_property
     def _of_kinds(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(linear(of_kinds(pattern.pattern)) for pattern in self.expressions)
+        return tuple(linear_pattern(of_kinds(pattern.pattern)) for pattern in self.expressions)
+
+    @cached_property
+    def _unless(self) -> re.Pattern[str] | None:
+        return linear_pattern("|".join(self.unless)) if self.unless else None
 
     def may_be_of(self, kind: str) -> bool:
         """Return whether `find` may find something in a line of this kind."""
@@ -179,8 +186,11 @@ class Signature(_Strict):
 
     def find(self, line: str) -> re.Match[str] | None:
         """Return the first match in a line."""
-        found = (match for pattern in self.patterns if (match := pattern.search(line)))
-        return min(found, key=lambda match: match.start(), default=None)
+        found = (next(filter(self._counts, pattern.finditer(line)), None) for pattern in self.patterns)
+        return min(filter(None, found), key=lambda match: match.start(), default=None)
+
+    def _counts(self, match: re.Match[str]) -> bool:
+        return not (self._unless and self._unless.search(match[0]))
 
     def holds_for(self, rocm: str | None, torch: str | None) -> bool:
         """Return whether it applies to these versions."""

@@ -61,7 +61,7 @@ def test_lines_that_differ_in_digits_are_of_one_kind() -> None:
     assert kinds_in(lines) == {kind_of(line).encode() for line in ("step 1 é", "step 33 é", "")}
 
 
-WITH_DIGITS = st.sampled_from(["exit 7", "0x10[1-9a]f", "(?:137|-9)", "[^1-8]", "[^x5]", r"\x2d", "[2-4]+", "(?!x)6?"])
+WITH_DIGITS = st.sampled_from(["exit 7", "0x10[1-9a]f", "(?:137|-9)", "[^1-8]", "[^x5]", r"\x2d", "[2-4]+"])
 
 
 @given(st.data(), st.lists(st.one_of(PARTS, WITH_DIGITS), min_size=1, max_size=6).map("".join))

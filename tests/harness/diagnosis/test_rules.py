@@ -1,6 +1,5 @@
 """Mistakes in signatures.yaml are refused, each with its line; every wording of a signal is known for each of them."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,29 +157,11 @@ def test_only_signals_whose_words_are_known_may_be_given() -> None:
         of_signals(("SIGPWR",))
 
 
-def test_no_expression_begins_with_a_repeat_without_bound() -> None:
-    """It is tried from each letter of a line on: a line of sixteen thousand letters takes the square of that."""
-    begins = re.compile(r"(?:\((?:\?P<\w+>|\?:)?)*(?:\\[a-zA-Z]|\.|\[[^\]]+\])(?:[*+]|\{\d*,\})")
+def test_an_expression_takes_time_in_proportion_to_a_line() -> None:
+    """A program may print thousands of lines for each of which Python's own engine takes half a minute."""
     rules = load_signatures().signatures
-    assert [one.id for one in rules for pattern in one.expressions if begins.match(pattern.pattern)] == []
-
-
-def test_an_expression_takes_time_in_proportion_to_a_line_unless_it_looks_around() -> None:
-    expressions = [
-        one for signature in load_signatures().signatures for one in signature.patterns[len(signature.text) :]
-    ]
-    others = [one.pattern for one in expressions if isinstance(one, re.Pattern)]
-    assert len(expressions) > 500
-    assert [pattern for pattern in others if not re.search(r"\(\?<?!", pattern)] == []
-
-
-def test_no_expression_reads_on_without_bound_from_each_place_where_it_may_begin() -> None:
-    """It would read a line as often as that repeats how it begins: for a second, of 16,384 characters."""
-    begins = r"(?:[\w|{0}]|\(\?:|\)|\\d|\\w\{{\d,\d+\}})*"
-    reads_on = re.compile("|".join(rf"^{begins.format(more)}\\{kind}[*+]." for more, kind in (("", "w"), ("/", "S"))))
-    for signature in load_signatures().signatures:
-        for pattern in signature.expressions:
-            assert not reads_on.search(pattern.pattern), signature.id
+    assert [one.id for one in rules if None in (*one.patterns, *one._of_kinds)] == []
+    assert [one.id for one in rules if one.unless and one._unless is None] == []
 
 
 def test_what_a_class_says_of_runs_without_a_gpu_holds_for_its_rules(refused: Callable[[str], str]) -> None:
