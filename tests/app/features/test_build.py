@@ -165,11 +165,11 @@ def test_every_formula_is_here():
 
 
 def test_what_is_computed_changes_with_its_schema():
-    """Files and trainings of another schema are refused; after a change raise FEATURES_SCHEMA, and both here."""
+    """Files and trainings of another schema are refused: after a change of a formula it ends with another digest."""
     values = [f"{name} {float(FORMULAS[name]):.9g}" for name in NAMES]
     formulas = [f"{feature.name}: {feature.formula}" for feature in FEATURES]
     digest = hashlib.sha256("\n".join([*values, *formulas]).encode()).hexdigest()[:12]
-    assert (FEATURES_SCHEMA, digest) == (5, "5670d39b1f16")
+    assert FEATURES_SCHEMA.partition(".")[2] == digest
 
 
 @pytest.mark.parametrize("name", FORMULAS)
