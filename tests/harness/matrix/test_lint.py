@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -368,6 +369,21 @@ def test_every_variable_of_the_matrix_is_in_the_catalogue() -> None:
     used = {v for p in MATRIX.presets.values() for v in (*p.variables, *p.features, *p.train)}
     assert used <= known.keys()
     assert {f.variable for f in FINDINGS if f.kind == "unknown"} == {"ROCM_ALLOW_HIDDEN_KERNEL_FLAGS"}
+
+
+@pytest.mark.parametrize(
+    ("names", "reader"),
+    [
+        ("HIP|AMD|CUDA", "HIP runtime"),
+        ("HSA|ROCR", "ROCr|libhsakmt"),
+        ("MIOPEN", "MIOpen"),
+        ("NCCL|RCCL", "RCCL"),
+        ("PYTORCH|TORCH", "torch"),
+    ],
+)
+def test_a_variable_is_read_by_whom_its_name_is_of(names: str, reader: str) -> None:
+    of_names = {name: one.reader for name, one in load_catalogue().variables.items() if re.match(f"({names})_", name)}
+    assert {name: told for name, told in of_names.items() if not re.match(reader, told)} == {}
 
 
 @pytest.mark.parametrize("variable", sorted(load_catalogue().variables.keys() - VISIBILITY_VARIABLES))
