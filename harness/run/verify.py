@@ -23,22 +23,12 @@ from harness.host.disk_use import DiskLimit
 from harness.run.notes import Unreadable
 from harness.run.products import Loader
 from harness.run.spec import RunSpec
-from harness.run.watch.limits import Limits
+from harness.run.watch.limits import KNOWN_LIMITS, Limits
 from harness.run.watch.watch import Watch
 
 # Seconds without an advance. Nothing is compiled and no device is waited for, but the disk may be slow, and the app of
 # the run chose what is in the files.
-STALL_LIMITS: Mapping[Phase, float] = {
-    "import": 120,
-    "init": 60,
-    "data": 300,
-    "features": 600,
-    "first-step": 300,
-    "step": 120,
-    "validate": 120,
-    "checkpoint": 120,
-    "teardown": 60,
-}
+STALL_LIMITS: Mapping[Phase, float] = {**KNOWN_LIMITS, "import": 120, "data": 300, "features": 600, "step": 120}
 # Altogether: the largest model takes half an hour for as many samples as fifteen years have.
 LIMIT_SECONDS = 3600
 LOAD_SECONDS = 600

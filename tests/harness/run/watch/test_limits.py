@@ -10,6 +10,7 @@ from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import Phase, Progress, Wait
 from harness.evidence.step_position import Position
 from harness.matrix.cells import Matrix
+from harness.run.verify import STALL_LIMITS
 from harness.run.watch.limits import (
     ENOUGH_RUNS,
     KNOWN_LIMITS,
@@ -429,7 +430,11 @@ def test_what_is_known_makes_no_limit_looser_and_a_step_after_a_pause_has_longer
 
 
 def test_limits_are_in_seconds_and_found_in_time(matrix: Matrix) -> None:
-    assert min(KNOWN_LIMITS.values()) == KNOWN_LIMITS["step"], "no phase is quicker than a steady step"
+    others = [seconds for phase, seconds in KNOWN_LIMITS.items() if phase != "step"]
+    assert min(others) >= 2 * KNOWN_LIMITS["step"], "a disk that answers at the second try, 30 s later, is no hang"
+    assert all(STALL_LIMITS[phase] >= KNOWN_LIMITS[phase] for phase in LIMITS), (
+        "a run that is verified is no hang sooner"
+    )
     shortest = min(workload.time_limit for workload in matrix.workloads.values())
     assert max(*LIMITS.values(), RESUME_LIMIT) <= shortest, "a run is over before it is found to hang"
     assert ENOUGH_RUNS <= RUNS, "so many are never looked at"
