@@ -1,7 +1,9 @@
-"""The commands by section: where each is, and its line in the list; each is imported when it is asked for."""
+"""The commands by section, and where each is; each is imported when it is asked for."""
 
+import re
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -10,166 +12,72 @@ from harness.base.interrupts import exit_on_interrupt
 from harness.cli.shared import TYPED, err
 from harness.screen.terminal import echo
 
-# Where a command is, and the first sentence of its help; one without is not listed. Each is imported when it is asked
-# for, help lines not: what some of them need takes seconds to import.
+# The module and the function of a command.
 SECTIONS = {
     "From the machine to a model": {
-        "doctor": (
-            "cli.doctor:doctor",
-            "Look at this machine before anything runs: devices, driver, PCIe, Docker, disk; say what to fix, and how.",
-        ),
-        "plan": ("cli.run:plan", "Print what `matrix run` would do here: cells, runs, disk, time."),
-        "run": (
-            "cli.run:run",
-            "Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.",
-        ),
-        "watch": (
-            "cli.watch:watch",
-            "Show what runs with this results folder, started by whichever process of this host, until it ends.",
-        ),
-        "status": (
-            "cli.status:status",
-            "Say what the records show: a verdict for every cell that was run, or every run of one CELL.",
-        ),
-        "report": (
-            "cli.records:report",
-            "Write the report into the results folder: report.html, .md, .json, and .xml (JUnit).",
-        ),
-        "train": (
-            "cli.train:train_command",
-            "Train on your data, to the end: through crashes, hangs and out of memory.",
-        ),
+        "doctor": "doctor:doctor",
+        "plan": "run:plan",
+        "run": "run:run",
+        "watch": "watch:watch",
+        "status": "status:status",
+        "report": "records:report",
+        "train": "train:train_command",
     },
     "Why something failed": {
-        "explain": (
-            "cli.explain:explain",
-            "Say why a run failed: class, cause, the lines that show it, and what helps.",
-        ),
-        "isolate": (
-            "cli.isolate:isolate_command",
-            "Tell whether failures of CELL are its own, its stack's, a GPU's or the host's.",
-        ),
-        "minimise": (
-            "cli.minimise:minimise_command",
-            "Find out which variables matter, or how little of a failed run still fails.",
-        ),
-        "compare": (
-            "cli.minimise:compare_command",
-            "Test whether the first CELL differs from each of the others in how often its runs pass.",
-        ),
-        "report-bug": (
-            "cli.report_bug:report_bug",
-            "Write a failed RUN down as an issue for ROCm or PyTorch, with nothing private in it; it sends nothing.",
-        ),
-        "inject": (
-            "cli.inject:inject",
-            "Inject faults into real runs, and see that each is found, explained and survived.",
-        ),
+        "explain": "explain:explain",
+        "isolate": "isolate:isolate_command",
+        "minimise": "minimise:minimise_command",
+        "compare": "minimise:compare_command",
+        "report-bug": "report_bug:report_bug",
+        "inject": "inject:inject",
     },
     "Images and tags": {
-        "build": ("cli.images:build", "Build the images of cells (default: a selection)."),
-        "verify": (
-            "cli.verify:verify",
-            "Build an image again from what its labels name, and say whether it is the same, or which files differ.",
-        ),
-        "tags": ("cli.promote:tags", "List the known-good tags that stand, and whether this host may use them."),
-        "promote": (
-            "cli.promote:promote",
-            "Move the tags known-good-SCOPE to the images that qualify for them (of CELL alone, where it is given).",
-        ),
-        "demote": ("cli.promote:demote", "Take a known-good TAG away, on this host and in the registry that is given."),
-        "push": ("cli.images:push", "Push a cell's image to a registry, with the credentials of `docker login`."),
-        "pull": (
-            "cli.images:pull",
-            "Pull a cell's image from a registry, so that `matrix run` uses it instead of building one.",
-        ),
-        "save": (
-            "cli.saved:save",
-            "Save the images of CELLS to FOLDER, such as one on a stick, for a host without a registry.",
-        ),
-        "load": (
-            "cli.saved:load",
-            "Load the images of CELLS (default: all) from a FOLDER that `matrix save` wrote.",
-        ),
-        "keys": (
-            "cli.keys:keys",
-            "List the keys whose signatures are trusted here; yours is made where there is none yet.",
-        ),
-        "clean": (
-            "cli.clean:clean",
-            "Remove this checkout's environments, copies of programs, and images without a known-good tag; asks first.",
-        ),
+        "build": "images:build",
+        "verify": "verify:verify",
+        "tags": "promote:tags",
+        "promote": "promote:promote",
+        "demote": "promote:demote",
+        "push": "images:push",
+        "pull": "images:pull",
+        "save": "saved:save",
+        "load": "saved:load",
+        "keys": "keys:keys",
+        "clean": "clean:clean",
     },
     "The matrix": {
-        "show": (
-            "cli.matrix:show",
-            "Print what the matrix file resolves to: selections, stacks, presets and workloads.",
-        ),
-        "lint": (
-            "cli.matrix:lint",
-            "Name every preset variable that does nothing, contradicts another or is the default, and where.",
-        ),
-        "render": ("cli.images:render", "Print the Dockerfile of a cell."),
-        "lock": (
-            "cli.images:lock",
-            "Resolve what a stack consists of: wheel hashes and the digest of its base image, into images/locks.",
-        ),
-        "rehearse": (
-            "cli.rehearse:rehearse",
-            "Carry ROCm stacks from lock to record with nothing downloaded, and say what a real host will do at each "
-            "step.",
-        ),
-        "simulate": (
-            "cli.simulate:simulate",
-            "Write a simulated host (two RX 7900 XT) into FOLDER, for `matrix --root FOLDER ...`.",
-        ),
+        "show": "matrix:show",
+        "lint": "matrix:lint",
+        "render": "images:render",
+        "lock": "images:lock",
+        "rehearse": "rehearse:rehearse",
+        "simulate": "simulate:simulate",
     },
     "One run, and programs of your own": {
-        "run-cell": ("cli.run_cell:run_cell_command", "Run one cell once, watch it, and leave its record."),
-        "exec": (
-            "cli.run_cell:execute",
-            "Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.",
-        ),
-        "env": (
-            "cli.own_program:env",
-            "Print what CELL sets, for a program of your own: variables, a `docker run` line.",
-        ),
-        "devcontainer": (
-            "cli.own_program:devcontainer",
-            "Write a devcontainer.json of CELL: its image, with the GPUs of this host.",
-        ),
+        "run-cell": "run_cell:run_cell_command",
+        "exec": "run_cell:execute",
+        "env": "own_program:env",
+        "devcontainer": "own_program:devcontainer",
     },
     "Records": {
-        "strike": (
-            "cli.by_hand:strike_command",
-            "Strike out RUN by hand: it counts no more, and its reason is shown on verdict, tag and report.",
-        ),
-        "host-changed": (
-            "cli.by_hand:host_changed",
-            'Say WHAT changed about this host, such as "new PSU": from now on it is another kind of host.',
-        ),
-        "export": ("cli.share:export_", "Write the records into FILE (.tar.gz), for `matrix import` on another host."),
-        "import": ("cli.share:import_", "Add the records in FILES, which `matrix export` made on other hosts."),
-        "index": ("cli.records:index", "Rebuild records.db from the run folders, which are the truth."),
+        "strike": "by_hand:strike_command",
+        "host-changed": "by_hand:host_changed",
+        "export": "share:export_",
+        "import": "share:import_",
+        "index": "records:index",
     },
     "Shell and Slurm": {
-        "completion": ("cli.completion:completion", "Print the completion of `matrix` for SHELL: bash, zsh or fish."),
-        "slurm-prolog": (
-            "cli.clusters:slurm_prolog",
-            "Print how to install the hooks of Slurm; as Slurm's Prolog, fail where a GPU of this node is unhealthy.",
-        ),
-        "slurm-epilog": (
-            "cli.clusters:slurm_epilog",
-            "As Slurm's Epilog, end what a job left of its runs, containers too; fail where something cannot be "
-            "killed.",
-        ),
-        "slurm-node": ("cli.clusters:slurm_node", ""),
+        "completion": "completion:completion",
+        "slurm-prolog": "clusters:slurm_prolog",
+        "slurm-epilog": "clusters:slurm_epilog",
+        "slurm-node": "clusters:slurm_node",
     },
 }
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 # Where somebody watches, these say at once that they are at work: what they need takes seconds to import.
 TAKES_SECONDS = ("plan", "run", "train")
 HELP = frozenset({"--help", "-h"})
+# For the nodes of a cluster, not listed.
+HIDDEN = "slurm-node"
 # Commands under their former names, not listed.
 RENAMED = {"drill": "inject"}
 
@@ -179,21 +87,29 @@ def with_dashes(word: str) -> str:
     return word.replace("_", "-")
 
 
+def help_line(name: str) -> str:
+    """Return the first sentence of the help of a command, by its source: what some import takes seconds."""
+    module, function = COMMANDS[name].split(":")
+    text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    found = re.search(rf'^def {function}\(.*?"""(.*?\.)(?=\s|""")', text, re.DOTALL | re.MULTILINE)
+    return " ".join(found[1].split()) if found else ""
+
+
 class Commands(click.Group):
     """The commands of COMMANDS."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         """Return the names of those that are listed."""
-        return [name for name, (_, help_line) in COMMANDS.items() if help_line]
+        return [name for name in COMMANDS if name != HIDDEN]
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
         """Import the command of that name; None where there is none."""
         name = RENAMED.get(name, name)
         if name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[name][0].split(":")
+        module, function = COMMANDS[name].split(":")
         with exit_on_interrupt():
-            command: click.Command = getattr(import_module(f"harness.{module}"), attribute)
+            command: click.Command = getattr(import_module(f"harness.cli.{module}"), function)
         return command
 
     def resolve_command(
@@ -218,12 +134,12 @@ class Commands(click.Group):
         """Write the list of commands, by section."""
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, told) for name, (_, told) in commands.items() if told])
+                formatter.write_dl([(name, help_line(name)) for name in commands if name != HIDDEN])
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands, or else options, that begin with what was typed."""
         names = [name for name in self.list_commands(context) if name.startswith(incomplete)]
         return [
-            *(CompletionItem(name, help=COMMANDS[name][1]) for name in names),
+            *(CompletionItem(name, help=help_line(name)) for name in names),
             *click.Command.shell_complete(self, context, incomplete),
         ]

@@ -13,7 +13,7 @@ from click.shell_completion import ShellComplete
 from harness import __main__ as entry
 from harness.base.paths import CHECKOUT
 from harness.cli import main
-from harness.cli.commands import COMMANDS, SECTIONS
+from harness.cli.commands import COMMANDS, HIDDEN, SECTIONS, help_line
 from harness.cli.shared import asked
 from tests.harness.typed import typed
 
@@ -105,7 +105,8 @@ def test_an_option_of_all_commands_says_where_it_goes() -> None:
 def test_a_command_is_listed_with_the_first_sentence_of_its_help(name: str) -> None:
     command = main.cli.get_command(click.Context(main.cli), name)
     assert command is not None
-    assert COMMANDS[name][1] == ("" if command.hidden else command.get_short_help_str(1000)), "see cli/commands.py"
+    assert help_line(name) == command.get_short_help_str(1000)
+    assert command.hidden == (name == HIDDEN)
     assert "\\b" not in (command.help or ""), "the character that keeps lines apart, and not a backslash"
 
 
@@ -124,15 +125,17 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     assert loaded == "[]"
     begins = re.compile(r"  (\S+)  +\S")
     listed = [found[1] for line in shown[shown.index(f"{next(iter(SECTIONS))}:") :] if (found := begins.match(line))]
-    assert listed == [name for name, (_, told) in COMMANDS.items() if told]
+    assert listed == [name for name in COMMANDS if name != HIDDEN]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["status", "explain"])
 def test_what_is_typed_often_waits_for_nothing_that_it_does_not_use(command: str) -> None:
     heavy = ("scipy", "numpy", "docker", "plotly", "requests", "harness.campaign.bench")
-    place = COMMANDS[command][0].split(":")[0]
-    code = f"import sys, harness.cli.main, harness.{place}; print([name for name in {heavy} if name in sys.modules])"
+    place = COMMANDS[command].split(":")[0]
+    code = (
+        f"import sys, harness.cli.main, harness.cli.{place}; print([name for name in {heavy} if name in sys.modules])"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout.strip() == "[]"
 
