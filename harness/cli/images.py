@@ -177,7 +177,11 @@ def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_js
     if as_json:
         print_json(told)
     else:
-        other = "this checkout would build another: its app, lock or preset differ"
-        use = "`matrix run` uses it" if told["current"] else other
-        signed = f"signed by {' and '.join(told['signed_by'])}" if told["signed_by"] else "not signed by anybody"
-        echo(f"{told['tag']} is {told['image']}, {signed}; {use}")
+        echo(f"{told['tag']} is {told['image']}, {whose_and_used(told['signed_by'], current=told['current'])}")
+
+
+def whose_and_used(signed_by: Sequence[str], *, current: bool) -> str:
+    """Return in words who signed an image from elsewhere, and whether runs here use it."""
+    other = "this checkout would build another: its app, lock or preset differ"
+    signed = f"signed by {' and '.join(signed_by)}" if signed_by else "not signed by anybody"
+    return f"{signed}; {'`matrix run` uses it' if current else other}"

@@ -12,7 +12,9 @@ from harness.base.closed_terminal import Terminal, outliving
 from harness.base.command_words import agreed
 from harness.base.interrupts import interruptible
 from harness.campaign.detach import detach
-from harness.cli.shared import Settings, err, out, print_json, typed_words
+from harness.campaign.runner import CONTINUES
+from harness.cli.shared import INTERRUPTED, Settings, err, out, print_json, typed_words
+from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo
 
 
@@ -38,6 +40,17 @@ def through_closed_terminal(settings: Settings, *, what: str, watched: str = "at
     terminal = _terminal_to_outlive(settings, what=what, watched=watched)
     with outliving(terminal), interruptible(terminal.is_closed):
         yield
+
+
+@contextmanager
+def search_shown(settings: Settings, *, what: str = "search", watched: str = "attaches") -> Iterator[CampaignDisplay]:
+    """Show runs on which something rests, as above; where they are interrupted, the command ends and says so."""
+    try:
+        with through_closed_terminal(settings, what=what, watched=watched), CampaignDisplay(err) as display:
+            yield display
+    except KeyboardInterrupt:
+        err.print(f"Interrupted; {CONTINUES}.")
+        sys.exit(INTERRUPTED)
 
 
 def _terminal_to_outlive(settings: Settings, *, what: str, watched: str) -> Terminal:

@@ -8,13 +8,11 @@ import click
 from harness.base.errors import UserError
 from harness.campaign.isolate import isolate_fault, plain_cells, question_about, suspect_of
 from harness.campaign.run_one import open_bench_for
-from harness.campaign.runner import CONTINUES
 from harness.cli.completion import complete_cells
-from harness.cli.in_background import through_closed_terminal
-from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.cli.in_background import search_shown
+from harness.cli.shared import Settings, as_json, known, pass_settings, print_json, print_lines
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
-from harness.screen.display import CampaignDisplay
 from harness.search.fault_isolation import MOST_RUNS
 
 
@@ -54,12 +52,8 @@ def isolate_command(
     rows = Index(results).rows()
     stacks = others or plain_cells(matrix, rows, bench)
     question = question_about(suspect_of(cell, workload, bench), matrix, workload, bench, stacks)
-    try:
-        with through_closed_terminal(settings, what="search"), CampaignDisplay(err) as display:
-            answer = isolate_fault(bench, question, workload, display, max_runs)
-    except KeyboardInterrupt:
-        err.print(f"Interrupted; {CONTINUES}.")
-        sys.exit(INTERRUPTED)
+    with search_shown(settings) as display:
+        answer = isolate_fault(bench, question, workload, display, max_runs)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
     else:

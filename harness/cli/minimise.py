@@ -10,11 +10,10 @@ from harness.base.errors import UserError
 from harness.base.wording import many, percent
 from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
-from harness.campaign.runner import CONTINUES
 from harness.cli.completion import complete_cells
-from harness.cli.in_background import through_closed_terminal
+from harness.cli.in_background import search_shown
 from harness.cli.minimise_run import cell_meant, minimise_run
-from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.cli.shared import Settings, as_json, known, pass_settings, print_json, print_lines
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index
@@ -22,7 +21,6 @@ from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
 from harness.matrix.cells import Cell
 from harness.matrix.variants import control_of, variable_names
-from harness.screen.display import CampaignDisplay
 from harness.search.compare import compare
 from harness.search.compare_across import AXES, Axis, compare_across
 from harness.search.minimise import FEWEST_RUNS, Minimum
@@ -83,12 +81,8 @@ def minimise_command(
     control = control_of(chosen, settings.matrix)
     workload = chosen_workload(settings, "default", options)
     bench, placed = open_bench_for(bench_options(settings, options), [chosen], workload)
-    try:
-        with through_closed_terminal(settings, what="search"), CampaignDisplay(err) as display:
-            found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
-    except KeyboardInterrupt:
-        err.print(f"Interrupted; {CONTINUES}.")
-        sys.exit(INTERRUPTED)
+    with search_shown(settings) as display:
+        found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
     if as_json:
         print_json(describe_minimum(chosen, control, found))
     else:
@@ -132,12 +126,8 @@ def compare_command(
     if runs is not None:
         workload = chosen_workload(settings, "default", options)
         bench, placed = open_bench_for(bench_options(settings, options), chosen, workload)
-        try:
-            with through_closed_terminal(settings, what="comparison"), CampaignDisplay(err) as display:
-                of_workload = add_runs(bench, placed, workload, runs, display)
-        except KeyboardInterrupt:
-            err.print(f"Interrupted; {CONTINUES}.")
-            sys.exit(INTERRUPTED)
+        with search_shown(settings, what="comparison") as display:
+            of_workload = add_runs(bench, placed, workload, runs, display)
     host = host_of(settings.results, settings.root)
     verdicts = of_results.verdicts(settings.results_to_read, settings.matrix, host, pooled=False)
     counted = [one for one in verdicts if of_workload in (None, one.workload_hash)]

@@ -9,18 +9,16 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.wording import many, percent
 from harness.campaign.run_one import open_bench_for
-from harness.campaign.runner import CONTINUES
 from harness.campaign.shrink import Over, failed_run, require_failed
 from harness.campaign.shrink_over import Shrunk, shrink
 from harness.cli.explain import read_record, run_folder
-from harness.cli.in_background import through_closed_terminal
-from harness.cli.shared import INTERRUPTED, Settings, err, known, print_json, print_lines
+from harness.cli.in_background import search_shown
+from harness.cli.shared import Settings, known, print_json, print_lines
 from harness.cli.workload_choice import bench_options
 from harness.evidence.host_changes import host_of
 from harness.evidence.run_files import Record
 from harness.matrix.variants import VARIANT, find_cell
 from harness.report.invocation import has_own_data
-from harness.screen.display import CampaignDisplay
 
 
 def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
@@ -69,12 +67,8 @@ def minimise_run(
     failed = failed_run(record, cell, dict(settings.matrix.workloads), options["data"])
     chosen = {**options, "data": failed.data, "executor": options["executor"] or intent.executor}
     bench, _ = open_bench_for(bench_options(settings, chosen), [cell], failed.workload)
-    try:
-        with through_closed_terminal(settings, what="search", watched=""), CampaignDisplay(err) as display:
-            found = shrink(over, bench, failed, max_runs, display)
-    except KeyboardInterrupt:
-        err.print(f"Interrupted; {CONTINUES}.")
-        sys.exit(INTERRUPTED)
+    with search_shown(settings, watched="") as display:
+        found = shrink(over, bench, failed, max_runs, display)
     again = next_command(settings, record, found, max_runs, options)
     if as_json:
         plain = {name: value for name, value in asdict(found).items() if name != "options"}

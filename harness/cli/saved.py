@@ -1,11 +1,13 @@
 """`matrix save` and `matrix load`: parse and print, nothing else."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from harness.base.interrupts import interruptible
 from harness.cli.completion import complete_cells
+from harness.cli.images import whose_and_used
 from harness.cli.shared import Settings, as_json, err, known, pass_settings, print_json, print_lines, warn
 from harness.registry.image_commands import the_engine
 from harness.registry.saved.load import load_cells
@@ -37,7 +39,7 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
         saved = save_cells(the_engine(), chosen, folder.absolute(), steps.step, damaged.append)
     warn(damaged)
     if as_json:
-        print_json({"folder": str(folder), "images": [one.plain for one in saved]})
+        print_json({"folder": str(folder), "images": [asdict(one) for one in saved]})
     else:
         print_lines([f"{one.cell} is {one.digest}, with {one.statements} signed statements" for one in saved])
 
@@ -57,10 +59,8 @@ def load(settings: Settings, folder: Path, cells: tuple[str, ...], as_json: bool
     with interruptible(), Steps(err) as steps:
         loaded = load_cells(the_engine(), folder.absolute(), cells, settings.matrix, steps.step)
     if as_json:
-        print_json({"folder": str(folder), "images": [one.plain for one in loaded]})
+        print_json({"folder": str(folder), "images": [asdict(one) for one in loaded]})
         return
     for one in loaded:
-        other = "this checkout would build another: its app, lock or preset differ"
-        signed = f"signed by {' and '.join(one.signed_by)}" if one.signed_by else "not signed by anybody"
-        use = "`matrix run` uses it" if one.current else other
-        print_lines([f"{one.tag} {'was here' if one.was_here else 'is loaded'}, {signed}; {use}"])
+        more = whose_and_used(one.signed_by, current=one.current)
+        print_lines([f"{one.tag} {'was here' if one.was_here else 'is loaded'}, {more}"])
