@@ -35,6 +35,7 @@ from harness.registry.oci import (
     blobs_of,
     descriptor_in,
     digest_of,
+    object_in,
 )
 from harness.registry.saved.saved_image import NAME, SavedImage, index_of, with_artifacts
 from harness.registry.saved.shapes import OfConfiguration, OfManifest, Shape
@@ -96,8 +97,7 @@ class ImageFolder:
             if "artifactType" in manifest.parsed:
                 artifacts.setdefault(str(descriptor_in(manifest, "subject").get("digest")), []).append(manifest)
             else:
-                annotations = described.get("annotations")
-                name = str(annotations.get(NAME)) if isinstance(annotations, dict) else ""
+                name = str(object_in(described, "annotations").get(NAME))
                 images[manifest.digest] = self.image(name, manifest)
                 size += len(images[manifest.digest].config)
             size += len(manifest.content)

@@ -1,9 +1,8 @@
 """Images from a folder that `matrix save` wrote, into an engine: nothing of them is taken that was changed."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.base.errors import UnknownNameError, UserError
 from harness.environments.images import PREFIX, Image, find, find_cell_image, inputs_of, tag_of_cell
@@ -12,7 +11,7 @@ from harness.matrix.cells import Matrix
 from harness.matrix.load import nearest
 from harness.registry.attestations.attached import SIGNER, Signed, keep_signed, opened_bundle
 from harness.registry.attestations.keys import known_keys
-from harness.registry.oci import Manifest, blobs_of, digest_of
+from harness.registry.oci import Manifest, blobs_of, digest_of, object_in
 from harness.registry.saved.engine_archive import archive_of, give_to_engine
 from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, manifest_of
 from harness.registry.saved.saved_image import SavedImage
@@ -30,19 +29,6 @@ class Loaded:
     was_here: bool
     signed_by: tuple[str, ...]
     current: bool
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "cell": self.cell,
-            "tag": self.tag,
-            "image": self.image,
-            "digest": self.digest,
-            "was_here": self.was_here,
-            "signed_by": list(self.signed_by),
-            "current": self.current,
-        }
 
 
 def load_cells(engine: Engine, folder: Path, names: Sequence[str], matrix: Matrix, notify: Notify) -> list[Loaded]:
@@ -125,8 +111,7 @@ def _loaded(
     signed: list[Signed] = []
     for artifact in image.artifacts:
         bundle, about = _content(place, image, artifact)
-        annotations = artifact.parsed.get("annotations")
-        line = annotations.get(SIGNER) if isinstance(annotations, Mapping) else None
+        line = object_in(artifact.parsed, "annotations").get(SIGNER)
         if one := opened_bundle(bundle, about.digest, line, known):
             keep_signed(about, bundle, one.key.line)
             signed.append(one)

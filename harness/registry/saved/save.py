@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from harness.base.paths import CACHE
 from harness.base.storage import cannot_be_written, locked
@@ -41,12 +40,6 @@ class Saved:
     digest: str
     statements: int
     layers: int
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        named = {"cell": self.cell, "image": self.image, "digest": self.digest}
-        return {**named, "layers": self.layers, "statements": self.statements}
 
 
 def save_cells(
