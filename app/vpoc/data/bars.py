@@ -1,8 +1,9 @@
 """Bars in memory, in integer ticks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,9 +46,15 @@ class Bars:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def take(self, rows: Flags | slice) -> "Bars":
+    def take(self, rows: Flags | Ints | slice) -> "Bars":
         """The bars selected by `rows`."""
         return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
+
+    @staticmethod
+    def concatenate(parts: "Sequence[Bars]") -> "Bars":
+        """The bars of `parts`, which follow each other; their step is that of the first, the rest that of the last."""
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+        return replace(parts[-1], **columns, bar_seconds=parts[0].bar_seconds)
 
 
 COLUMNS = ("ts", *PRICES, "volume", "vix", "off_grid", "contract")

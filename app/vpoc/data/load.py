@@ -1,15 +1,14 @@
 """A merged CSV, or any file of bars with VIX -> the Bars that training uses; errors name the line of the first row."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from vpoc.arrays import Flags
-from vpoc.data.bars import COLUMNS, Bars, bar_seconds, exact_duplicates
+from vpoc.data.bars import Bars, bar_seconds, exact_duplicates
 from vpoc.data.merged_csv import UNENDED, MergedRows, read_parts
 from vpoc.data.merged_head import Head, find_head, require_head
 from vpoc.data.rules import ROW_ADVICE, SYMBOL_MISSING, first_problem, grid_problem
@@ -39,7 +38,7 @@ def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
     """
     left: Bars | None = None
     for fresh in _checked_parts(path, block_bytes):
-        bars = fresh if left is None else _joined(left, fresh)
+        bars = fresh if left is None else Bars.concatenate((left, fresh))
         date = session_dates(bars.ts)
         whole = int(np.searchsorted(date, date[-1]))
         left = bars.take(slice(whole, None))
@@ -78,7 +77,7 @@ class _Reading:
         self.rows += len(bars)
         self.off_grid.append(bars.off_grid)
         # Together with the last row of the part before, with which the first of this one is compared.
-        given = bars if self.above is None else _joined(self.above, bars)
+        given = bars if self.above is None else Bars.concatenate([self.above, bars])
         context = len(given) - len(bars)
         problem = first_problem(given)
         if problem is not None:
@@ -142,16 +141,7 @@ def _as_one(parts: Iterable[Bars]) -> Iterator[Bars]:
     """Yield the bars of all `parts` together, nothing when there are none."""
     found = list(parts)
     if len(found) > 1:
-        bars = _with(found[-1], {name: np.concatenate([getattr(part, name) for part in found]) for name in COLUMNS})
+        bars = Bars.concatenate(found)
         trades = np.array_equal(bars.high, bars.low)
         found = [replace(bars, bar_seconds=0 if trades else bar_seconds(bars.ts))]
     yield from found
-
-
-def _joined(before: Bars, after: Bars) -> Bars:
-    columns = {name: np.concatenate([getattr(before, name), getattr(after, name)]) for name in COLUMNS}
-    return replace(_with(after, columns), bar_seconds=before.bar_seconds)
-
-
-def _with(bars: Bars, columns: Mapping[str, Any]) -> Bars:
-    return replace(bars, **columns)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Floats, Ints
-from vpoc.data.bars import MAX_TICKS, Bars, made_bars, to_ticks
+from vpoc.data.bars import MAX_TICKS, Bars, to_ticks
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
 from vpoc.data.plausibility import Plausibility
 from vpoc.data.plausibility_gate import judged, require_plausible
@@ -147,19 +147,7 @@ def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:
 
 def _bars(rows: VendorBars, vix: Floats) -> Bars:
     """The rows as bars; UserError on the first that cannot be right."""
-    frame = rows.frame
-    symbols = frame["symbol"].drop_nulls().unique(maintain_order=True).to_list()
-    codes = {symbol: code for code, symbol in enumerate(symbols)}
-    contract = (
-        frame["symbol"].replace_strict(codes, return_dtype=pl.Int64).to_numpy()
-        if symbols
-        else np.zeros(frame.height, dtype=np.int64)
-    )
-    prices = {name: frame[name].to_numpy() for name in PRICES}
-    made = made_bars(
-        rows.path, frame["ts"].to_numpy(), prices, frame["volume"].to_numpy(), vix, contract, tuple(symbols)
-    )
-    bars = replace(made, bar_seconds=rows.bar_seconds)
+    bars = rows.bars(rows.frame, vix)
     problem = first_problem(bars)
     if problem is not None:
         told = problem.at(rows.where(problem.first_row))

@@ -1,14 +1,13 @@
 """Bars that come in blocks, cut into calendar months: what is judged by the month does not depend on the blocks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from vpoc.arrays import Ints
-from vpoc.data.bars import COLUMNS, Bars
+from vpoc.data.bars import Bars
 from vpoc.data.sessions import month_starts
 from vpoc.errors import UserError
 
@@ -46,7 +45,7 @@ class Months:
 
     def add(self, bars: Bars, line: Ints) -> Iterator[Month]:
         """Yield the months that are whole now."""
-        self.held = bars if self.held is None else _joined(self.held, bars)
+        self.held = bars if self.held is None else Bars.concatenate((self.held, bars))
         self.line = np.concatenate([self.line, line])
         starts = self._starts()
         whole = starts[starts <= len(self.held) - self.around].tolist()
@@ -78,8 +77,3 @@ class Months:
             left = max(borders[-1] - self.around, 0)
             self.before = borders[-1] - left
             self.held, self.line = bars.take(slice(left, None)), line[left:]
-
-
-def _joined(first: Bars, second: Bars) -> Bars:
-    arrays: dict[str, Any] = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in COLUMNS}
-    return replace(second, **arrays, bar_seconds=first.bar_seconds)

@@ -39,9 +39,6 @@ FEWEST_SESSIONS = 3
 MOST_EVENINGS = 0.7
 
 
-"""In the order in which they are reported. A file that breaks one is refused, unless the rule is accepted."""
-
-
 @dataclass
 class _Sum:
     """The findings of a rule so far: `count` of them, the first of them and how it showed there."""
@@ -132,9 +129,10 @@ class Plausibility:
         if flags.any():
             row = int(flags.argmax())
             text = shown.format(vix=bars.vix[row], close=bars.close[row] * TICK)
-            self.sums.setdefault(name, _Sum()).add(
-                int(np.count_nonzero(flags)), int(bars.ts[row]), int(line[row]), text
-            )
+            self._add(name, int(np.count_nonzero(flags)), bars, line, row, text)
+
+    def _add(self, name: str, count: int, bars: Bars, line: Ints, row: int, shown: str) -> None:
+        self.sums.setdefault(name, _Sum()).add(count, int(bars.ts[row]), int(line[row]), shown)
 
     def _vix(self, bars: Bars, line: Ints) -> None:
         vix = bars.vix
@@ -169,16 +167,13 @@ class Plausibility:
             start, stop = int(sessions.start[place]), int(sessions.stop[place])
             volume = float(total[stop] - total[start]) / (stop - start)
             times = max(volume, 1.0) / max(self.volume or volume, 1.0)
+            shown = []
             if not 1 / VOLUME_STEP < times < VOLUME_STEP:
-                shown = f"{volume:,.0f} contracts a bar in this session, {self.volume:,.0f} in the one before"
-                self._found(
-                    "volume_scale", np.ones(1, dtype=np.bool_), bars.take(slice(start, None)), line[start:], shown
-                )
+                shown.append(f"{volume:,.0f} contracts a bar in this session, {self.volume:,.0f} in the one before")
             if total[stop] - total[start] > MOST_VOLUME:
-                shown = f"{total[stop] - total[start]:,} contracts in the regular hours of a session"
-                self._found(
-                    "volume_scale", np.ones(1, dtype=np.bool_), bars.take(slice(start, None)), line[start:], shown
-                )
+                shown.append(f"{total[stop] - total[start]:,} contracts in the regular hours of a session")
+            for one in shown:
+                self._add("volume_scale", 1, bars, line, start, one)
             self.volume = volume
 
     def _steps(self, bars: Bars, line: Ints) -> None:
@@ -203,9 +198,7 @@ class Plausibility:
         ):
             if flags.any():
                 first = int(place[borders[int(flags.argmax())]]) - 1
-                self.sums.setdefault(name, _Sum()).add(
-                    int(np.count_nonzero(flags)), int(bars.ts[first]), int(line[first]), f"from here on {shown}"
-                )
+                self._add(name, int(np.count_nonzero(flags)), bars, line, first, f"from here on {shown}")
 
     def _stamps(self, bars: Bars, sessions: Sessions) -> None:
         """When the first bar of an evening begins, or that of regular hours where one begins at their end, too."""
@@ -221,11 +214,11 @@ class Plausibility:
         evenings, firsts = (
             np.concatenate([np.zeros(0, dtype=np.int64), *found]) for found in (self.evenings, self.firsts)
         )
-        for found, fewest, shown in (
-            (evenings, FEWEST_SESSIONS, "the first bar after the daily break is never at 18:00 New York"),
-            (firsts, FEWEST_SESSIONS, "regular hours begin one bar after 09:30 and have a bar at 16:00"),
+        for found, shown in (
+            (evenings, "the first bar after the daily break is never at 18:00 New York"),
+            (firsts, "regular hours begin one bar after 09:30 and have a bar at 16:00"),
         ):
-            if len(found) >= fewest and found.min() > 0 and np.mean(found == self.step) >= MOST_EVENINGS:
+            if len(found) >= FEWEST_SESSIONS and found.min() > 0 and np.mean(found == self.step) >= MOST_EVENINGS:
                 self.sums["end_stamps"] = _Sum(len(found), *self.first, shown)
 
 

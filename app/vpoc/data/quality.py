@@ -130,13 +130,13 @@ def _row_errors(path: Path, found: Findings, *, merged: bool, in_order: bool) ->
     unreadable = found.tally("unreadable")
     if unreadable.rows:
         reason, line = found.unreadable_reason, unreadable.first_line
-        errors.append(f"{path}, line {line}: {reason} ({_rows(unreadable.rows)} cannot be read); {ROW_ADVICE}")
+        errors.append(f"{path}, line {line}: {reason} ({unreadable.rows} rows cannot be read); {ROW_ADVICE}")
     for rule in RULES:
         tally = found.tally(rule.name)
         few = rule.name == OFF_GRID and tally.rows <= MAX_OFF_GRID_SHARE * found.rows
         # `vpoc merge` sorts the rows of a vendor.
         if rule.advice and tally.rows and not few and (in_order or rule.name != "late"):
-            errors.append(f"{path}, line {tally.first_line}: {rule.problem} ({_rows(tally.rows)}); {rule.advice}")
+            errors.append(f"{path}, line {tally.first_line}: {rule.problem} ({tally.rows} rows); {rule.advice}")
     if merged and found.tally("null_vix").rows + unreadable.rows >= found.rows:
         errors.append(f"{path}: no row has a VIX value; make the file again with `vpoc merge --vix`")
     if merged and 0 < found.nameless < found.rows:
@@ -163,7 +163,3 @@ def _row_warnings(found: Findings, *, in_order: bool) -> list[str]:
     if found.tally("unknown_hours").rows > SUSPECT_SHARE * found.rows:
         warnings.append("so many bars outside known hours mean that the time zone of the stamps is probably wrong")
     return warnings
-
-
-def _rows(count: int) -> str:
-    return f"{count} rows"

@@ -1,16 +1,15 @@
 """The rows of a file in blocks of whole sessions; a row that is wrong does not stop the others."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from vpoc.arrays import Ints
-from vpoc.data.bars import COLUMNS, MAX_TICKS, Bars, made_bars
+from vpoc.data.bars import MAX_TICKS, Bars
 from vpoc.data.columns import PRICES, TICK
 from vpoc.data.merged_csv import EARLIEST, LATEST, read_parts
 from vpoc.data.merged_head import Head
@@ -42,8 +41,6 @@ def merged_blocks(head: Head) -> Iterator[Block]:
     above = EARLIEST
     for found in read_parts(head):
         bars = found.bars(head.path, symbols)
-        if left is not None:
-            bars = replace(bars, bar_seconds=left.bars.bar_seconds)
         previous = np.concatenate([[above], bars.ts])
         above = int(previous[-1])
         fresh = Block(bars, found.line, found.unreadable, found.line[bars.ts < previous[:-1]], last=False)
@@ -77,7 +74,7 @@ def vendor_blocks(vendor: VendorBars) -> Iterator[Block]:
     for place, (start, stop) in enumerate(pairwise(borders)):
         part = frame[start:stop]
         yield Block(
-            _vendor_bars(vendor, part),
+            vendor.bars(part, part["vix"].to_numpy() if "vix" in part.columns else np.full(part.height, np.nan)),
             part["line"].to_numpy(),
             unreadable if place == 0 else unreadable.clear(),
             late if place == 0 else late[:0],
@@ -100,9 +97,8 @@ def _parted(block: Block) -> tuple[Block | None, Block]:
 
 
 def _joined(before: Block, after: Block) -> Block:
-    both = {name: np.concatenate([getattr(before.bars, name), getattr(after.bars, name)]) for name in COLUMNS}
     return Block(
-        _with(after.bars, both),
+        Bars.concatenate((before.bars, after.bars)),
         np.concatenate([before.line, after.line]),
         pl.concat([before.unreadable, after.unreadable]),
         np.concatenate([before.late, after.late]),
@@ -114,11 +110,7 @@ def _sorted(bars: Bars, line: Ints) -> tuple[Bars, Ints]:
     if not (np.diff(bars.ts) < 0).any():
         return bars, line
     order = np.lexsort((line, bars.ts))
-    return _with(bars, {name: getattr(bars, name)[order] for name in COLUMNS}), line[order]
-
-
-def _with(bars: Bars, columns: Mapping[str, Any]) -> Bars:
-    return replace(bars, **columns)
+    return bars.take(order), line[order]
 
 
 def _borders(ts: Ints) -> list[int]:
@@ -130,20 +122,6 @@ def _borders(ts: Ints) -> list[int]:
         cut = int(np.searchsorted(date, day))
         borders.append(cut if cut > borders[-1] else int(np.searchsorted(date, day, side="right")))
     return borders if borders[-1] == len(ts) > 0 else [*borders, len(ts)]
-
-
-def _vendor_bars(vendor: VendorBars, part: pl.DataFrame) -> Bars:
-    symbols = vendor.frame["symbol"].drop_nulls().unique(maintain_order=True).to_list()
-    contract = np.zeros(part.height, dtype=np.int64)
-    if symbols and part.height:
-        codes = {symbol: code for code, symbol in enumerate(symbols)}
-        contract = part["symbol"].replace_strict(codes, return_dtype=pl.Int64).to_numpy()
-    prices = {name: part[name].to_numpy() for name in PRICES}
-    vix = part["vix"].to_numpy() if "vix" in part.columns else np.full(part.height, np.nan)
-    bars = made_bars(
-        vendor.path, part["ts"].to_numpy(), prices, part["volume"].to_numpy(), vix, contract, tuple(symbols)
-    )
-    return replace(bars, bar_seconds=vendor.bar_seconds)
 
 
 def _impossible() -> pl.Expr:

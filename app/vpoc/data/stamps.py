@@ -93,11 +93,6 @@ def _form_of(table: Table, text: pl.Series, dates: str | None) -> str | None:
     )
 
 
-def _form(first: str) -> str | None:
-    """The strptime form of a stamp, None when it has none of those known; of a month and a day, month first."""
-    return next(iter(_forms(first)), None)
-
-
 def _forms(first: str) -> list[str]:
     """The strptime forms of a stamp, one, or where month and day can be taken for each other two, month first."""
     body = OFFSET.sub("", first)
@@ -131,19 +126,21 @@ def _parse(table: Table, column: str, text: pl.Series, form: str) -> pl.Series:
         loose = re.sub(r"(%[Ydm])(?:T|\s+)(%[HI])", r"\1T\2", form).replace("%.f", "").replace("%S", "%S%.f")
         parsed = plain.str.to_datetime(loose, time_unit="us", strict=False)
     if parsed.null_count():
-        row = int(parsed.is_null().arg_max() or 0)
-        shown = table.frame[column][row]
-        raise UserError(f"{table.line(row)}: {column} is {shown!r}, not written like the first row; correct the row")
+        raise _unlike_first(table, column, parsed)
     aware = parsed.dtype.time_zone if isinstance(parsed.dtype, pl.Datetime) else None
     return parsed.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if aware else parsed
+
+
+def _unlike_first(table: Table, column: str, parsed: pl.Series) -> UserError:
+    row = int(parsed.is_null().arg_max() or 0)
+    shown = table.frame[column][row]
+    return UserError(f"{table.line(row)}: {column} is {shown!r}, not written like the first row; correct the row")
 
 
 def _epoch(table: Table, column: str, units: int) -> Written:
     counts = table.frame[column].str.strip_chars().cast(pl.Int64, strict=False)
     if counts.null_count():
-        row = int(counts.is_null().arg_max() or 0)
-        shown = table.frame[column][row]
-        raise UserError(f"{table.line(row)}: {column} is {shown!r}, not written like the first row; correct the row")
+        raise _unlike_first(table, column, counts)
     seconds: Ints = counts.to_numpy() // units
     require_seconds(seconds, lambda row: f"{table.line(row)}: {column} is {table.frame[column][row]!r}")
     return Written(seconds, utc=True, zone="UTC")
@@ -161,7 +158,8 @@ def _named(table: Table, column: str, zone: str) -> Written:
         )
     require_zone(table.path, zone)
     bare = text.str.strip_suffix(f" {zone}")
-    form = _form(bare[0])
+    # Of a month and a day, month first.
+    form = next(iter(_forms(bare[0])), None)
     if form is None:
         raise UserError(f"{table.line(0)}: {column} is {table.frame[column][0]!r}, a form that is not known")
     parsed = _parse(table, column, bare, form)

@@ -1,10 +1,15 @@
 """Bars of a vendor's file, as every reader returns them: as they are in the file, with stamps in UTC."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+
+from vpoc.arrays import Floats
+from vpoc.data.bars import Bars, made_bars
+from vpoc.data.columns import PRICES
 
 
 @dataclass(frozen=True)
@@ -35,3 +40,16 @@ class VendorBars:
         """Where row `row` (from 0) stands, for an error message."""
         entry = f"{self.frame['entry'][row]}, " if "entry" in self.frame.columns else ""
         return f"{self.path}, {entry}{self.unit} {self.frame['line'][row]}"
+
+    def bars(self, part: pl.DataFrame, vix: Floats) -> Bars:
+        """Rows of `frame` as Bars, with `vix` [rows]; contracts are numbered as they come in the whole frame."""
+        symbols = self.frame["symbol"].drop_nulls().unique(maintain_order=True).to_list()
+        contract = np.zeros(part.height, dtype=np.int64)
+        if symbols and part.height:
+            codes = {symbol: code for code, symbol in enumerate(symbols)}
+            contract = part["symbol"].replace_strict(codes, return_dtype=pl.Int64).to_numpy()
+        prices = {name: part[name].to_numpy() for name in PRICES}
+        made = made_bars(
+            self.path, part["ts"].to_numpy(), prices, part["volume"].to_numpy(), vix, contract, tuple(symbols)
+        )
+        return replace(made, bar_seconds=self.bar_seconds)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Ints
-from vpoc.data.bars import DAY_SECONDS
+from vpoc.data.bars import DAY_SECONDS, bar_seconds
 from vpoc.data.sessions import AS_OF, RTH_OPEN
 from vpoc.data.stamps import Written, as_seconds, require_zone
 from vpoc.errors import UserError
@@ -61,7 +61,7 @@ def starts(
         require_zone(path, zone)
     known = "UTC" if stamps.utc else stamps.zone or zone
     unique = _unique(stamps.seconds)
-    step = _step(unique)
+    step = bar_seconds(unique)
     if known is not None and side is not None:
         found = (known, side)
     else:
@@ -252,13 +252,6 @@ def _wall_clock(utc: Ints) -> tuple[Ints, Ints]:
     local = pl.from_epoch(pl.Series(utc), "s").dt.replace_time_zone("UTC").dt.convert_time_zone(NEW_YORK)
     wall = as_seconds(local.dt.replace_time_zone(None))
     return wall // DAY_SECONDS, wall % DAY_SECONDS // 60
-
-
-def _step(unique: Ints) -> int:
-    """The most common step between stamps, in seconds, a day at most; 60 when there is none."""
-    if len(unique) < 2:
-        return 60
-    return int(np.bincount(np.minimum(np.diff(unique), DAY_SECONDS)).argmax())
 
 
 def _unique(values: Ints) -> Ints:
