@@ -1,7 +1,6 @@
 """Optimizer steps by JAX, with everything around them as torch's trainer has it."""
 
 import math
-import warnings
 from typing import Any
 
 import jax
@@ -55,8 +54,6 @@ class JaxTrainer(Trainer):
     strategy: OnJax
 
     def __init__(self, strategy: OnJax, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
-        # The loader's workers are forked and never call JAX; torch does the same beside its own threads.
-        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         super().__init__(strategy, options, ledger, stage)
         self._gradient, self._logits = jax.jit(jax_mlp.gradient), jax.jit(jax_mlp.logits)
         self._adamw = jax.jit(jax_mlp.adamw)
