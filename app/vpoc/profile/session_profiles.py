@@ -70,7 +70,7 @@ def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
 def rth_spans(bars: Bars, sessions: Sessions) -> tuple[Ints | slice, Spans]:
     """Rows of the RTH bars of `sessions`, all of which have some, and their ranges; UserError where one is absurd."""
     sizes = sessions.stop - sessions.start
-    joined_up = np.array_equal(sessions.start[1:], sessions.stop[:-1])
+    joined_up = len(sizes) and np.array_equal(sessions.start[1:], sessions.stop[:-1])
     # A slice of the columns is no copy of them.
     rows = slice(sessions.start[0], sessions.stop[-1]) if joined_up else ranges(sessions.start, sessions.stop)
     starts = np.cumsum(sizes) - sizes

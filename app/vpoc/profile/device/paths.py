@@ -1,5 +1,6 @@
 """The paths: who owns the tensors, and how long they live."""
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -7,13 +8,14 @@ import torch
 
 from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import Sessions
+from vpoc.data.sessions import Sessions, ranges
 from vpoc.profile.device.kernels import AREA_STEPS, Matrices, add_bars, chunk_levels, target_of
-from vpoc.profile.device.session_layout import SessionLayout, layout_of
 from vpoc.profile.histogram import PLACEMENTS
+from vpoc.profile.kernel_profiles import Spans
 from vpoc.profile.levels import Levels
+from vpoc.profile.session_profiles import rth_spans
 
-Room = Callable[[SessionLayout], Matrices]
+Room = Callable[[Spans], Matrices]
 """Gives the matrices for a chunk, with `volume` zeroed."""
 
 
@@ -26,7 +28,7 @@ def levels_by_path(
     if placement not in PLACEMENTS:
         raise ValueError(f"placement {placement!r} is none of {', '.join(PLACEMENTS)}")
     place, step = torch.device(device), AREA_STEPS[value_area]
-    chunks = layout_of(bars, sessions).chunks(chunk_size)
+    chunks = _parts(rth_spans(bars, sessions)[1], chunk_size)
     if path == "naive":
         return (_by_session(bars, chunk, place, placement, step) for chunk in chunks)
     makers = {"chunked": _fresh, "preallocated": _preallocated, "pooled": _pooled}
@@ -36,15 +38,15 @@ def levels_by_path(
 
 
 def _by_chunk(
-    bars: Bars, chunks: list[SessionLayout], room: Room, place: torch.device, placement: str, step: int
+    bars: Bars, chunks: list[Spans], room: Room, place: torch.device, placement: str, step: int
 ) -> Iterator[Levels]:
     for chunk in chunks:
-        columns = torch.from_numpy(chunk.columns(bars)).to(place)
-        last = torch.from_numpy(chunk.last).to(place)
+        columns = torch.from_numpy(_columns(bars, chunk)).to(place)
+        last = torch.from_numpy(chunk.width - 1).to(place)
         yield _levels(chunk_levels(room(chunk), columns, last, placement, step).cpu().numpy(), chunk)
 
 
-def _levels(found: Ints, chunk: SessionLayout) -> Levels:
+def _levels(found: Ints, chunk: Spans) -> Levels:
     vpoc, vah, val, vpoc_volume, area_volume, volume = found
     return Levels(
         vpoc=chunk.base + vpoc,
@@ -56,8 +58,28 @@ def _levels(found: Ints, chunk: SessionLayout) -> Levels:
     )
 
 
-def _cells(chunk: SessionLayout) -> int:
-    return len(chunk) * (chunk.width + 1)
+def _parts(spans: Spans, size: int) -> list[Spans]:
+    """The same sessions, `size` at a time."""
+    arrays = spans.start, spans.size, spans.base, spans.width
+    return [Spans(*(array[at : at + size] for array in arrays)) for at in range(0, len(spans.start), size)]
+
+
+def _columns(bars: Bars, spans: Spans) -> Ints:
+    """[5, bars]: session (from 0), and low, high, close in ticks above its `base`, and volume, of every bar."""
+    rows = ranges(spans.start, spans.start + spans.size)
+    session = np.repeat(np.arange(len(spans.start)), spans.size)
+    base = spans.base[session]
+    prices = (column[rows] - base for column in (bars.low, bars.high, bars.close))
+    return np.stack([session, *prices, bars.volume[rows]])
+
+
+def _shape(chunk: Spans) -> tuple[int, int]:
+    """A row for each session, and a column more than the widest has ticks."""
+    return len(chunk.start), int(chunk.width.max()) + 1
+
+
+def _cells(chunk: Spans) -> int:
+    return math.prod(_shape(chunk))
 
 
 def _allocate(cells: int, place: torch.device) -> Matrices:
@@ -66,26 +88,26 @@ def _allocate(cells: int, place: torch.device) -> Matrices:
     return Matrices(volume, below, keys, torch.empty(cells, dtype=torch.bool, device=place))
 
 
-def _zeroed(flat: Matrices, chunk: SessionLayout) -> Matrices:
+def _zeroed(flat: Matrices, chunk: Spans) -> Matrices:
     """The first cells of `flat` as matrices for `chunk`."""
-    cells, shape = _cells(chunk), (len(chunk), chunk.width + 1)
+    cells, shape = _cells(chunk), _shape(chunk)
     volume, below, keys, mask = (part[:cells].view(shape) for part in (flat.volume, flat.below, flat.keys, flat.mask))
     return Matrices(volume.zero_(), below, keys, mask)
 
 
-def _fresh(_chunks: list[SessionLayout], place: torch.device) -> Room:
+def _fresh(_chunks: list[Spans], place: torch.device) -> Room:
     return lambda chunk: _zeroed(_allocate(_cells(chunk), place), chunk)
 
 
-def _preallocated(chunks: list[SessionLayout], place: torch.device) -> Room:
+def _preallocated(chunks: list[Spans], place: torch.device) -> Room:
     flat = _allocate(max(map(_cells, chunks), default=0), place)
     return lambda chunk: _zeroed(flat, chunk)
 
 
-def _pooled(_chunks: list[SessionLayout], place: torch.device) -> Room:
+def _pooled(_chunks: list[Spans], place: torch.device) -> Room:
     pool: dict[int, Matrices] = {}
 
-    def room(chunk: SessionLayout) -> Matrices:
+    def room(chunk: Spans) -> Matrices:
         size_class = (_cells(chunk) - 1).bit_length()
         if size_class not in pool:
             pool[size_class] = _allocate(1 << size_class, place)
@@ -94,15 +116,15 @@ def _pooled(_chunks: list[SessionLayout], place: torch.device) -> Room:
     return room
 
 
-def _by_session(bars: Bars, chunk: SessionLayout, place: torch.device, placement: str, step: int) -> Levels:
-    sessions = [_session(bars, session, place, placement, step) for session in chunk.chunks(1)]
+def _by_session(bars: Bars, chunk: Spans, place: torch.device, placement: str, step: int) -> Levels:
+    sessions = [_session(bars, session, place, placement, step) for session in _parts(chunk, 1)]
     return _levels(np.array(list(zip(*sessions, strict=True)), dtype=np.int64), chunk)
 
 
-def _session(bars: Bars, session: SessionLayout, place: torch.device, placement: str, step: int) -> tuple[int, ...]:
+def _session(bars: Bars, session: Spans, place: torch.device, placement: str, step: int) -> tuple[int, ...]:
     """The six numbers of `find_levels` for one session, decided on the host, one `.item()` at a time."""
-    columns = torch.stack([torch.tensor(column, device=place) for column in session.columns(bars)])
-    differences = torch.zeros((1, session.width + 1), dtype=torch.int64, device=place)
+    columns = torch.stack([torch.tensor(column, device=place) for column in _columns(bars, session)])
+    differences = torch.zeros(_shape(session), dtype=torch.int64, device=place)
     add_bars(differences, columns, placement)
     volume = differences.cumsum(1)[0, :-1]
     last = len(volume) - 1
