@@ -23,7 +23,7 @@ from harness.evidence.index import Index
 from harness.evidence.orphans import account_for
 from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, is_of_training, owner_alive
-from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.evidence.run_files import Intent, Record
 from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
@@ -177,20 +177,7 @@ def _note_resets(intent: Intent, results: Results, root: Path) -> None:
         return
     since = max([intent.started, *(step.at for step in steps if step.when == "before-run")])
     seen = look_for_resets(gpus, since, root)
-    line = HealthStep(
-        machine=intent.host.machine,
-        boot_id=intent.host.boot_id,
-        run_id=intent.run_id,
-        environment=intent.environment_hash,
-        when="after-failure",
-        check=seen.check,
-        gpu=seen.gpu,
-        good=seen.good,
-        detail=seen.detail,
-        at=time.time(),
-        seconds=round(seen.seconds, 3),
-    )
-    append_steps(results, [line])
+    append_steps(results, [seen.line("after-failure", intent, intent.environment_hash)])
 
 
 def _last_seen(intent: Intent, results: Results) -> float:

@@ -1,7 +1,6 @@
 """Checks the GPUs of a run after it, and unhealthy ones again."""
 
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +10,7 @@ from harness.base.paths import DATA
 from harness.environments.executors.job import Executor
 from harness.evidence.health_log import append_steps, proven_gpus, unhealthy_gpus
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthOccasion, HealthStep
+from harness.evidence.run_files import HealthOccasion
 from harness.evidence.run_folder import RunFolder
 from harness.host.amdgpu import memory_in_use
 from harness.host.facts import GpuFacts
@@ -72,20 +71,7 @@ class Checkup:
 
     def note(self, step: Step, when: HealthOccasion) -> Step:
         """Write a step down at once: what follows may never return."""
-        line = HealthStep(
-            machine=self.spec.intent.host.machine,
-            boot_id=self.spec.intent.host.boot_id,
-            run_id=self.spec.intent.run_id,
-            environment=self.spec.environment_hash,
-            when=when,
-            check=step.check,
-            gpu=step.gpu,
-            good=step.good,
-            detail=step.detail,
-            at=time.time(),
-            seconds=round(step.seconds, 3),
-        )
-        append_steps(self.results, [line])
+        append_steps(self.results, [step.line(when, self.spec.intent, self.spec.environment_hash)])
         return step
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.wording import many
-from harness.evidence.run_files import HealthCheck
+from harness.evidence.run_files import HealthCheck, HealthOccasion, HealthStep, Intent
 from harness.host.amdgpu import pci_address
 from harness.host.facts import GpuFacts
 from harness.host.gpu_reset import Reset
@@ -48,6 +48,22 @@ class Step:
     killable: bool = True
     of_environment: bool = False
     in_doubt: bool = False
+
+    def line(self, when: HealthOccasion, intent: Intent, environment: str) -> HealthStep:
+        """Return it as a line of the health log, of now; `environment` is the hash of what a probe ran in."""
+        return HealthStep(
+            machine=intent.host.machine,
+            boot_id=intent.host.boot_id,
+            run_id=intent.run_id,
+            environment=environment,
+            when=when,
+            check=self.check,
+            gpu=self.gpu,
+            good=self.good,
+            detail=self.detail,
+            at=time.time(),
+            seconds=round(self.seconds, 3),
+        )
 
 
 def recover_gpu(gpu: GpuFacts, memory_before: int | None, actions: Actions, *, proven: bool) -> Iterator[Step]:
