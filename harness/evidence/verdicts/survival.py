@@ -10,13 +10,12 @@ from harness.evidence.verdicts.totals import Life
 
 
 class SurvivalPoint(NamedTuple):
-    """From an age in hours on: the share of trainings without a failure, its band, and the runs that were longer."""
+    """From an age in hours on: the share of trainings without a failure, and its band."""
 
     hours: float
     share: float
     low: float
     high: float
-    longer: int
 
 
 class _Product(NamedTuple):
@@ -60,7 +59,5 @@ def survival(lives: Iterable[Life], confidence: float) -> tuple[SurvivalPoint, .
             failures = failures.times(at_risk - number)
         share *= 1 - failed[hours] / at_risk if at_risk else 1.0
         longer = at_risk - ended[hours]
-        points.append(
-            SurvivalPoint(hours, share, failures.times(longer).quantile(tail), failures.quantile(1 - tail), longer)
-        )
+        points.append(SurvivalPoint(hours, share, failures.times(longer).quantile(tail), failures.quantile(1 - tail)))
     return tuple(points) if lives else ()
