@@ -5,8 +5,8 @@ import pytest
 from tests.harness.fake_registry import FakeRegistry
 
 
-@pytest.fixture(params=[False, True], ids=["without referrers", "with referrers"])
-def registry(request: pytest.FixtureRequest) -> Iterator[FakeRegistry]:
-    fake = FakeRegistry(knows_referrers=request.param)
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    fake = FakeRegistry()
     with fake.serving():
         yield fake

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,13 @@ from harness.registry.oci import Manifest, Repository
 from tests.harness.fake_registry import FakeRegistry
 
 KIND = "application/vnd.vpoc.test+json"
+
+
+@pytest.fixture(params=[False, True], ids=["without referrers", "with referrers"])
+def registry(request: pytest.FixtureRequest) -> Iterator[FakeRegistry]:
+    fake = FakeRegistry(knows_referrers=request.param)
+    with fake.serving():
+        yield fake
 
 
 @pytest.fixture
