@@ -1,6 +1,6 @@
 """`matrix export` and `matrix import`: records of several hosts put together."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -69,6 +69,6 @@ def import_(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
         print_json({"imported": told})
 
 
-def _shown(what: str) -> Callable[[Sequence[Item]], Iterable[Item]]:
+def _shown(what: str) -> Callable[[Iterable[Item]], Iterable[Item]]:
     """Passes items on, with a bar where a person is watching."""
     return partial(track, description=what, console=err, transient=True, disable=not err.is_terminal)

@@ -17,10 +17,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.json_bounds import load_json
 from harness.base.storage import cannot_be_written, create, sync_folder, unfinished
+from harness.registry.saved.unpacking import GZIP
 from harness.registry.share.shared_files import SHARED, hash_of_hashes
 
 ENDING = ".tar.gz"
@@ -31,8 +33,12 @@ LARGEST_FILE = 64 << 20
 LARGEST_ARCHIVE = 16 << 30
 # Of some twenty thousand runs. To make a file takes the time of reading a hundred of their headers.
 MOST_MEMBERS = 200_000
+# Of 256 ranks, some hundreds.
+MOST_OF_RUN = 1000
 # tarfile reads headers in one piece; files are copied in smaller ones.
 LARGEST_READ = 1 << 20
+# What is left of one is copied with each small read.
+PACKED_PIECE = 1 << 14
 # Half the time of the highest one, for a few hundredths more.
 LEVEL = 6
 TOO_LARGE = "unpacks to more than records are; nothing was taken"
@@ -78,20 +84,27 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
         temporary.unlink(missing_ok=True)
 
 
-def unpack(file: Path, place: Path) -> dict[str, str]:
-    """Unpack an archive into an empty folder, each member checked first; return the content hash of each run's folder.
+def unpack(file: Path, place: Path) -> Iterator[tuple[str, str]]:
+    """Unpack an archive into an empty folder, each member checked first; yield name and content hash of each run.
+
+    A run is yielded once its files are there, before those of the next: nobody waits for them where it is refused.
 
     Raises:
         UserError: when it is damaged, larger than records are, or holds anything but plain files of records.
     """
     with _readable(file) as archive:
-        for _ in _members(file, archive):
-            pass
-    with _readable(file) as archive:
         made: set[Path] = set()
-        hashes: dict[str, dict[str, str]] = {}
+        run, hashes = "", dict[str, str]()
         for member in _members(file, archive):
             target = place / member.name
+            kind, _, inner = member.name.partition("/")
+            owner, _, name = inner.partition("/")
+            if kind == RUNS and owner != run:
+                if run:
+                    yield run, hash_of_hashes(hashes)
+                if (place / RUNS / owner).exists():
+                    raise UserError(f"{file}: holds {RUNS}/{owner} twice; nothing was taken")
+                run, hashes = owner, {}
             if target.parent not in made:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 made.add(target.parent)
@@ -99,12 +112,14 @@ def unpack(file: Path, place: Path) -> dict[str, str]:
                 sha256 = _copy(archive, member, target)
             except FileExistsError:
                 raise UserError(f"{file}: holds {member.name} twice; nothing was taken") from None
-            kind, _, inner = member.name.partition("/")
+            if member.name == MARK:
+                _check_mark(file, target)
             if kind == RUNS:
-                run, _, name = inner.partition("/")
-                hashes.setdefault(run, {})[name] = sha256
-    _check_mark(file, place / MARK)
-    return {run: hash_of_hashes(of_run) for run, of_run in hashes.items()}
+                hashes[name] = sha256
+            if len(hashes) > MOST_OF_RUN:
+                raise UserError(f"{file}: {RUNS}/{run}: holds more than {MOST_OF_RUN:,} files; nothing was taken")
+    if run:
+        yield run, hash_of_hashes(hashes)
 
 
 def _members(file: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -150,36 +165,52 @@ def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> str:
 @contextmanager
 def _readable(file: Path) -> Iterator[tarfile.TarFile]:
     try:
-        with _Bounded(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as archive:
-            yield archive
+        with file.open("rb") as packed:
+            unpacked = _Unpacked(file, packed)
+            # It is only read on.
+            with tarfile.open(fileobj=unpacked, mode="r:") as archive:  # type: ignore[call-overload]
+                yield archive
             # Read to the end, where the checksum is verified. What follows fills the last record of an archive.
             if len(unpacked.read(LARGEST_READ)) == LARGEST_READ:
                 raise UserError(f"{file}: {TOO_LARGE}")
     except FileNotFoundError:
         raise NoSuchFileError(f"{file}: no such file") from None
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise UserError(f"{file}: is damaged or no {ENDING}: {error}; ask for it to be sent again") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be unpacked: {error.strerror or error}") from None
 
 
-class _Bounded(gzip.GzipFile):
-    """A gzip file that refuses to be read further, or in larger pieces, than archives of records need."""
+class _Unpacked:
+    """What a file of gzip holds, which is read no further, or in larger pieces, than archives of records need.
 
-    def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= LARGEST_READ:
-            raise UserError(f"{self.name}: {TOO_LARGE}")
-        content = super().read(size)
-        self._check(self.tell())
+    It is one member, as `write_archive` makes it: of empty ones the library reads millions before it returns.
+    """
+
+    def __init__(self, file: Path, packed: BinaryIO) -> None:
+        self._file, self._packed, self._at = file, packed, 0
+        self._unpacker = zlib.decompressobj(GZIP)
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int) -> None:
+        while self._at < offset and self.read(min(offset - self._at, LARGEST_READ)):
+            pass
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= LARGEST_READ or self._at > LARGEST_ARCHIVE:
+            raise UserError(f"{self._file}: {TOO_LARGE}")
+        content = b""
+        while len(content) < size and not self._unpacker.eof:
+            piece = self._unpacker.unconsumed_tail or self._packed.read(PACKED_PIECE)
+            if not piece:
+                raise EOFError("it has no end")
+            content += self._unpacker.decompress(piece, size - len(content))
+        if self._unpacker.eof and (self._unpacker.unused_data or self._packed.read(1)):
+            raise zlib.error("it goes on after its end")
+        self._at += len(content)
         return content
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._check(offset)
-        return super().seek(offset, whence)
-
-    def _check(self, position: int) -> None:
-        if position > LARGEST_ARCHIVE:
-            raise UserError(f"{self.name}: {TOO_LARGE}")
 
 
 def _check_mark(file: Path, mark: Path) -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
@@ -48,6 +48,8 @@ COLUMNS = [column.name for column in fields(Row)]
 SELECT = f"SELECT {', '.join('?' * len(COLUMNS))}"
 LONGEST_RUN_SECONDS = 366 * 86_400.0
 
+Unpacked = Iterable[tuple[str, str]]
+
 
 class Origin(Versioned):
     """`imported.json`: marks a run as imported, with its origin."""
@@ -80,7 +82,7 @@ class _Run:
 
 
 def import_records(
-    results: Results, file: Path, host: HostFacts, show: Callable[[Sequence[str]], Iterable[str]] = iter
+    results: Results, file: Path, host: HostFacts, show: Callable[[Unpacked], Unpacked] = iter
 ) -> Imported:
     """Import an archive: each run completely or not at all. Repeating it, also after a crash, adds what is missing.
 
@@ -95,8 +97,7 @@ def import_records(
         place = unfinished(results.folder / "import")
         try:
             place.mkdir()
-            contents = unpack(file, place)
-            return _take_in(results, file, place, contents, host, show)
+            return _take_in(results, file, place, show(unpack(file, place)), host)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -105,9 +106,8 @@ def _take_in(
     results: Results,
     file: Path,
     place: Path,
-    contents: Mapping[str, str],
+    contents: Unpacked,
     host: HostFacts,
-    show: Callable[[Sequence[str]], Iterable[str]],
 ) -> Imported:
     rows = Index(results).rows()
     made_here = [row for row in rows if not row.imported]
@@ -115,7 +115,7 @@ def _take_in(
     # An index in memory, to see that it can hold what runs say.
     with closing(sqlite3.connect(":memory:")) as database:
         checked = partial(_checked, file=file, machines=machines, database=database)
-        runs = [checked(place / RUNS / name, contents[name]) for name in show(sorted(contents))]
+        runs = [checked(place / RUNS / name, content) for name, content in contents]
     told = _folders(place / HEALTH)
     for health in told:
         for _ in _steps(health, file, machines):

@@ -12,7 +12,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.storage import tree_hash
 from harness.registry.share import archive
-from harness.registry.share.archive import MARK, MARK_CONTENT, unpack, write_archive
+from harness.registry.share.archive import MARK, MARK_CONTENT, write_archive
 
 # Of three thousand members; each header that is kept has a kilobyte.
 MOST_TRACED = 3_000_000
@@ -34,6 +34,10 @@ def pack(file: Path, *members: tuple[tarfile.TarInfo, bytes], mark: bytes = MARK
         for made, content in (member(MARK, mark), *members):
             packed.addfile(made, io.BytesIO(content))
     return file
+
+
+def unpack(file: Path, place: Path) -> dict[str, str]:
+    return dict(archive.unpack(file, place))
 
 
 @pytest.fixture
@@ -141,11 +145,11 @@ def test_the_same_file_twice_is_refused(tmp_path: Path, place: Path) -> None:
 @pytest.mark.slow
 def test_of_many_members_only_names_and_hashes_are_kept(tmp_path: Path, place: Path) -> None:
     """A million empty ones fit into ten megabytes."""
-    file = pack(tmp_path / "x.tar.gz", *(member(f"{RUN}/failure/f{number}.txt") for number in range(3000)))
+    file = pack(tmp_path / "x.tar.gz", *(member(f"runs/{number:064x}/log.txt") for number in range(3000)))
     # In a process of its own: what others left in memory is none of it.
     code = (
         "import sys, tracemalloc; from pathlib import Path; from harness.registry.share.archive import unpack\n"
-        "tracemalloc.start(); unpack(*map(Path, sys.argv[1:])); print(tracemalloc.get_traced_memory()[1])"
+        "tracemalloc.start(); list(unpack(*map(Path, sys.argv[1:]))); print(tracemalloc.get_traced_memory()[1])"
     )
     done = subprocess.run([sys.executable, "-c", code, file, place], capture_output=True, text=True, check=True)
     assert int(done.stdout) < MOST_TRACED
@@ -162,15 +166,26 @@ def test_a_large_file_in_a_small_archive_is_refused(
 
 
 def test_many_files_are_refused(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before any of them is made: that takes most of the time."""
     monkeypatch.setattr(archive, "MOST_MEMBERS", 2)
     file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt"), member(f"{RUN}/record.json"))
     with pytest.raises(UserError, match="holds more than 2 files; nothing was taken"):
         unpack(file, place)
-    assert list(place.iterdir()) == []
     with pytest.raises(UserError, match=r"would hold more than 2 files, .*`matrix export FILE CELL"):
         write_archive(tmp_path / "b.tar.gz", [(f"{RUN}/log.txt", b""), (f"{RUN}/record.json", b"")])
     assert not (tmp_path / "b.tar.gz").exists()
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 200)
+    monkeypatch.setattr(archive, "MOST_OF_RUN", 1)
+    with pytest.raises(UserError, match=rf"{RUN}: holds more than 1 files; nothing was taken"):
+        unpack(file, place / "other")
+
+
+def test_a_run_is_handed_out_before_the_next_one_is_unpacked(tmp_path: Path, place: Path) -> None:
+    other = f"runs/{'b' * 64}/log.txt"
+    file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt"), member(other), member(f"{RUN}/intent.json"))
+    runs = archive.unpack(file, place)
+    assert (next(runs)[0], (place / other).exists()) == ("a" * 64, False)
+    with pytest.raises(UserError, match=f"holds {RUN} twice"):
+        list(runs)
 
 
 def test_much_in_many_files_is_refused(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +211,8 @@ def test_a_header_as_large_as_memory_is_refused(tmp_path: Path, place: Path) -> 
 DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda whole: whole[: len(whole) // 2],
     "cut at its end": lambda whole: whole[:-4],
+    "followed by empty members": lambda whole: whole + gzip.compress(b""),
+    "behind an empty member": lambda whole: gzip.compress(b"") + whole,
     "not packed": gzip.decompress,
     "empty": lambda _: b"",
     "a bit": lambda whole: whole[:60] + bytes([whole[60] ^ 1]) + whole[61:],
