@@ -26,15 +26,19 @@ from harness.run.watch.watch import Watch
 MOST_HELD = 1 << 14
 
 
-def carry_out(spec: RunSpec, watch: Watch, accounting: Accounting, results: Results, notes: Notes) -> Evidence:
+def carry_out(
+    spec: RunSpec, watch: Watch, accounting: Accounting, results: Results, notes: Notes, exits: dict[str, Exit]
+) -> Evidence:
     """Run the phases, as far as they succeed; return what was seen of them, and whether progress accounts for it.
+
+    How each process ended, of which that is known, is entered in `exits`.
 
     Raises:
         UserError: when the run folder cannot be written to.
         KeyboardInterrupt: when somebody interrupts it; what ran is ended then.
     """
     limits = _limits(spec, results, notes)
-    exits = _run_phases(spec, watch, limits)
+    _run_phases(spec, watch, limits, exits)
     unreadable = Unreadable()
     result, problem = _keep_result(spec, unreadable)
     found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))
@@ -99,9 +103,7 @@ def _limits(spec: RunSpec, results: Results, notes: Notes) -> Limits:
     return limits_of(history, spec.intent.device)
 
 
-def _run_phases(spec: RunSpec, watch: Watch, limits: Limits) -> dict[str, Exit]:
-    """Return how each process ended of which that is known."""
-    exits: dict[str, Exit] = {}
+def _run_phases(spec: RunSpec, watch: Watch, limits: Limits, exits: dict[str, Exit]) -> None:
     deadline = time.monotonic() + spec.intent.time_limit
     for phase, job in spec.phases.items():
         exit_ = watch.execute(job, deadline - time.monotonic(), limits)
@@ -109,7 +111,6 @@ def _run_phases(spec: RunSpec, watch: Watch, limits: Limits) -> dict[str, Exit]:
             exits[phase] = exit_
         if exit_ is None or not exit_.ok or watch.stopped_by:
             break
-    return exits
 
 
 def _keep_result(spec: RunSpec, unreadable: Unreadable) -> tuple[Result | None, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import RemovedMeanwhileError, UserError
 from harness.base.interrupts import open_to_interruption, shielded
-from harness.environments.executors.job import Executor
+from harness.environments.executors.job import Executor, Exit
 from harness.evidence.accounting import Accounting, asked_of
 from harness.evidence.interruptions import host_is_shutting_down, interruption_by
 from harness.evidence.leftovers import remove_excess
@@ -78,9 +78,10 @@ def run_cell(
             say=say,
         )
         checkup = Checkup(spec, results, executor, root)
-        notes = Notes()
-        ready = Readiness({})
-        evidence = Evidence(exits={})
+        notes, ready = Notes(), Readiness({})
+        # As far as the processes came, also where what comes after them cannot go on.
+        exits: dict[str, Exit] = {}
+        evidence = Evidence(exits=exits)
         interrupted_by: Interruption | None = None
         interrupt: KeyboardInterrupt | UserError | None = None
         began = time.monotonic()
@@ -92,11 +93,11 @@ def run_cell(
                 with notes.tolerated("checking the GPUs before the run"):
                     ready = before_run(checkup)
                     if ready.unfit:
-                        evidence = Evidence(exits={}, stopped_by="unhealthy", stop_detail=ready.unfit)
+                        evidence = Evidence(exits=exits, stopped_by="unhealthy", stop_detail=ready.unfit)
                 # What the kernel log says of a reset by recovery before it is none of the run's.
                 began = time.monotonic()
                 if evidence.stopped_by is None:
-                    evidence = carry_out(spec, watch, accounting, results, notes)
+                    evidence = carry_out(spec, watch, accounting, results, notes, exits)
                 watch.sweep()
                 evidence = own.judged(evidence, watch, executor, root)
                 if watch.stopped_by is None:
@@ -149,14 +150,16 @@ def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:
 def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[Evidence, UserError | None]:
     """Return the evidence of a run whose files cannot be written, or that cannot be started, and what to tell of it.
 
-    Where it had itself removed its folder or filled the disk, it has failed by that, and there is no error.
+    Where it had failed before, or itself removed its folder or filled the disk, there is no error.
     """
     if isinstance(error, RemovedMeanwhileError):
         return replace(evidence, stopped_by="work-folder", stop_detail=f"the work folder is gone: {error}"), None
     if watch.seconds:
         watch.look_at_disk()
-    if watch.stopped_by == "disk-limit":
-        return replace(evidence, stopped_by="disk-limit", stop_detail=watch.stop_detail), None
+    if watch.stopped_by:
+        return replace(evidence, stopped_by=watch.stopped_by, stop_detail=watch.stop_detail), None
+    if not all(one.ok for one in evidence.exits.values()):
+        return evidence.also_left(str(error)), None
     return replace(evidence, stopped_by="harness", stop_detail=f"the harness could not go on: {error}"), error
 
 

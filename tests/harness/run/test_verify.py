@@ -311,6 +311,10 @@ def test_models_of_nothing_but_holes_are_not_copied(place: Place) -> None:
     assert not (place.results.run_folder("r1") / "kept" / "model-1.pt").exists()
 
 
+def _full(*_: object) -> None:
+    raise NoSpaceError("the disk is full")
+
+
 @pytest.mark.parametrize("disk_is_full", [False, True])
 def test_models_are_not_copied_where_they_are_too_large(
     disk_is_full: bool, place: Place, monkeypatch: pytest.MonkeyPatch
@@ -338,6 +342,11 @@ def test_models_are_not_copied_where_they_are_too_large(
         ):
             record = place.make(after=f"model = work / 'output' / 'model.pt'; {lies}", run_id=f"f{number}")
             assert record.outcome == "failed", record.detail
+        for number, what in enumerate(("write_durably", "copy_out")):
+            monkeypatch.setattr(f"harness.evidence.kept_copies.{what}", _full)
+            record = place.make(after="sys.exit(3)", run_id=f"g{number}")
+            assert (record.outcome, "disk is full" in record.detail) == ("failed", True), record.detail
+            monkeypatch.undo()
     else:
         monkeypatch.setattr("harness.run.verify.MOST_KEPT_BYTES", 10)
         record = place.make()
