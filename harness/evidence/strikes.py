@@ -1,6 +1,7 @@
 """Runs that a person struck out by hand, with the reason: a file beside the record, a line for each decision."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
@@ -24,8 +25,10 @@ class Strike(Versioned):
     at: Moment = Field(description="seconds since 1970")
 
 
-def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) -> Strike:
-    """Add a decision, durably; the record stays as it is.
+def strike(
+    folder: RunFolder, decision: Literal["strike", "undo"], reason: str, say: Callable[[str], None] = lambda _: None
+) -> Strike:
+    """Add a decision, durably; the record stays as it is. `say` gets a line where another process is waited for.
 
     Raises:
         UserError: when the run has no record, is struck out already (or is not), or the folder cannot be written.
@@ -38,7 +41,7 @@ def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) 
         state = f"is struck out already: {now}" if now is not None else "is not struck out"
         raise UserError(f"{run}: {state}; nothing was changed")
     line = Strike(decision=decision, reason=reason, at=time.time())
-    append_line(folder.strikes, line)
+    append_line(folder.strikes, line, say)
     return line
 
 

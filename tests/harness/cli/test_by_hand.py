@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.base import storage
 from harness.base.errors import UserError
 from harness.evidence.host_changes import changed_host, changes_of, host_of, note_change
 from harness.evidence.index import Index
@@ -86,8 +87,12 @@ def test_what_cannot_be_struck_out_is_refused(words: tuple[str, ...], said: str,
     assert strikes_of(results.folder_of("r2")) == []
 
 
-def test_it_is_struck_out_once(results: Results) -> None:
-    strike(results.folder_of(RUN), "strike", "a power cut")
+def test_it_is_struck_out_once(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "wait_for_lock", lambda *_: None)
+    said: list[str] = []
+    with storage.locked(results.run_folder(RUN) / f".{RunFolder.STRIKES}.lock"):
+        strike(results.folder_of(RUN), "strike", "a power cut", said.append)
+    assert said[0].startswith("waiting for another process to unlock")
     with pytest.raises(UserError, match="struck out already: a power cut"):
         strike(results.folder_of(RUN), "strike", "again")
 
