@@ -79,7 +79,7 @@ def test_a_damaged_line_is_never_passed_over(tmp_path: Path, make_evidence: Evid
     "impossible",
     [
         {"promoted_at": -1e30}, {"expires_at": 1e30}, {"hours": "Infinity"}, {"mtbf_low": "NaN"}, {"low": 2.0},
-        {"starts": 2**63}, {"failures": -1},
+        {"starts": 2**63}, {"failures": -1}, {"tag": "t" * 200_000}, {"repository": "r" * 200_000},
     ],
 )  # fmt: skip
 def test_evidence_of_what_cannot_be_is_damaged(impossible: dict[str, Any], make_evidence: Evidence) -> None:
