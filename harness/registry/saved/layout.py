@@ -248,9 +248,15 @@ class ImageFolder:
 
     def image(self, name: str, manifest: Manifest) -> SavedImage:
         """Return an image whose configuration is read."""
-        image = SavedImage(name, manifest, self.content(blobs_of(manifest)[0]))
+        config = blobs_of(manifest)[0]
+        if config["size"] > LARGEST_CONFIGURATION:
+            raise UserError(
+                f"{self.file(config['digest'])}: variables and labels of an image take {config['size']} bytes, more "
+                f"than {LARGEST_CONFIGURATION}; make them shorter"
+            )
+        image = SavedImage(name, manifest, self.content(config))
         self._check_shape(OfConfiguration, Manifest(image.config, ""))
-        if len(image.layers) != len(image.unpacked) or len(image.config) > LARGEST_CONFIGURATION:
+        if len(image.layers) != len(image.unpacked):
             raise self._changed(self.file(manifest.digest))
         return image
 

@@ -137,7 +137,6 @@ def test_a_manifest_that_no_save_writes_is_refused(change: Callable[[Document], 
         lambda told: told["config"].update(Labels=["x"]),
         lambda told: told["config"].update(Labels="x"),
         lambda told: told["config"].update(Labels={"x": 1}),
-        lambda told: told["config"].update(Labels={"x": "x" * 300_000}),
         lambda told: told.update(config=[]),
         lambda told: told["rootfs"].update(diff_ids=5),
         lambda told: told["rootfs"].update(diff_ids=[]),
@@ -150,6 +149,14 @@ def test_a_configuration_that_no_save_writes_is_refused(
     place.write_index([put_image(place, "cpu-plain", change_configuration=change)])
     with pytest.raises(UserError, match="was changed or is damaged"):
         place.images()
+
+
+def test_a_configuration_that_is_too_large_is_refused_as_such(place: ImageFolder) -> None:
+    def change(told: Document) -> None:
+        told["config"].update(Env=["x=" + "x" * 300_000])
+
+    with pytest.raises(UserError, match=r"variables and labels of an image take \d+ bytes, more than 262144; make"):
+        place.write_index([put_image(place, "cpu-plain", change_configuration=change)])
 
 
 def test_annotations_of_the_index_that_are_none_are_refused(place: ImageFolder) -> None:
