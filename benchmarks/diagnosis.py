@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 
 from harness.base.paths import CHECKOUT
 from harness.base.yaml_lines import read_yaml
-from harness.diagnosis import explain_files
+from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 
 THREADS = CHECKOUT / "tests" / "harness" / "diagnosis" / "threads"

@@ -14,7 +14,8 @@ from packaging.version import InvalidVersion, Version
 from harness.base.errors import UnknownNameError, UserError
 from harness.cli.completion import complete_runs
 from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json
-from harness.diagnosis import explain_files, explain_record
+from harness.diagnosis.explain import explain_record
+from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.index import Index
 from harness.evidence.isolations import read_isolations, sentences

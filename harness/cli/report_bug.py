@@ -11,7 +11,7 @@ from harness.base.text import printable
 from harness.cli.completion import complete_runs
 from harness.cli.explain import read_record, run_folder
 from harness.cli.shared import Settings, as_json, pass_settings, print_json
-from harness.diagnosis import explain_record
+from harness.diagnosis.explain import explain_record
 from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.base.errors import UserError
-from harness.diagnosis import as_on_its_device
+from harness.diagnosis.explain import as_on_its_device
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.run_files import Explanation, Record

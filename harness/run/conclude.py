@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, replace
 
 from harness.base.interrupts import GRACE_SECONDS, open_to_interruption
-from harness.diagnosis import explain_run
+from harness.diagnosis.explain import explain_run
 from harness.evidence.outcome.decide import Outcome, decide, undecided
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.run_files import Explanation

@@ -100,8 +100,8 @@ def run_cell(
                     evidence = carry_out(spec, watch, accounting, results, notes, exits)
                 watch.sweep()
                 evidence = own.judged(evidence, watch, executor, root)
-                if watch.stopped_by is None:
-                    evidence = verify_run(spec, executor, evidence, root)
+                if evidence.result and watch.stopped_by is None:
+                    evidence = verify_run(spec, executor, evidence, evidence.result, root)
         except KeyboardInterrupt as caught:
             interrupt = caught
             interrupted_by, stopped_by, stop_detail = _interruption(run, str(caught))

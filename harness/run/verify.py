@@ -40,14 +40,12 @@ PASSED_ON: Mapping[StoppedBy, StoppedBy] = {"start": "engine", "host": "host"}
 KILLED = -signal.SIGKILL
 
 
-def verify_run(spec: RunSpec, executor: Executor, evidence: Evidence, root: Path) -> Evidence:
-    """Return the evidence with what was kept and found of a run that ended by itself, if it left a result.
+def verify_run(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:
+    """Return the evidence with what was kept and found of a run that ended by itself and left a result.
 
     Raises:
         UserError, KeyboardInterrupt: as `verify` does.
     """
-    if (result := evidence.result) is None:
-        return evidence
     unreadable = Unreadable()
     with unreadable.reading():
         evidence = verify(spec, executor, keep(spec, evidence, result), result, root)

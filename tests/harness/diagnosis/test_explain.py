@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.diagnosis import explain_record, explain_run
+from harness.diagnosis.explain import explain_record, explain_run
 from harness.environments.executors.job import Exit
 from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, OfEnding, OfResult

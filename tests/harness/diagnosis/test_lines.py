@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.diagnosis import explain_files
+from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.lines import BLOCK, LONGEST, as_lines, read_lines
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 

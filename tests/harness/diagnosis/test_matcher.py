@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.diagnosis import explain_files
+from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.lines import BLOCK
 from harness.diagnosis.patterns import kind_of
 from harness.diagnosis.rules import Signature, load_signatures
