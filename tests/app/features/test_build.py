@@ -222,6 +222,8 @@ def test_codes_and_zero_denominators():
     assert one("naked_imb", above=0, below=0) == 0
     assert [one("log_vol_rel", **zero) for zero in ({"volume": 0}, {"usual_volume": 0.0})] == [0, 0]
     assert [one(name, up=FAR, down=FAR) for name in ("naked_up", "naked_dn")] == [10, 10]
+    nothing = dict.fromkeys({**LEVELS, **TIME, **FLOW, **NAKED, **PROFILE, **OTHERS}, 0)
+    assert [name for name in NAMES if not math.isfinite(one(name, **nothing))] == []
 
 
 @pytest.mark.parametrize(
