@@ -28,7 +28,7 @@ def levels_by_path(
     if placement not in PLACEMENTS:
         raise ValueError(f"placement {placement!r} is none of {', '.join(PLACEMENTS)}")
     place, step = torch.device(device), AREA_STEPS[value_area]
-    chunks = _parts(rth_spans(bars, sessions)[1], chunk_size)
+    chunks = parts_of(rth_spans(bars, sessions)[1], chunk_size)
     if path == "naive":
         return (_by_session(bars, chunk, place, placement, step) for chunk in chunks)
     makers = {"chunked": _fresh, "preallocated": _preallocated, "pooled": _pooled}
@@ -58,7 +58,7 @@ def _levels(found: Ints, chunk: Spans) -> Levels:
     )
 
 
-def _parts(spans: Spans, size: int) -> list[Spans]:
+def parts_of(spans: Spans, size: int) -> list[Spans]:
     """The same sessions, `size` at a time."""
     arrays = spans.start, spans.size, spans.base, spans.width
     return [Spans(*(array[at : at + size] for array in arrays)) for at in range(0, len(spans.start), size)]
@@ -78,7 +78,8 @@ def _shape(chunk: Spans) -> tuple[int, int]:
     return len(chunk.start), int(chunk.width.max()) + 1
 
 
-def _cells(chunk: Spans) -> int:
+def cells_of(chunk: Spans) -> int:
+    """How many cells each matrix of a chunk has."""
     return math.prod(_shape(chunk))
 
 
@@ -90,17 +91,17 @@ def _allocate(cells: int, place: torch.device) -> Matrices:
 
 def _zeroed(flat: Matrices, chunk: Spans) -> Matrices:
     """The first cells of `flat` as matrices for `chunk`."""
-    cells, shape = _cells(chunk), _shape(chunk)
+    cells, shape = cells_of(chunk), _shape(chunk)
     volume, below, keys, mask = (part[:cells].view(shape) for part in (flat.volume, flat.below, flat.keys, flat.mask))
     return Matrices(volume.zero_(), below, keys, mask)
 
 
 def _fresh(_chunks: list[Spans], place: torch.device) -> Room:
-    return lambda chunk: _zeroed(_allocate(_cells(chunk), place), chunk)
+    return lambda chunk: _zeroed(_allocate(cells_of(chunk), place), chunk)
 
 
 def _preallocated(chunks: list[Spans], place: torch.device) -> Room:
-    flat = _allocate(max(map(_cells, chunks), default=0), place)
+    flat = _allocate(max(map(cells_of, chunks), default=0), place)
     return lambda chunk: _zeroed(flat, chunk)
 
 
@@ -108,7 +109,7 @@ def _pooled(_chunks: list[Spans], place: torch.device) -> Room:
     pool: dict[int, Matrices] = {}
 
     def room(chunk: Spans) -> Matrices:
-        size_class = (_cells(chunk) - 1).bit_length()
+        size_class = (cells_of(chunk) - 1).bit_length()
         if size_class not in pool:
             pool[size_class] = _allocate(1 << size_class, place)
         return _zeroed(pool[size_class], chunk)
@@ -117,7 +118,7 @@ def _pooled(_chunks: list[Spans], place: torch.device) -> Room:
 
 
 def _by_session(bars: Bars, chunk: Spans, place: torch.device, placement: str, step: int) -> Levels:
-    sessions = [_session(bars, session, place, placement, step) for session in _parts(chunk, 1)]
+    sessions = [_session(bars, session, place, placement, step) for session in parts_of(chunk, 1)]
     return _levels(np.array(list(zip(*sessions, strict=True)), dtype=np.int64), chunk)
 
 
