@@ -13,7 +13,6 @@ from harness.base.storage import read_regular, write_json
 from harness.evidence.records import Results
 
 FOLDER = "isolations"
-HOST = "the host, or what all these runs share"
 
 
 class ControlCount(File):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 OUTSIDE = re.compile(rb'[^"{}\[\],]*+')
-QUOTE, COMMA, BACKSLASH = b'",\\'
+QUOTE, BACKSLASH = b'"\\'
 
 
 def elements(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:

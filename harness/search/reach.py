@@ -9,7 +9,6 @@ from harness.evidence.verdicts.verdict import Threshold
 from harness.matrix.cells import Verdicts
 from harness.search.goal import Goal
 
-HOUR = 3600.0
 TIERS: tuple[Threshold, ...] = ("known_good", "good", "candidate")
 
 

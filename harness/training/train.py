@@ -227,7 +227,3 @@ def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
         said, work = container.as_outside(said), WorkFolder(PurePath(container.work))
     # The app names files of its own folder; the user's are in `job.output`.
     return said.replace(f"{work.output}/", f"{job.output}/")
-
-
-def _output(run_id: str, bench: Bench) -> PurePath:
-    return bench.results.folder_of(run_id).work.output

@@ -22,8 +22,6 @@ from harness.evidence.run_files import HealthStep
 CountName = Literal["passed", "failed", "not-counted"]
 Gpu = tuple[str, str, int]
 """A GPU of a machine since a boot."""
-Faults = Mapping[str, str]
-"""Findings about the GPUs of runs, in words, by run id."""
 
 # A run that was interrupted after more than this share of its stall limit without progress may well have hung.
 SHARE_OF_LIMIT: Final = 1 / 3
