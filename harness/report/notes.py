@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from harness.base.wording import many
 from harness.evidence.verdicts.verdict import Verdict
 from harness.report.words import names
+from harness.search.compare import fisher
+from harness.search.sequential import BinomialCount
 
 NOTES, CONTROL = "notes-", "plain"
 # False discovery rate of the differences shown.
@@ -44,9 +46,9 @@ def compare_notes(verdicts: Iterable[Verdict]) -> list[PresetComparison]:
     # SciPy takes a second to import, and is not needed without presets of the notes.
     from scipy.stats import false_discovery_control  # noqa: PLC0415
 
-    adjusted = false_discovery_control([_p(a.passes, a.runs, b.passes, b.runs) for a, b in pairs])
+    adjusted = false_discovery_control([_p(a.passes, a, b.passes, b) for a, b in pairs])
     # The largest difference there can be: all runs with the preset completed, none of the others did.
-    possible = false_discovery_control([_p(a.runs, a.runs, 0, b.runs) for a, b in pairs])
+    possible = false_discovery_control([_p(a.runs, a, 0, b) for a, b in pairs])
     return [PresetComparison(a, b, float(p), float(q)) for (a, b), p, q in zip(pairs, adjusted, possible, strict=True)]
 
 
@@ -91,11 +93,8 @@ def _in_words(one: PresetComparison) -> str:
     )
 
 
-def _p(passes: int, runs: int, other_passes: int, other_runs: int) -> float:
-    table = [[passes, runs - passes], [other_passes, other_runs - other_passes]]
-    from scipy.stats import fisher_exact  # noqa: PLC0415
-
-    return float(fisher_exact(table).pvalue)
+def _p(passes: int, one: Verdict, other_passes: int, other: Verdict) -> float:
+    return fisher(BinomialCount(passes, one.runs), BinomialCount(other_passes, other.runs))
 
 
 def _like(verdict: Verdict) -> tuple[str, ...]:
