@@ -15,8 +15,8 @@ from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import Runner
+from harness.campaign.stage_evidence import is_of_other_settings
 from harness.campaign.unhealthy import refuse_unhealthy
-from harness.evidence.host_state import changed_settings, settings_of, state_from_json
 from harness.evidence.index import Index
 from harness.evidence.records import new_run_id
 from harness.evidence.run_files import Record
@@ -146,12 +146,12 @@ def _counted(bench: Bench, run: Run) -> int:
     where = (intent.host.kind, intent.executor, scope_of(intent))
     identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)
     rows = Index(bench.results).rows()
-    counts, now = counts_of(bench.results, rows), settings_of(bench.host)[bench.host.machine]
+    counts = counts_of(bench.results, rows)
     return sum(
         counts[row.run_id].counts
         for row in rows
         if (row.cell, row.environment_hash, row.workload_hash, row.host_kind, row.executor, row.scope) == identity
-        and not (row.machine == intent.host.machine and changed_settings(state_from_json(row.host_state).settings, now))
+        and not is_of_other_settings(row, bench.host)
     )
 
 

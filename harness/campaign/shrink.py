@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Literal, TypeVar
 
 from harness.base.errors import UnhealthyHostError, UserError
 from harness.base.storage import cannot_be_written, file_hash, json_hash
@@ -31,6 +31,7 @@ from harness.run.workload_data import DataRefusedError
 from harness.search.least_failing import BudgetSpentError
 
 Over = Literal["data", "steps", "shape"]
+Found = TypeVar("Found")
 FOLDER = "minimise"
 
 
@@ -166,8 +167,8 @@ class ShrinkingRuns:
     refused: int = 0
     _seconds: list[float] = field(default_factory=list)
 
-    def carry_out(self, search: Callable[[], "object"]) -> None:
-        """Run a search, alone.
+    def carry_out(self, search: Callable[[], Found]) -> Found:
+        """Run a search, alone, and return what it finds.
 
         Raises:
             UserError: when another process makes these runs, or a GPU or the host fails.
@@ -175,7 +176,7 @@ class ShrinkingRuns:
         """
         close_leftovers(self.bench, self.display)
         with alone(self.bench, self.name):
-            search()
+            return search()
 
     def end(self, attempt: SmallerRun) -> Ended:
         """Return what came of an attempt that was made before, or of a new one.

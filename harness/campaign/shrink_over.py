@@ -61,9 +61,7 @@ def shrink(over: Over, bench: Bench, failed: FailedRun, max_runs: int, display: 
     chunks = read_chunks(failed.data) if over == "data" else None
     runs = ShrinkingRuns(own, failed, name, chunks, max_runs, display)
     search = {"data": _over_data, "steps": _over_steps, "shape": _over_shape}[over]
-    found: list[Shrunk] = []
-    runs.carry_out(lambda: found.append(search(runs)))
-    return found[0]
+    return runs.carry_out(lambda: search(runs))
 
 
 def _over_data(runs: ShrinkingRuns) -> Shrunk:

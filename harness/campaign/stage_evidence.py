@@ -10,8 +10,16 @@ from harness.evidence.index import Index
 from harness.evidence.progress import last_phase
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts, counts_of
+from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.search.stage_runs import SeenRun, SeenRuns
+
+
+def is_of_other_settings(row: Row, host: HostFacts) -> bool:
+    """Return whether a run was made on this very host, and that was set otherwise then."""
+    if row.machine != host.machine:
+        return False
+    return bool(changed_settings(state_from_json(row.host_state).settings, settings_of(host)[host.machine]))
 
 
 class StageEvidence:
@@ -36,14 +44,8 @@ class StageEvidence:
             for row in rows
             if row.injected_fault is None
             and row.environment_hash == now[row.cell, row.executor]
-            and not self._is_of_other_settings(row)
+            and not is_of_other_settings(row, self._bench.host)
         )
-
-    def _is_of_other_settings(self, row: Row) -> bool:
-        host = self._bench.host
-        if row.machine != host.machine:
-            return False
-        return bool(changed_settings(state_from_json(row.host_state).settings, settings_of(host)[host.machine]))
 
     def _seen(self, row: Row, counts: Counts) -> SeenRun:
         count = counts[row.run_id]

@@ -1,6 +1,6 @@
 """The runs of stages: a cell with the stage's workload on certain GPUs; and what the records say of such runs. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
@@ -144,24 +144,17 @@ class SeenRuns:
 
     def seconds_of(self, workload: Workload, devices: int, minutes: float) -> float:
         """Return what a run takes: as those that passed, otherwise as is assumed."""
-        taken = [
-            run.seconds
-            for run in self.runs
-            if run.passed and run.row.workload == workload.name and len(run.gpus) == devices
-        ]
+        taken = [run.seconds for run in self._passed(workload, devices)]
         return median(taken) if taken else minutes * 60
 
     def hours_of(self, workload: Workload, devices: int, minutes: float) -> float:
         """Return how many hours of a run are training: as of those that passed, otherwise as is assumed."""
-        trained = [
-            run.row.exposure_seconds / 3600
-            for run in self.runs
-            if run.passed
-            and run.row.workload == workload.name
-            and len(run.gpus) == devices
-            and run.row.exposure_seconds
-        ]
+        trained = [seconds / 3600 for run in self._passed(workload, devices) if (seconds := run.row.exposure_seconds)]
         return median(trained) if trained else 0.9 * minutes / 60
+
+    def _passed(self, workload: Workload, devices: int) -> Iterator[SeenRun]:
+        alike = (run for run in self.runs if run.row.workload == workload.name and len(run.gpus) == devices)
+        return (run for run in alike if run.passed)
 
 
 def totals_of_seen(runs: Iterable[SeenRun]) -> Totals:
