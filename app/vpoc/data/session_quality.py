@@ -12,7 +12,7 @@ from vpoc.data.columns import TICK
 from vpoc.data.findings import Findings
 from vpoc.data.rolls import AUTO, roll_numbers
 from vpoc.data.selection import FEWEST, require_enough, select_sessions
-from vpoc.data.sessions import Sessions
+from vpoc.data.sessions import Sessions, day
 from vpoc.errors import UserError
 
 SESSION_COUNTS = (
@@ -66,12 +66,12 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
         "missing_rth_bars": int(missing[traded].sum()),
         "sessions_with_rows": len(giving.sessions),
         "sessions_after_a_gap": giving.left_out["after_gap"],
-        "missing_sessions": [_date(day) for day in absent.tolist()],
-        "half_days": [_date(day) for day in sessions.date[traded & (sessions.close < FULL_CLOSE)].tolist()],
+        "missing_sessions": list(map(day, absent.tolist())),
+        "half_days": list(map(day, sessions.date[traded & (sessions.close < FULL_CLOSE)].tolist())),
         "rolls": _rolls(found, sessions),
         "missing_rth_by_session": [
             {
-                "trade_date": _date(int(sessions.date[place])),
+                "trade_date": day(sessions.date[place]),
                 "expected": int(sessions.expected[place]),
                 "found": int(sessions.found[place]),
                 "complete": bool(sessions.complete[place]),
@@ -92,7 +92,7 @@ def _rolls(found: Findings, sessions: Sessions) -> list[dict[str, Any]]:
     by_calendar = np.unique(np.searchsorted(sessions.date, calendar))
     return [
         {
-            "trade_date": _date(int(sessions.date[place])),
+            "trade_date": day(sessions.date[place]),
             "symbol_changes": place in changed,
             "calendar": place in by_calendar,
             "from": found.symbols[sessions.contract[before[place]]] if place in changed else None,
@@ -125,11 +125,7 @@ def _absent(sessions: Sessions) -> list[str]:
         (sessions.date[:-1][evening[:-1]], "after regular hours", "VIX at 17:00, and on_vol_share of the session,"),
     )
     return [
-        f"{len(dates)} session(s) have no bars {when}, so that {what} are missing; the first is {_date(int(dates[0]))}"
+        f"{len(dates)} session(s) have no bars {when}, so that {what} are missing; the first is {day(dates[0])}"
         for dates, when, what in given
         if len(dates)
     ]
-
-
-def _date(day: int) -> str:
-    return str(np.datetime64(day, "D"))

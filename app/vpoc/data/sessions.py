@@ -220,6 +220,11 @@ def ranges(start: Ints, stop: Ints) -> Ints:
     return np.repeat(start - before, sizes) + np.arange(int(sizes.sum()))
 
 
+def day(date: int) -> str:
+    """A trade date (days since 1970-01-01) as 2026-03-10."""
+    return str(np.datetime64(int(date), "D"))
+
+
 def new_york(ts: Ints) -> tuple[Ints, Ints]:
     """Trade date (days since 1970-01-01) and minute of the New York day, both [rows], of stamps in UTC seconds."""
     import polars as pl  # noqa: PLC0415

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from vpoc.data.sessions import day
 from vpoc.evaluation.all_folds import Evaluation, FoldResult, Outcome, Part
 from vpoc.evaluation.bootstrap import LEVEL
 from vpoc.evaluation.open_place import PLACES
@@ -49,11 +50,6 @@ def document(evaluation: Evaluation, asked: Lengths, replicates: int, facts: dic
     }
 
 
-def date(days: int) -> str:
-    """A day since 1970-01-01 as YYYY-MM-DD."""
-    return str(np.datetime64(int(days), "D"))
-
-
 def _whole(evaluation: Evaluation) -> Part:
     rows = evaluation.rows
     weight = float(rows.weights.sum())
@@ -66,8 +62,8 @@ def _part(evaluation: Evaluation, part: Part) -> dict[str, Any]:
         "sessions": part.stop - part.start,
         "rows": part.rows,
         "weight": part.weight,
-        "first_date": date(dates[part.start]),
-        "last_date": date(dates[part.stop - 1]),
+        "first_date": day(dates[part.start]),
+        "last_date": day(dates[part.stop - 1]),
         "rate": part.rate,
         "base_rate_accuracy": max(part.rate, 1 - part.rate),
     }

@@ -9,6 +9,7 @@ import numpy as np
 
 from vpoc.arrays import Ints
 from vpoc.data.columns import TICK
+from vpoc.data.sessions import day
 
 if TYPE_CHECKING:
     # Stored features need no profiles.
@@ -33,7 +34,7 @@ class Market:
         """Which trade dates [n], days since 1970, lie between `first` and `last`."""
         if not self.first:
             return [False] * len(dates)
-        first, last = (int(np.datetime64(day, "D").astype(np.int64)) for day in (self.first, self.last))
+        first, last = (int(np.datetime64(date, "D").astype(np.int64)) for date in (self.first, self.last))
         inside: list[bool] = ((dates >= first) & (dates <= last)).tolist()
         return inside
 
@@ -44,7 +45,7 @@ UNKNOWN_MARKET = Market()
 def market_of(symbols: Sequence[str], days: "SessionFacts", dates: Ints) -> Market:
     """The market of a file with these `symbols` and `days`, whose rows are of the trade dates `dates`, in order."""
     prices = np.concatenate([days.open, days.high, days.low, days.close])
-    first, last = (str(np.datetime64(int(day), "D")) for day in (dates[0], dates[-1])) if len(dates) else ("", "")
+    first, last = (day(dates[0]), day(dates[-1])) if len(dates) else ("", "")
     return Market(symbol_of(symbols), max(int(np.gcd.reduce(prices)), 1) * TICK, first, last)
 
 

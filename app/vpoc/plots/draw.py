@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vpoc.data.columns import TICK
-from vpoc.data.sessions import RTH_OPEN
+from vpoc.data.sessions import RTH_OPEN, day
 from vpoc.plots.layout import PictureLayout, Slot, lay_out, spread_labels
 from vpoc.plots.marks import Look, draw_session, line, text
 from vpoc.plots.study import NakedLine, Study
@@ -26,7 +26,7 @@ from vpoc.plots.style import (
     UP_COLOUR,
     VPOC_COLOUR,
 )
-from vpoc.plots.words import beyond, clock, day, points, weekday
+from vpoc.plots.words import beyond, clock, points, weekday
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,6 +10,7 @@ import numpy as np
 
 from vpoc.arrays import Floats
 from vpoc.data.columns import TICK
+from vpoc.data.sessions import day
 from vpoc.plots.layout import Slot
 from vpoc.plots.study import BALANCE_MINUTES, Prices, Study
 from vpoc.plots.style import (
@@ -28,7 +29,6 @@ from vpoc.plots.style import (
     UP_COLOUR,
     VPOC_COLOUR,
 )
-from vpoc.plots.words import day
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

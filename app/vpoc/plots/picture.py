@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import Sessions, split_sessions
+from vpoc.data.sessions import Sessions, day, split_sessions
 from vpoc.errors import UserError
 from vpoc.plots.draw import draw_sessions
 from vpoc.plots.study import Method, NakedLine, Study, naked_lines, study
-from vpoc.plots.words import day, description, heading, session_numbers, symbol
+from vpoc.plots.words import description, heading, session_numbers, symbol
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

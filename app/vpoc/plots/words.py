@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
-from vpoc.data.sessions import RTH_OPEN
+from vpoc.data.sessions import RTH_OPEN, day
 from vpoc.plots.study import Method, NakedLine, Study
 
 PLACED = {
@@ -21,11 +19,6 @@ COMPARED = {"two_row": "two rows at a time (two_row)", "one_row": "one row at a 
 def points(ticks: float) -> str:
     """A price in index points."""
     return f"{ticks * TICK:.2f}"
-
-
-def day(date: int) -> str:
-    """A trade date (days since 1970-01-01) as 2026-03-10."""
-    return str(np.datetime64(int(date), "D"))
 
 
 def weekday(date: int) -> str:
