@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,7 +50,7 @@ def build_features(
 
 def all_session_facts(bars: Bars, options: FeatureOptions, progress: Progress) -> SessionFacts:
     """Facts of the sessions of `bars`; UserError without regular hours."""
-    return joined_session_facts(bars, [traded_session_facts(bars, options, progress, continues=False)])
+    return facts_of_blocks(iter([bars]), options, progress)[1]
 
 
 def features_of(
@@ -61,21 +62,39 @@ def features_of(
         frame = _session_frame(days, rolls, kept, options)
     else:
         frame = _bar_frame(bars, days, rolls, kept, options, progress)
-    return _feature_set(frame, bars, days, found, options)
+    # Null where the file has no bars that would know it.
+    known = frame.filter(pl.col("vix").is_not_nan().fill_null(value=True))
+    dates = known["trade_date"].unique(maintain_order=True).to_physical().to_numpy()
+    return feature_set(known, bars, days, found, options, dates, frame.height - known.height)
 
 
 def stream_features(blocks: Iterator[Bars], options: FeatureOptions, progress: Progress | None = None) -> FeatureSet:
     """Session rows, as of `build_features`, of bars that come in blocks of whole sessions."""
     progress = progress or Progress(None)
+    block, days = facts_of_blocks(blocks, options, progress)
+    return features_of(block, days, options, progress=progress)
+
+
+def facts_of_blocks(
+    blocks: Iterator[Bars],
+    options: FeatureOptions,
+    progress: Progress,
+    look: Callable[[Bars, SessionFacts | None], None] = lambda _bars, _part: None,
+) -> tuple[Bars, SessionFacts]:
+    """The last of blocks of whole sessions, and the facts of all; `look` sees each block with its own.
+
+    UserError when none of them has regular hours.
+    """
     block = next(blocks)
     parts: list[SessionFacts | None] = []
-    for following in blocks:
-        parts.append(traded_session_facts(block, options, progress, continues=True))
-        block = following
-    parts.append(traded_session_facts(block, options, progress, continues=False))
-    days = joined_session_facts(block, parts)
-    rolls, found, kept = select_rows(block, days, options)
-    return _feature_set(_session_frame(days, rolls, kept, options), block, days, found, options)
+    for following in chain(blocks, [None]):
+        parts.append(_traded_session_facts(block, options, progress, continues=following is not None))
+        look(block, parts[-1])
+        block = block if following is None else following
+    some = [part for part in parts if part is not None]
+    if not some:
+        raise no_regular_hours(block.path)
+    return block, SessionFacts.concatenate(some)
 
 
 def no_regular_hours(path: Path) -> UserError:
@@ -83,15 +102,7 @@ def no_regular_hours(path: Path) -> UserError:
     return UserError(f"{path}: no bars in regular hours, from 09:30 New York; check --zone at the merge")
 
 
-def joined_session_facts(bars: Bars, parts: list[SessionFacts | None]) -> SessionFacts:
-    """The sessions of all `parts`, which follow each other; UserError when none of them has regular hours."""
-    some = [part for part in parts if part is not None]
-    if not some:
-        raise no_regular_hours(bars.path)
-    return SessionFacts.concatenate(some)
-
-
-def traded_session_facts(
+def _traded_session_facts(
     bars: Bars, options: FeatureOptions, progress: Progress, *, continues: bool
 ) -> SessionFacts | None:
     """Facts of the sessions of `bars` that have regular hours; None without any."""
@@ -217,20 +228,27 @@ def _frame(stamps: dict[str, Ints], snapshot: Snapshot, targets: dict[str, Float
     return pl.DataFrame(columns)
 
 
-def _feature_set(
-    frame: pl.DataFrame, bars: Bars, days: SessionFacts, found: Selection, options: FeatureOptions
+def feature_set(
+    frame: pl.DataFrame,
+    bars: Bars,
+    days: SessionFacts,
+    found: Selection,
+    options: FeatureOptions,
+    dates: Ints,
+    without_vix: int,
+    accepted: tuple[str, ...] = (),
 ) -> FeatureSet:
-    # Null where the file has no bars that would know it.
-    known = frame.filter(pl.col("vix").is_not_nan().fill_null(value=True))
+    """The set of these rows, with what is known of them; `dates`: the trade dates that have some, in order."""
     return FeatureSet(
-        frame=known,
+        frame=frame,
         options=options,
         data_sha256=bars.sha256,
         data_rows=bars.rows_in_file,
         bar_seconds=bars.bar_seconds,
         sessions_total=len(days),
-        sessions_used=known["trade_date"].n_unique(),
-        left_out={**found.left_out, "rows_without_vix": frame.height - known.height},
-        market=market_of(bars.symbols, days, known["trade_date"].to_physical().to_numpy()),
+        sessions_used=len(dates),
+        left_out={**found.left_out, "rows_without_vix": without_vix},
+        market=market_of(bars.symbols, days, dates),
+        accepted=accepted,
         smaller_kept=bars.smaller_kept,
     )

@@ -14,10 +14,9 @@ from vpoc.data.bars import Bars
 from vpoc.data.load import stream_bars
 from vpoc.data.plausibility_gate import plausible_blocks
 from vpoc.errors import UserError
-from vpoc.features.build import bar_rows, joined_session_facts, select_rows, sessions_at_a_time, traded_session_facts
+from vpoc.features.build import bar_rows, facts_of_blocks, feature_set, select_rows, sessions_at_a_time
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
-from vpoc.features.market import market_of
 from vpoc.features.session_facts import SessionFacts
 from vpoc.features.store import read_facts
 from vpoc.profile.session_profiles import session_chunks
@@ -96,41 +95,21 @@ def block_rows(
     progress.phase("data")
     broken: list[str] = []
     blocks = plausible_blocks(data, stream_bars(data, ROW_BLOCK_BYTES), accepted, broken)
-    bars = next(blocks)
-    parts: list[SessionFacts | None] = []
     counts: list[tuple[int, int]] = []
     known: list[Ints] = []
 
-    def look(bars: Bars, *, continues: bool) -> None:
-        part = traded_session_facts(bars, options, progress, continues=continues)
-        parts.append(part)
+    def look(bars: Bars, part: SessionFacts | None) -> None:
         counts.append((len(bars), 0 if part is None else len(part)))
         if part is not None:
             seen = np.concatenate([[0], np.cumsum(~np.isnan(bars.vix))])
             known.append(seen[part.sessions.stop] - seen[part.sessions.start])
 
-    for following in blocks:
-        look(bars, continues=True)
-        bars = following
-    look(bars, continues=False)
-    days = joined_session_facts(bars, parts)
-    parts.clear()
+    bars, days = facts_of_blocks(blocks, options, progress, look)
     rolls, found, kept = select_rows(bars, days, options)
     with_vix = np.concatenate(known)[kept]
     rows, all_rows = int(with_vix.sum()), int((days.sessions.stop - days.sessions.start)[kept].sum())
-    features = FeatureSet(
-        frame=pl.DataFrame(),
-        options=options,
-        data_sha256=bars.sha256,
-        data_rows=bars.rows_in_file,
-        bar_seconds=bars.bar_seconds,
-        sessions_total=len(days),
-        sessions_used=int(np.count_nonzero(with_vix)),
-        left_out={**found.left_out, "rows_without_vix": all_rows - rows},
-        market=market_of(bars.symbols, days, days.sessions.date[kept][with_vix > 0]),
-        accepted=tuple(broken),
-        smaller_kept=bars.smaller_kept,
-    )
+    dates = days.sessions.date[kept][with_vix > 0]
+    features = feature_set(pl.DataFrame(), bars, days, found, options, dates, all_rows - rows, tuple(broken))
     return BlockRows(data, features, rows, days, rolls, kept, tuple(counts))
 
 
