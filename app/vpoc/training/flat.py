@@ -49,12 +49,11 @@ class FlatMlp:
 
     On a CPU the weights are bitwise those of autograd and torch.optim.AdamW with as many threads, unless a layer of
     one unit gets a batch of one sample, whose product autograd turns around; there, and on GPUs, they agree as far as
-    float32 is rounded. `loss` and norm are sums in another order: relative differences of 1e-6.
+    float32 is rounded. Losses and norm are sums in another order: relative differences of 1e-6.
 
     `rate`, `weight_decay`: as FlatAdam's. `clip_norm`: the norm that a larger gradient is scaled to; 0: none is.
 
-    `loss`, and `gradient_norm`, before it is clipped, where it was asked for, are of the last step: scalars on the
-    device, not waited for.
+    `gradient_norm`, before it is clipped, is of the last step: a scalar on the device, not waited for.
     ValueError when `model` has other layers or is not float32.
     """
 
@@ -65,26 +64,11 @@ class FlatMlp:
         self.batch_size = batch_size
         self.adam = FlatAdam(model.parameters(), rate, weight_decay)
         self.clip_norm = clip_norm
-        self.loss, self.gradient_norm = self._new(), self._new()
+        self.gradient_norm = self._new()
         widths = [layer.out_features for layer in self._linear]
         self._rows = self._new(batch_size, self._linear[0].in_features)
-        self._numbers = self._new(batch_size), self._new(batch_size)
         self._room = [(self._new(batch_size, width), self._new(batch_size, width)) for width in widths]
         self._prepared: dict[int, list[_Layer]] = {}
-
-    def step(
-        self,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        weights: torch.Tensor,
-        divisor: float,
-        *,
-        norm: bool = False,
-    ) -> None:
-        """One optimizer step with `inputs` [batch, features], `labels` and `weights` [batch], all on the device."""
-        with torch.inference_mode():
-            self.differentiate(inputs, labels, weights, divisor)
-            self.update(norm=norm)
 
     def steps(
         self,
@@ -92,12 +76,10 @@ class FlatMlp:
         labels: torch.Tensor,
         weights: torch.Tensor,
         divisors: Sequence[float],
-        *,
-        norm: bool = False,
     ) -> torch.Tensor:
         """Steps with consecutive batches of `batch_size` rows, the last maybe shorter; the loss before each, [batches].
 
-        As many calls of `step` do, in less time where batches are small. `norm`: of the last step.
+        `inputs` [rows, features], `labels` and `weights` [rows] are on the device; `divisors` [batches].
         """
         logits, losses = torch.empty_like(labels), self._new(len(divisors))
         with torch.inference_mode():
@@ -107,35 +89,12 @@ class FlatMlp:
             lined_up = _lined_up(inputs, self.batch_size)
             for number, (rows, *others) in enumerate(zip(*parts, strict=True), start=1):
                 self._differentiate(rows if lined_up else self._line_up(rows), *others)
-                self._norm(norm and number == len(losses))
+                if number == len(losses):
+                    self.gradient_norm = torch.linalg.vector_norm(self.adam.gradient)
                 self._clip()
                 self.adam.step()
             self._losses(logits, labels, factors, losses)
-            self.loss = losses[-1]
         return losses
-
-    @torch.inference_mode()
-    def differentiate(self, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, divisor: float) -> None:
-        """The first half of `step`: sets `loss`, and the gradient, in `adam.gradient` and as `grad` of parameters.
-
-        ValueError for more than `batch_size` samples.
-        """
-        size = len(inputs)
-        if not 0 < size <= self.batch_size:
-            raise ValueError(f"a batch of {size} samples, room is for 1 to {self.batch_size}")
-        rows = inputs if _lined_up(inputs, size) else self._line_up(inputs)
-        logits, factors = (room[:size] for room in self._numbers)
-        torch.mul(weights, float(np.float32(1) / np.float32(divisor)), out=factors)
-        self._differentiate(rows, labels[:, None], factors[:, None], logits[:, None])
-        each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-        self.loss = torch.dot(each, factors)
-
-    @torch.inference_mode()
-    def update(self, *, norm: bool = False) -> None:
-        """The second half of `step`: adjusts the weights by the gradient."""
-        self._norm(norm)
-        self._clip()
-        self.adam.step()
 
     def _differentiate(
         self, inputs: torch.Tensor, labels: torch.Tensor, factors: torch.Tensor, logits: torch.Tensor
@@ -189,10 +148,6 @@ class FlatMlp:
         torch.sum(each[:rows].view(whole, self.batch_size), 1, out=losses[:whole])
         if rows < len(each):
             torch.sum(each[rows:], 0, out=losses[whole])
-
-    def _norm(self, norm: bool) -> None:
-        if norm:
-            self.gradient_norm = torch.linalg.vector_norm(self.adam.gradient)
 
     def _clip(self) -> None:
         """Scale a gradient that is larger than `clip_norm` to it, as the plain loop does."""

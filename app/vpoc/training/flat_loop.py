@@ -131,7 +131,7 @@ class FlatTrainer(VectorTrainer):
             self.ledger.to("device")
             self.stage.at(self.steps_done + 1, FORWARD)
             part = sums[done : done + steps].tolist()
-            losses = self.flat.steps(inputs, labels, weights, part, norm=True).tolist()
+            losses = self.flat.steps(inputs, labels, weights, part).tolist()
             norm = self.flat.gradient_norm.item()
             for place, loss in enumerate([*losses, norm]):
                 if not math.isfinite(loss):
