@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import vpoc
@@ -32,9 +33,15 @@ def imported(tree):
             yield from (a.name.removeprefix("vpoc.") for a in node.names if a.name.startswith("vpoc."))
 
 
+@cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
+@cache
 def arrows():
     """Every import, as (module, module)."""
-    return [(module_of(path), to) for path in FILES for to in imported(ast.parse(path.read_text())) if to]
+    return [(module_of(path), to) for path in FILES for to in imported(tree_of(path)) if to]
 
 
 def upwards(found, rooms):
@@ -118,7 +125,7 @@ def defined_twice(trees):
 
 
 def test_no_public_name_means_two_things():
-    assert defined_twice({str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}) == {}
+    assert defined_twice({str(path.relative_to(ROOT)): tree_of(path) for path in FILES}) == {}
 
 
 def test_a_name_that_means_two_things_is_seen():

@@ -542,6 +542,7 @@ def test_many_sessions_are_drawn_without_their_finest_marks(csv, marks):
     assert {"vpoc-2024-03-04", "developing-2024-03-04", "vah-2024-03-04"} <= set(many)
 
 
+@pytest.mark.slow
 def test_real_sessions(capsys, real_data, tmp_path):
     merged = tmp_path / "real.csv"
     merged.write_bytes(merge(real_data("es-5min-2026.csv"), real_data("vix-daily.csv"), None).csv)

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from harness.base.paths import CHECKOUT
 from harness.diagnosis.rules import load_signatures
 from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
@@ -97,9 +95,8 @@ def test_every_page_is_reached_from_the_readme_and_every_other_file_from_some_pa
     assert [file.name for file in others if file not in linked] == []
 
 
-@pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
-    assert [link for link in links(page) if not is_there(link, page)] == []
+def test_every_link_leads_somewhere() -> None:
+    assert [(page.name, link) for page in EVERY for link in links(page) if not is_there(link, page)] == []
 
 
 def test_every_page_that_code_names_is_there() -> None:
@@ -114,17 +111,16 @@ def test_every_page_that_code_names_is_there() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
-    named = {one.rstrip(".") for one in FILE.findall(text(page))}
-    assert sorted(one for one in named if not (CHECKOUT / one).exists()) == []
+def test_every_file_that_a_page_names_is_there() -> None:
+    named = {(page.name, one.rstrip(".")) for page in READ for one in FILE.findall(text(page))}
+    assert sorted((page, one) for page, one in named if not (CHECKOUT / one).exists()) == []
 
 
-@pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
-def test_every_cell_that_a_page_names_is_in_the_matrix(page: Path, matrix: Matrix) -> None:
+def test_every_cell_that_a_page_names_is_in_the_matrix(matrix: Matrix) -> None:
     stacks = "|".join(re.escape(name) for name in matrix.stacks if name != "host")
-    named = set(re.findall(rf"(?<![\w.:/-])(?:{stacks})-[a-z][\w.-]*\w", text(page)))
-    assert sorted(named - {*matrix.cells, *matrix.stacks}) == []
+    cell = re.compile(rf"(?<![\w.:/-])(?:{stacks})-[a-z][\w.-]*\w")
+    named = {(page.name, one) for page in READ for one in cell.findall(text(page))}
+    assert sorted((page, one) for page, one in named if one not in {*matrix.cells, *matrix.stacks}) == []
 
 
 def test_the_presets_to_try_are_those_of_the_diagnosis(matrix: Matrix) -> None:
@@ -165,7 +161,8 @@ def test_what_a_run_may_take_is_documented() -> None:
     assert (HEAD_BYTES, disk_use.RESERVE_SHARE) == (TAIL_BYTES, 0.1)
 
 
-@pytest.mark.parametrize("page", EVERY, ids=lambda one: one.name)
-def test_synthetic_bars_never_get_the_name_of_the_users_own(page: Path) -> None:
-    made = re.findall(r"\bsynth\b[^\n`]*--output[ =](\S+)", text(page))
-    assert "merged.csv" not in {name.rstrip("`.,") for name in made}
+def test_synthetic_bars_never_get_the_name_of_the_users_own() -> None:
+    made = [
+        (page.name, name) for page in EVERY for name in re.findall(r"\bsynth\b[^\n`]*--output[ =](\S+)", text(page))
+    ]
+    assert [page for page, name in made if name.rstrip("`.,") == "merged.csv"] == []

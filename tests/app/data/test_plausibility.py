@@ -266,13 +266,13 @@ def test_real_files_pass(real_data, tmp_path, name):
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("fault", [name for name in FAULTS if "day" not in name and "2 %" not in name])
-def test_faults_in_real_files(real_data, tmp_path, name, fault):
-    rule, plant = FAULTS[fault]
+def test_faults_in_real_files(real_data, tmp_path, name):
     bars = load_bars(merged_csv(real_data, name, tmp_path))
-    planted = plant(bars)
-    if fault.endswith("from"):
-        planted = times(bars, ["volume"] if rule == "volume_scale" else PRICES, 100, slice(len(bars) // 2, None))
-    if fault == "one VIX":
-        planted = with_vix(bars, np.where(np.arange(len(bars)) == 200, 250.0, bars.vix))
-    assert rule in names_of(planted)
+    for fault in (name for name in FAULTS if "day" not in name and "2 %" not in name):
+        rule, plant = FAULTS[fault]
+        planted = plant(bars)
+        if fault.endswith("from"):
+            planted = times(bars, ["volume"] if rule == "volume_scale" else PRICES, 100, slice(len(bars) // 2, None))
+        if fault == "one VIX":
+            planted = with_vix(bars, np.where(np.arange(len(bars)) == 200, 250.0, bars.vix))
+        assert rule in names_of(planted), fault

@@ -290,6 +290,7 @@ def test_any_market(kind, minutes, days, first, shape, options, roll, gaps, cut)
     event(f"some rows: {check(known, *kind) > 0}")
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("rolls", [pytest.param("none", marks=pytest.mark.long), "calendar"])

@@ -48,6 +48,7 @@ def test_stack(site):
     assert re.fullmatch(r"cpu .+ [\d.]+ GiB", stack.device(site))
 
 
+@pytest.mark.slow
 def test_memory(site):
     assert memory.allocate(site) == "4 KB, 1 MB, 20 MB, 256 MB, filled and read back"
     assert memory.copy(site, str(16 * MB)) == "4 KB, 64 KB, 1 MB, 16 MB unchanged"

@@ -51,16 +51,20 @@ class Opened:
             self.files.append(str(arguments[0]))
 
 
-OPENED = Opened()
-sys.addaudithook(OPENED.note)
+@pytest.fixture(scope="session")
+def hooked() -> Opened:
+    """Hooked in where it is first asked for: each event costs every later test some time, and none can unhook it."""
+    made = Opened()
+    sys.addaudithook(made.note)
+    return made
 
 
 @pytest.fixture
-def opened() -> Iterator[Opened]:
-    OPENED.files.clear()
-    OPENED.listens = True
-    yield OPENED
-    OPENED.listens = False
+def opened(hooked: Opened) -> Iterator[Opened]:
+    hooked.files.clear()
+    hooked.listens = True
+    yield hooked
+    hooked.listens = False
 
 
 # Refused only after the host was looked at.
