@@ -48,11 +48,11 @@ class GroupComparison:
         p_value = f"p = {self.adjusted:.2g}"
         if self.differ:
             return f"({where}): they differ, {p_value}"
-        power = "so few runs could not have shown any two pass rates to differ; 20 of each tell 68 % from 100 %"
+        power = "so few runs could not have shown any two pass rates to differ; 20 runs of each tell 68 % from 100 %"
         if self.told_apart is not None:
             rate = f"a pass rate of {percent(self.told_apart)}"
             power = f"{rate} would have been told from that of the better with probability .8"
-        return f"({where}): no difference shown, {p_value}; {power}"
+        return f"({where}): no difference shown, {p_value}; {power}, where only two are compared"
 
 
 Tested = TypeVar("Tested", bound=GroupComparison)

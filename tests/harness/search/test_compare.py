@@ -39,7 +39,8 @@ def test_a_difference_is_shown_by_fishers_test(verdict: Callable[..., Verdict]) 
     assert not few.differ
     assert few.told_apart is None
     enough = BinomialCount(20, 20)
-    assert few.conclusion.endswith(f"; 20 of each tell {percent(told_apart(enough, enough) or 0)} from 100 %")
+    told = percent(told_apart(enough, enough) or 0)
+    assert few.conclusion.endswith(f"; 20 runs of each tell {told} from 100 %, where only two are compared")
 
 
 def test_only_what_was_run_alike_is_compared(verdict: Callable[..., Verdict]) -> None:
