@@ -102,7 +102,7 @@ def nearest(word: object, choices: Sequence[str]) -> str:
     """`did you mean X?` where something is near, otherwise the choices."""
     if same := [choice for choice in choices if choice.casefold() == str(word).casefold()]:
         return f"did you mean {same[0]}?"
-    longer = [choice for choice in choices if f"{word}-" in choice]
+    longer = [one for one in choices if len(str(word)) > 1 and (f"{word}-" in one or one.startswith(str(word)))]
     # A ROCm or torch version has many cells: of each stack the one that sets nothing is named.
     if longer := [choice for choice in longer if choice.endswith("-plain")] or longer[:1]:
         return f"did you mean {some_of(longer, LISTED)}?"
