@@ -10,12 +10,15 @@ from harness.diagnosis.lines import LONGEST, Line
 from harness.diagnosis.patterns import any_of, kind_of, kinds_in
 from harness.diagnosis.rules import Signature, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
+from harness.host.kernel_log import is_of_process
 
 MOST_KINDS, LONGEST_KIND = 4096, 1024
 """Number of kinds of lines that are cached, and the characters of the longest."""
 MOST_DULL = 20_000
 """Maximum number of cached kinds of lines that match nothing."""
 
+# What the kernel tells of a process; other failures are only named in what that is called.
+_OF_PROCESSES = {"crash", "oom-host", "unkillable"}
 # A warning by its own word. RCCL calls its errors so.
 _WARNING = re.compile(r"\b\w*Warning\b(?=[:\s\])])|\bWARNING\b|(?<!NCCL )\bWARN\b|\[W\d*[ .]|^W(?:\d{4})? |: W \w+/")
 _ESCAPED = re.compile(r"\{\"log\":")
@@ -55,6 +58,8 @@ class Matcher:
             if signature.memory and signature.memory not in memory_of(body):
                 continue
             if signature.in_program and traceback and traceback.is_of_packages:
+                continue
+            if signature.where == "kernel" and signature.class_ not in _OF_PROCESSES and is_of_process(body):
                 continue
             if signature.severity == "benign":
                 return None

@@ -188,7 +188,7 @@ class RunFolder:
         """Return the lines of the kernel log that was collected at a failure; none where there is none, or too many."""
         with contextlib.suppress(FileNotFoundError, NotAFileError):
             content = UntrustedTree(self.path).read(self.KERNEL_LOG, LARGEST_KERNEL_LOG)
-            return content.decode(errors="replace").splitlines()
+            return content.decode(errors="replace").split("\n")
         return []
 
     def write(self, name: str, content: object) -> None:

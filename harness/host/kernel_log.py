@@ -19,6 +19,11 @@ FLAGS = 3
 JOURNAL_REFUSES = re.compile(r"insufficient permissions|not seeing messages|No journal files", re.IGNORECASE)
 STAMP = re.compile(r"^\[ *(\d+\.\d+)\] ")
 REMEDY = "add this user to group adm"
+# A process chooses its name, and that of the file in which it crashes: of 15 characters, and of 255.
+OF_PROCESS = re.compile(
+    r"\[\d+\](?:: segfault at| general protection fault| trap )|\bComm: |invoked oom-killer: |oom-kill:"
+    r"|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure"
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class KernelLog:
 
 class _Refused(Exception):  # noqa: N818
     """Why a way of reading it does not work here."""
+
+
+def is_of_process(line: str) -> bool:
+    """Return whether a line tells of a process, in words that this may have chosen: none of them is the driver's."""
+    return OF_PROCESS.search(line) is not None
 
 
 def read_kernel_log(since: float, root: Path = Path("/")) -> KernelLog:
@@ -54,7 +64,8 @@ def _journal(since: float) -> tuple[str, ...]:
     out, err = _run("journalctl", "--dmesg", "--no-pager", "--output=short-iso-precise", f"--since={stamp}")
     if refusal := JOURNAL_REFUSES.search(err + out):
         raise _Refused(refusal[0])
-    return tuple(line for line in out.splitlines() if not line.startswith("-- "))
+    # A name may hold the end of a line, also one that only Unicode knows; what follows is indented.
+    return tuple(line for line in re.sub(r"\n +", " ", out).split("\n") if line and not line.startswith("-- "))
 
 
 def _dmesg(uptime: float) -> tuple[str, ...]:

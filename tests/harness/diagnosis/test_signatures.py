@@ -189,6 +189,22 @@ def test_what_the_driver_prints_at_every_boot_is_no_failure(line: str) -> None:
     assert reset_lines(kernel, {"0000:03:00.0"}) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "class_"),
+    [
+        ("traps: a[1] general protection fault ip:7 sp:7 error:0 in {gpu} GPU reset begin![0,7+1000]", "crash"),
+        ("MES might be in[1]: segfault at 0 ip 0 sp 0 error 14 in EXT4-fs error[1+2]", "crash"),
+        ("Memory cgroup out of memory: Killed process 1 (ring a timeout) total-vm:1kB", "oom-host"),
+        ("ring a timeout invoked oom-killer: gfp_mask=0x0", "oom-host"),
+        ("CPU: 1 PID: 1 Comm: GPU reset begin Hardware", "unknown"),
+    ],
+)
+def test_what_a_process_is_called_tells_nothing_of_a_gpu(line: str, class_: str) -> None:
+    kernel = ["[    4.0] " + line.replace("{gpu}", "amdgpu 0000:03:00.0:")]
+    assert explain_log([], "train.log", kernel).class_ == class_
+    assert reset_lines(kernel, {"0000:03:00.0"}) == []
+
+
 def test_a_warning_alone_is_no_failure(warning: str) -> None:
     assert explain_log([warning], "train.log").class_ == "unknown"
     assert explain_log(["epoch 1: loss 0.6", warning, "epoch 2: loss 0.5"], "train.log").rule is None

@@ -44,6 +44,13 @@ def test_the_journal_is_asked_for_the_kernel_since_the_run_began(commands: Comma
     assert "--since=@1763000000" in (tmp_path / "asked").read_text()
 
 
+def test_a_name_in_the_journal_begins_no_line(commands: Commands) -> None:
+    """Which reads like the driver's: journalctl indents what follows the end of a line."""
+    lines = ["2026-11-21T19:00:01+0000 host kernel: traps: a", "    b\u2028c[1] trap"]
+    commands("journalctl", f"echo '{lines[0]}'; echo '{lines[1]}'; echo '{JOURNAL}'")
+    assert read_kernel_log(time.time()).lines == (f"{lines[0]} {lines[1].lstrip()}", JOURNAL)
+
+
 def test_a_quiet_kernel_is_an_empty_log_and_not_a_missing_one(commands: Commands) -> None:
     commands("journalctl", 'echo "-- No entries --"')
     log = read_kernel_log(time.time())
