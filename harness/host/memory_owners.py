@@ -1,9 +1,11 @@
 """Reads from the driver which processes hold GPU memory, of this run or not. `root` can be a fake tree."""
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +13,8 @@ from harness.base.sysfs import read_text
 from harness.host.gpu_memory import kfd_memory
 
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+# Of a process that are looked at, the lowest: it may have a million, and a card is opened early.
+MOST_DESCRIPTORS = 4096
 REGION = re.compile(r"drm-(resident|memory)-(vram\d*)")
 
 
@@ -68,7 +72,8 @@ def _fdinfo(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, in
 
 def _drm_facts(folder: Path) -> Iterator[dict[str, str]]:
     try:
-        files = sorted(folder.iterdir())
+        with os.scandir(folder) as entries:
+            files = sorted(Path(entry.path) for entry in islice(entries, MOST_DESCRIPTORS))
     except OSError:
         return
     for file in files:

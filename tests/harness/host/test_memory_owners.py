@@ -1,5 +1,8 @@
 from pathlib import Path
 
+import pytest
+
+from harness.host import memory_owners as module
 from harness.host.memory_owners import Owner, memory_owners
 
 CARD = "0000:03:00.0"
@@ -34,6 +37,12 @@ def test_a_client_with_several_descriptors_counts_once(tmp_path: Path) -> None:
     process(tmp_path, 7, "Xorg", client(1, memory_vram="1024 KiB"), client(1, memory_vram="1024 KiB"))
     process(tmp_path, 8, "child", client(1, memory_vram="1024 KiB"), client(2, memory_vram="512"))
     assert [(owner.pid, owner.bytes) for owner in memory_owners([], tmp_path)] == [(7, 1 << 20), (8, 512)]
+
+
+def test_of_a_million_descriptors_some_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_DESCRIPTORS", 2)
+    process(tmp_path, 7, "Xorg", *(client(number, memory_vram="1") for number in range(1, 5)))
+    assert [owner.bytes for owner in memory_owners([], tmp_path)] == [2]
 
 
 def test_a_process_that_holds_nothing_is_no_owner(tmp_path: Path) -> None:
