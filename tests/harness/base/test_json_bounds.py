@@ -1,6 +1,5 @@
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,25 +56,24 @@ def test_what_is_no_json_is_refused_by_what_reads_it() -> None:
             load_json(content)
 
 
-@pytest.mark.parametrize("digits", [30, 400, 5000])
 @pytest.mark.parametrize("key", ["wall", "monotonic", "rank", "pid", "done", "total", "loss", "max_step_s"])
-def test_a_progress_line_with_a_huge_number_is_none(tmp_path: Path, key: str, digits: int) -> None:
+def test_a_progress_line_with_a_huge_number_is_none(key: str) -> None:
     line = json.loads(text(1))
     Progress.parse(json.dumps(line))
-    huge = json.dumps({**line, key: "HUGE"}).replace('"HUGE"', "9" * digits)
-    with pytest.raises(ValidationError):
-        Progress.parse(huge)
+    for digits in (30, 400, 5000):
+        huge = json.dumps({**line, key: "HUGE"}).replace('"HUGE"', "9" * digits)
+        with pytest.raises(ValidationError):
+            Progress.parse(huge)
 
 
 @pytest.mark.parametrize("key", ["rank", "pid", "done"])
-@pytest.mark.parametrize("text_of", ["{}", " {} ", "-{}", "{}.0"])
-def test_a_text_of_digits_is_no_way_around(key: str, text_of: str) -> None:
+def test_a_text_of_digits_is_no_way_around(key: str) -> None:
     line = json.loads(text(1))
-    with pytest.raises(ValidationError):
-        Progress.parse(json.dumps({**line, key: text_of.format("9" * 400)}))
-    escaped = json.dumps({**line, key: text_of.format("HUGE")}).replace("HUGE", r"\u0039" * 400)
-    with pytest.raises(ValidationError):
-        Progress.parse(escaped)
+    for text_of in ("{}", " {} ", "-{}", "{}.0"):
+        plain = json.dumps({**line, key: text_of.format("9" * 400)})
+        for one in (plain, plain.replace("9" * 400, r"\u0039" * 400)):
+            with pytest.raises(ValidationError):
+                Progress.parse(one)
 
 
 def test_a_text_of_digits_in_a_record_does_not_make_it_unreadable(make_record: Callable[..., Record]) -> None:

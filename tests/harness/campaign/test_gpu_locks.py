@@ -117,36 +117,22 @@ def test_a_gpu_is_waited_for_and_it_is_said_for_whom(root: Path, hold: Hold) -> 
     assert len(told) == len(set(told))
 
 
-def test_the_other_gpu_is_taken_instead(root: Path, hold: Hold) -> None:
-    hold()
-    with lock_gpus([claim(root, 0), claim(root, 1)], stop_waiting, root=root) as chosen:
-        assert chosen == 1
-        assert obstacle(root, claim(root, 1, name="another")) is not None
-    assert obstacle(root, claim(root, 1, name="another")) is None
+def test_the_other_gpu_is_taken_instead_and_without_gpus_nobody_is_waited_for(root: Path) -> None:
+    with lock_gpus([claim(root, 0, name="theirs")], root=root):
+        with lock_gpus([claim(root, 0), claim(root, 1)], stop_waiting, root=root) as chosen:
+            assert chosen == 1
+            assert obstacle(root, claim(root, 1, name="another")) is not None
+            assert obstacle(root, claim(root)) is None
+        assert obstacle(root, claim(root, 1, name="another")) is None
 
 
-def test_a_cell_without_gpus_waits_for_nobody(root: Path, hold: Hold) -> None:
-    hold()
-    assert obstacle(root, claim(root)) is None
-
-
-def test_all_gpus_of_a_run_are_had_together_or_none(root: Path, hold: Hold) -> None:
-    other = hold()
-    assert "GPU 0 is in use" in str(obstacle(root, claim(root, 1, 0)))
-    assert obstacle(root, claim(root, 1)) is None
-    other.kill()
-    other.wait()
+def test_all_gpus_of_a_run_are_had_together_or_none(root: Path) -> None:
+    with lock_gpus([claim(root, 0, name="theirs")], root=root):
+        assert "GPU 0 is in use" in str(obstacle(root, claim(root, 1, 0)))
+        assert obstacle(root, claim(root, 1)) is None
     with lock_gpus([claim(root, 1, 0)], stop_waiting, root=root):
         assert "GPU 0 is in use" in str(obstacle(root, claim(root, 0)))
         assert "GPU 1 is in use" in str(obstacle(root, claim(root, 1)))
-
-
-def test_a_lock_of_a_killed_harness_is_free_at_once(root: Path, hold: Hold) -> None:
-    other = hold()
-    assert obstacle(root, claim(root, 0))
-    other.kill()
-    other.wait()
-    assert obstacle(root, claim(root, 0)) is None
 
 
 def test_what_a_killed_harness_had_started_keeps_its_gpu_until_it_ends(root: Path, hold: Hold) -> None:

@@ -92,7 +92,7 @@ def test_an_excerpt_is_explained(of_class: list[Any]) -> None:
 def test_an_excerpt_is_explained_within_noise_and_beside_warnings(
     of_class: list[Any], noise: Noise, warnings: list[str]
 ) -> None:
-    half = 100
+    half = 30
     before, after = [*noise(half, 7), *warnings], [*warnings, *noise(half, 8)]
     for excerpt in of_class:
         found = excerpt.explain(before, after)

@@ -31,6 +31,8 @@ def names_of(owner: type) -> set[str]:
 
 FILES = {name for name in names_of(RunFolder) | names_of(WorkFolder) if re.search(r"[.*-]", name)}
 FOLDERS = {WorkFolder.OUTPUT, WorkFolder.SCRATCH, RunFolder.FAILURE}
+# Few modules have the text of one anywhere, and to take a module apart takes long.
+MAY_HAVE = re.compile("|".join(re.escape(name.partition("{")[0].removeprefix("*")) for name in FILES | FOLDERS))
 
 
 def texts(tree: ast.Module) -> Iterator[ast.Constant]:
@@ -57,6 +59,8 @@ def is_in(name: str, text: str) -> bool:
 
 
 def names_in(source: str) -> set[str]:
+    if not MAY_HAVE.search(source):
+        return set()
     tree = ast.parse(source)
     found = {name for text in texts(tree) for name in FILES if is_in(name, str(text.value))}
     return found | {name for text in joined(tree) for name in FOLDERS if text.split("/")[0] == name}

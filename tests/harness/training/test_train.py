@@ -300,11 +300,6 @@ def test_a_kill_before_the_model_is_in_place_costs_nothing(place: Place, monkeyp
     assert len(place.bench.made) == 1
 
 
-def test_wrong_input_is_reported_in_the_words_of_the_app(place: Place) -> None:
-    with pytest.raises(UserError, match=r"^something is wrong with the data$"):
-        place.train(Script(class_="user-code", exit="exit 2"))
-
-
 def test_a_file_of_the_run_is_named_where_the_user_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def contained(run: Run, folder: RunFolder, resolve: Callable[..., RunSpec] = resolve_run) -> RunSpec:
         spec = resolve(run, folder)
@@ -318,10 +313,10 @@ def test_a_file_of_the_run_is_named_where_the_user_has_it(place: Place, monkeypa
 
 
 @pytest.mark.parametrize(("steps", "left"), [((), False), ((20,), True), (None, True)])
-def test_of_a_training_that_the_app_refused_nothing_is_left_to_continue(
+def test_of_a_training_that_the_app_refused_its_words_are_reported_and_nothing_is_left_to_continue(
     place: Place, steps: tuple[int, ...] | None, left: bool
 ) -> None:
-    with pytest.raises(UserError, match="something is wrong with the data"):
+    with pytest.raises(UserError, match=r"^something is wrong with the data$"):
         place.train(Script(class_="user-code", exit="exit 2", accounted=steps))
     assert (place.file.unfinished_other("another") is not None) == left
     assert (place.file.read("key") is not None) == left

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ def test_who_is_not_of_the_run_interrupts_it(tmp_path: Path, number: signal.Sign
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as harness:
         while "ready" not in ((tmp_path / "log.txt").read_text() if (tmp_path / "log.txt").exists() else ""):
             assert harness.poll() is None
+            time.sleep(0.02)
         os.kill(harness.pid, number)
         assert harness.stdout
         assert harness.stdout.read() == f"{number.name}\n"
