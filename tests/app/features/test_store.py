@@ -48,7 +48,7 @@ def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
         *("file_sha256", "schema", "app_version", "options", "data_sha256", "data_rows", "bar_seconds"),
         *("sessions_total", "sessions_used", "left_out", "market", "accepted", "smaller_kept"),
     ]
-    assert (found["schema"], found["app_version"]) == (5, store.__version__)
+    assert (found["schema"], found["app_version"]) == (store.FEATURES_SCHEMA, store.__version__)
     assert found["options"] == asdict(OPTIONS)
     assert found["data_sha256"] == sha256_file(merged)
     assert found["left_out"]["lookback"] == 20
