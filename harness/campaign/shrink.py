@@ -31,7 +31,7 @@ from harness.run.workload_data import DataRefusedError
 from harness.search.least_failing import BudgetSpentError
 
 Over = Literal["data", "steps", "shape"]
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 FOLDER = "minimise"
 
 
@@ -167,7 +167,7 @@ class ShrinkingRuns:
     refused: int = 0
     _seconds: list[float] = field(default_factory=list)
 
-    def carry_out(self, search: Callable[[], Found]) -> Found:
+    def carry_out(self, search: Callable[[], _Found]) -> _Found:
         """Run a search, alone, and return what it finds.
 
         Raises:
