@@ -142,7 +142,7 @@ def device(file: Path) -> Jobs:
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415
 
     from vpoc.profile.device import PATHS, device_levels  # type: ignore[import-not-found]  # noqa: PLC0415
-    from vpoc.profile.levels import Levels  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.profile.facts import concatenated  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.profile.session_profiles import session_levels  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -154,8 +154,8 @@ def device(file: Path) -> Jobs:
 
     jobs: Jobs = {path: along(path) for path in PATHS}
     for path, job in jobs.items():
-        levels = Levels.concatenate(job())
-        for field in fields(Levels):
+        levels = concatenated(job())
+        for field in fields(exact):
             if not np.array_equal(getattr(levels, field.name), getattr(exact, field.name)):
                 raise SystemExit(f"{path}: {field.name} is not what the CPU gives")
     return jobs

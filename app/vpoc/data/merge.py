@@ -49,7 +49,6 @@ class Merged:
     unended: int
     off_grid: int
     duplicates: int
-    daily_vix: bool
     vix: str
     without_vix: int
     stale_vix: int
@@ -212,7 +211,6 @@ def _merged(
         unended=read.counts.get("unended_last_line", 0) + read.counts.get("unended_last_record", 0),
         off_grid=off_grid,
         duplicates=duplicates,
-        daily_vix=kind == "daily VIX",
         vix=kind,
         without_vix=int(np.isnan(bars.vix).sum()),
         stale_vix=int((age_days > STALE_DAYS).sum()),

@@ -1,6 +1,6 @@
 """VPOC and value area of many histograms at once."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,11 +29,6 @@ class Levels:
     vpoc_volume: Ints
     area_volume: Ints
     volume: Ints
-
-    @staticmethod
-    def concatenate(parts: "list[Levels]") -> "Levels":
-        """The profiles of all `parts`, in order."""
-        return Levels(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Levels)})
 
 
 @dataclass(frozen=True)

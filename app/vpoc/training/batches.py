@@ -14,7 +14,6 @@ from vpoc.data.prng import words
 class Cut:
     """How a batch is shared by `world` ranks, in micro-batches of at most `micro_batch_size` samples."""
 
-    batch_size: int
     micro_batch_size: int
     rank: int = 0
     world: int = 1

@@ -158,7 +158,7 @@ class Fit:
 
     def feed(self) -> Feed:
         """How batches come to the device."""
-        cut = Cut(self.options.batch_size, self.micro, self.rank, self.run.ranks.world)
+        cut = Cut(self.micro, self.rank, self.run.ranks.world)
         device = self.run.devices[0]
         if self.options.loop == "resident":
             return ResidentFeed(self.train, self.order, cut, device, self.ledger)

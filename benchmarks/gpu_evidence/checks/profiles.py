@@ -13,6 +13,7 @@ from vpoc.data.bars import Bars
 from vpoc.probes.site import Site
 from vpoc.profile.device import PATHS
 from vpoc.profile.device.paths import cells_of, levels_by_path, parts_of
+from vpoc.profile.facts import concatenated
 from vpoc.profile.levels import Levels
 from vpoc.profile.session_profiles import rth_spans
 
@@ -72,7 +73,7 @@ def _levels(site: Site, bars: Bars, sessions: Any, name: str, placement: str, ar
     if name == "naive":
         sessions = RthSessions(sessions.start[:NAIVE_SESSIONS], sessions.stop[:NAIVE_SESSIONS])
     parts = levels_by_path(bars, sessions, name, str(site.devices[0]), CHUNK, area, placement)
-    return Levels.concatenate(list(parts))
+    return concatenated(list(parts))
 
 
 def _differences(found: Levels, expected: Levels) -> str | None:

@@ -168,8 +168,8 @@ def test_vix_values_that_cannot_be_right(files, line, expected):
 def test_daily_vix_in_other_forms(files, vix):
     stamps = ["2024-01-02T21:13:00Z", "2024-01-02T21:14:00Z"]
     merged = merge(*files(bars_csv(*stamps), vix))
+    assert merged.vix == "daily VIX"
     assert rows(merged)["vix"].to_list() == [None, "13.20"]
-    assert merged.daily_vix
 
 
 def test_a_daily_vix_whose_rows_do_not_show_the_month_is_asked_about(files):
@@ -206,8 +206,8 @@ def test_an_intraday_vix_is_known_at_the_end_of_its_bar(files):
     stamps = [f"2024-01-02T15:{minute:02}:00Z" for minute in (3, 4, 8, 9, 10)]
     merged = merge(*files(bars_csv(*stamps), vix))
     # Five-minute bars of VIX from 15:00, 15:05 and 15:10; the bars end a minute after their stamps.
+    assert merged.vix == "intraday VIX"
     assert rows(merged)["vix"].to_list() == [None, "13.20", "13.20", "13.40", "13.40"]
-    assert not merged.daily_vix
 
 
 def test_vix_bars_without_an_offset_need_a_zone(files):

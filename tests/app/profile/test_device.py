@@ -14,6 +14,7 @@ from vpoc.data.bars import Bars
 from vpoc.data.sessions import Sessions
 from vpoc.errors import UserError
 from vpoc.profile.device import PATHS, device_levels, paths
+from vpoc.profile.facts import concatenated
 from vpoc.profile.levels import Levels
 from vpoc.profile.session_profiles import session_levels
 
@@ -82,7 +83,7 @@ def computed(sessions, path, chunk_size, *, device="cpu", **options):
     bars, found = as_bars(sessions)
     parts = list(device_levels(bars, found, path, device, chunk_size, **options))
     assert [len(part.vpoc) for part in parts] == [len(sessions[i : i + chunk_size]) for i in _starts(found, chunk_size)]
-    levels = Levels.concatenate(parts)
+    levels = concatenated(parts)
     assert all(getattr(levels, field.name).dtype == np.int64 for field in fields(Levels))
     return as_tuples(levels)
 

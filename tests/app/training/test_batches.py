@@ -53,7 +53,7 @@ def test_chunks_come_in_another_order_each_epoch():
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 20))
 def test_ranks_share_a_batch_between_them(size, world, micro):
     batch = np.arange(100, 100 + size)
-    parts = [Cut(size, micro, rank, world).micro_batches(batch) for rank in range(world)]
+    parts = [Cut(micro, rank, world).micro_batches(batch) for rank in range(world)]
     used = np.concatenate([part for rank in parts for part in rank])
     assert used[used >= 0].tolist() == batch.tolist()
     assert set(used[used < 0].tolist()) <= {~100}

@@ -28,7 +28,7 @@ def learnable(made, count, weights=None):
 
 
 def fed(samples, options, micro=None, kind=LoaderFeed):
-    cut = Cut(options.batch_size, micro or options.batch_size)
+    cut = Cut(micro or options.batch_size)
     order = Order(len(samples), options.batch_size, options.seed, options.chunk_rows)
     more = (options.loader_workers,) if kind is LoaderFeed else ()
     return kind(samples, order, cut, CPU, *more, Ledger())
@@ -136,7 +136,7 @@ def test_an_empty_share_takes_part_without_weight(made, kind):
     samples = learnable(made, 9)
     order = Order(9, 4, 7)
     more = (0,) if kind is LoaderFeed else ()
-    feed = kind(samples, order, Cut(4, 4, rank=3, world=4), CPU, *more, Ledger())
+    feed = kind(samples, order, Cut(4, rank=3, world=4), CPU, *more, Ledger())
     batches = [(batch.samples, [micro.weights.tolist() for micro in batch.micros]) for batch in feed.epoch(1)]
     assert batches == [(4, [[1.0]]), (4, [[1.0]]), (1, [[0.0]])]
 

@@ -206,7 +206,7 @@ def test_a_pass_over_the_samples_leaves_little_in_memory(whole, tmp_path, kind, 
     file.write(tmp_path, QUIET)
     found = file.split(1).train
     monkeypatch.setattr(feeds, "PART", 1000)
-    order, cut, ledger = Order(len(found), 50, 7, 1000), Cut(50, 50), Ledger()
+    order, cut, ledger = Order(len(found), 50, 7, 1000), Cut(50), Ledger()
     device = torch.device("cpu")
     if kind == "plain":
         feed = feeds.LoaderFeed(found, order, cut, device, 0, ledger)
