@@ -182,7 +182,7 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
 
 
 class _Unpacked:
-    """Reader of a gzip file that goes no further, and takes no larger pieces, than archives of records need.
+    """The content of a file of gzip, which is read no further, or in larger pieces, than archives of records need.
 
     It is one member, as `write_archive` makes it: of empty ones the library reads millions before it returns.
     """

@@ -155,8 +155,9 @@ def test_a_configuration_that_is_too_large_is_refused_as_such(place: ImageFolder
     def change(told: Document) -> None:
         told["config"].update(Env=["x=" + "x" * 300_000])
 
+    place.write_index([put_image(place, "cpu-plain", change_configuration=change)])
     with pytest.raises(UserError, match=r"variables and labels of an image take \d+ bytes, more than 262144; make"):
-        place.write_index([put_image(place, "cpu-plain", change_configuration=change)])
+        place.images()
 
 
 def test_annotations_of_the_index_that_are_none_are_refused(place: ImageFolder) -> None:
