@@ -31,21 +31,21 @@ Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Number = Annotated[int, Field(ge=0, le=1_000_000)]
 # Of a tag a registry takes 128 letters, of a repository 255.
-Name = Annotated[str, Field(max_length=300)]
+ShortName = Annotated[str, Field(max_length=300)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class KnownGood(Versioned):
     """The evidence of a known-good tag: the image, the counts of its runs, their host and workload."""
 
-    tag: Name
-    scope: Name = Field(
+    tag: ShortName
+    scope: ShortName = Field(
         description="strategy and kind of GPU it is valid for, such as `cpu`, `gfx1100`, `gfx1100-ddp-2`"
     )
-    cell: Name
-    stack: Name
+    cell: ShortName
+    stack: ShortName
     digest: Digest | None = Field(description="of the image's manifest in the registry; null without one")
-    repository: Name | None = Field(description="in the registry, such as `ghcr.io/me/vpoc`; null without one")
+    repository: ShortName | None = Field(description="in the registry, such as `ghcr.io/me/vpoc`; null without one")
     image: Digest = Field(description="the image's id, which is the digest of its configuration")
     passes: Number
     runs: Number
@@ -63,19 +63,19 @@ class KnownGood(Versioned):
     longest_hours: Hours | None = Field(None, description="the claim is about trainings up to that length")
     boots: Number | None = Field(None, description="on how many boots the runs were made")
     tier: Literal["known-good"] = "known-good"
-    host_kind: Name
-    host_fingerprint: Name
+    host_kind: ShortName
+    host_fingerprint: ShortName
     gfx: tuple[str, ...] = Field(description="targets of the GPUs used; none on a CPU")
     gpu_count: Number = Field(description="GPUs used by a run; 0 on a CPU")
-    driver: Name | None
-    kernel: Name
+    driver: ShortName | None
+    kernel: ShortName
     firmware: dict[str, tuple[dict[str, str], ...]] = Field(
         {}, description="target -> version by block of each of the GPUs used; empty where it was not told"
     )
     settings: dict[str, str] = Field({}, description="VBIOS of its host's GPUs, parameters of kernel and driver")
     environment_hash: Sha256
     environment: dict[str, Any]
-    workload: Name
+    workload: ShortName
     workload_hash: Sha256 = Field(description="of the newest run")
     family: Sha256 | None = Field(None, description="of the workloads of all runs, which are counted together")
     executor: ExecutorName
