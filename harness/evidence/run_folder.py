@@ -18,6 +18,7 @@ from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
 from harness.base.json_files import File, headline
 from harness.base.storage import cannot_be_written, read_regular, unused, write_durably, write_json
+from harness.base.tree_removal import let_change
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import Result
 from harness.evidence.run_files import Intent, Record
@@ -212,6 +213,7 @@ class RunFolder:
         Raises:
             UserError: when it cannot be made.
         """
+        let_change(self.path)
         kind = _mode(self.path)
         if kind and not stat.S_ISDIR(kind):
             remove_place(self.path)

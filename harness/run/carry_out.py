@@ -9,6 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 
+from harness.base.tree_removal import let_change
 from harness.environments.executors.job import Exit
 from harness.evidence.accounting import Accounting
 from harness.evidence.app_files import Result, Wait
@@ -39,6 +40,8 @@ def carry_out(
     """
     limits = _limits(spec, results, notes)
     _run_phases(spec, watch, limits, exits)
+    if let_change(spec.folder.path):
+        notes.append("its folder was made unchangeable (chattr), which was undone")
     unreadable = Unreadable()
     result, problem = _keep_result(spec, unreadable)
     found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))

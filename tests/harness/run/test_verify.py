@@ -1,5 +1,6 @@
 """What an app says of itself is not believed: runs of a stand-in are verified by another process of this host's."""
 
+import os
 import re
 import sys
 import time
@@ -309,6 +310,13 @@ def test_models_of_nothing_but_holes_are_not_copied(place: Place) -> None:
     assert (record.outcome, record.diagnosis) == ("failed", "work-folder"), record
     assert record.detail.endswith("are holes"), record
     assert not (place.results.run_folder("r1") / "kept" / "model-1.pt").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may set such flags")
+def test_a_folder_that_nobody_may_change_is_no_end_of_a_campaign(place: Place) -> None:
+    fix = "import subprocess; subprocess.run(['chattr', '+i', work.parent, work.parent / 'intent.json'], check=True)"
+    record = place.make(after=fix)
+    assert (record.outcome, "its folder was made unchangeable" in record.detail) == ("completed", True)
 
 
 def _full(*_: object) -> None:
