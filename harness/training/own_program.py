@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.storage import cannot_be_written, copy_durably, file_hash, unfinished
 from harness.base.untrusted_copy import copy_out
-from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, shown
+from harness.base.untrusted_tree import BLOCK, NotAFileError, shown
 from harness.evidence.last_line import last_line
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.program_files import TakenOver, checkpoints, written_files
@@ -28,6 +28,8 @@ NOT_STARTED: Diagnosis = "not-started"
 MISSED_IN_A_ROW = 2
 STARTS_OVER = "after a failure it starts over: nothing says how it resumes (--resume-with, --checkpoint)"
 RESUMES = "after a failure it is started again and resumes"
+# Of all its files together: holes take no room, and the time of whoever hashes them.
+MOST_HOLE_BYTES = 4 * LARGEST["checkpoint"]
 # Of what it writes nothing has a name that is known before.
 PROGRAM_NAME = "program"
 
@@ -88,6 +90,7 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
     except (FileNotFoundError, NotAFileError) as error:
         raise UserError(f"{work.program}: {error}; run it again") from None
     checked = {one.file: number for number, one in enumerate(program.produces if program else (), 1)}
+    holes = MOST_HOLE_BYTES
     for name in names:
         place = output / name
         half = unfinished(place)
@@ -98,7 +101,8 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
                 copy_durably(kept, half)
             else:
                 # The user's own program may have made room in a file that it did not fill.
-                copy_out(work.tree, f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"], ANY_SIZE)
+                copy_out(work.tree, f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"], holes)
+                holes = max(0, holes - half.stat().st_size + half.stat().st_blocks * BLOCK)
             if place.is_file() and file_hash(place) != file_hash(half):
                 previous = place_to_keep(place)
                 place.replace(previous)

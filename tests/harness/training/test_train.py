@@ -495,6 +495,20 @@ def test_no_file_of_a_program_that_was_kept_is_replaced_by_a_later_one(
     assert [one.read_text(encoding="utf-8") for one in kept] == ["1", "2", "3"]
 
 
+def test_files_of_a_program_are_copied_with_so_many_holes_in_all(
+    tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.training.own_program.MOST_HOLE_BYTES", 3 << 20)
+    written = tmp_path / "run" / "work" / WorkFolder.PROGRAM
+    written.mkdir(parents=True)
+    for name in "ab":
+        with (written / name).open("wb") as sparse:
+            sparse.truncate(2 << 20)
+    with pytest.raises(UserError, match=r"b: has 2097152 bytes, of which .* are holes; it is left there$"):
+        publish_program(RunFolder(tmp_path / "run"), make_record(), tmp_path / "out")
+    assert (tmp_path / "out" / "a").stat().st_size == 2 << 20
+
+
 def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_copied(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
