@@ -12,7 +12,7 @@ from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
 from vpoc.data.bars import Bars
 from vpoc.probes.site import Site
 from vpoc.profile.device import PATHS
-from vpoc.profile.device.paths import cells_of, levels_by_path, parts_of
+from vpoc.profile.device.paths import cells_of, chunks_of, levels_by_path
 from vpoc.profile.facts import concatenated
 from vpoc.profile.levels import Levels
 from vpoc.profile.session_profiles import rth_spans
@@ -47,7 +47,7 @@ def speed(site: Site, kit: Kit) -> Finding:
     """Sessions per second of every path, and the bytes it must move, over what a copy moves."""
     arrays, device = Arrays(kit.arrays), site.devices[0]
     bars, sessions = arrays.bars(), arrays.sessions()
-    cells = sum(map(cells_of, parts_of(rth_spans(bars, sessions)[1], CHUNK)))  # type: ignore[arg-type]
+    cells = sum(map(cells_of, chunks_of(rth_spans(bars, sessions)[1], CHUNK)))  # type: ignore[arg-type]
     site.at("copying")
     numbers: dict[str, Any] = {"copy_bytes_per_second": _copy_speed(device)}
     for name in PATHS:

@@ -28,7 +28,7 @@ def levels_by_path(
     if placement not in PLACEMENTS:
         raise ValueError(f"placement {placement!r} is none of {', '.join(PLACEMENTS)}")
     place, step = torch.device(device), AREA_STEPS[value_area]
-    chunks = parts_of(rth_spans(bars, sessions)[1], chunk_size)
+    chunks = chunks_of(rth_spans(bars, sessions)[1], chunk_size)
     if path == "naive":
         return (_by_session(bars, chunk, place, placement, step) for chunk in chunks)
     makers = {"chunked": _fresh, "preallocated": _preallocated, "pooled": _pooled}
@@ -58,7 +58,7 @@ def _levels(found: Ints, chunk: Spans) -> Levels:
     )
 
 
-def parts_of(spans: Spans, size: int) -> list[Spans]:
+def chunks_of(spans: Spans, size: int) -> list[Spans]:
     """The same sessions, `size` at a time."""
     arrays = spans.start, spans.size, spans.base, spans.width
     return [Spans(*(array[at : at + size] for array in arrays)) for at in range(0, len(spans.start), size)]
@@ -118,7 +118,7 @@ def _pooled(_chunks: list[Spans], place: torch.device) -> Room:
 
 
 def _by_session(bars: Bars, chunk: Spans, place: torch.device, placement: str, step: int) -> Levels:
-    sessions = [_session(bars, session, place, placement, step) for session in parts_of(chunk, 1)]
+    sessions = [_session(bars, session, place, placement, step) for session in chunks_of(chunk, 1)]
     return _levels(np.array(list(zip(*sessions, strict=True)), dtype=np.int64), chunk)
 
 
