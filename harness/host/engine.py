@@ -11,18 +11,21 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from docker.context import ContextAPI
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from harness.base.errors import NoAnswerError, NoEngineError, UserError
+from harness.base.errors import NoAnswerError, NoEngineError, NoSpaceError, UserError
+from harness.base.wording import size_in_words
+from harness.host.disk_use import RESERVE_BYTES
 from harness.host.engine_client import Api, Client
 
 # Takes what is being done, for a person who waits.
 Notify = Callable[[str], None]
+TransferPart = TypeVar("TransferPart")
 CONNECT_SECONDS = 2
 # What an engine that is well takes a few milliseconds to answer.
 ANSWER_SECONDS = 10.0
@@ -123,6 +126,18 @@ class Engine:
         within = own / "containerd"
         stores = (within, CONTAINERD_FOLDER) if self.keeps_compressed else (own,)
         return next((store for store in stores if _has_store(store, within)), None)
+
+    def roomy(self, told: Iterable[TransferPart], doing: str) -> Iterator[TransferPart]:
+        """Yield what a transfer tells or takes, as long as the disk of images has room: no manifest says it.
+
+        Raises:
+            NoSpaceError: when it has not, saying how much is left.
+        """
+        for one in told:
+            free = shutil.disk_usage(self.folder).free if self.folder else RESERVE_BYTES
+            if free < RESERVE_BYTES:
+                raise NoSpaceError(f"{doing}: {self.folder}: only {size_in_words(free)} are left; free space there")
+            yield one
 
     @cached_property
     def builder(self) -> "Builder":

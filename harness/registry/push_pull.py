@@ -159,7 +159,7 @@ def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None
             with transfer_errors(doing):
                 # Nobody's credentials are for the relay.
                 events = engine.patient.api.pull(here, digest, stream=True, decode=True, auth_config={})
-                for event in events:
+                for event in engine.roomy(events, doing):
                     if event.get("status") == "Already exists":
                         relay.in_the_engine(str(event.get("id")))
                     follow_transfer([event], doing, lambda _: None)
@@ -174,7 +174,7 @@ def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None
 def _pull(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> None:
     with transfer_errors(doing):
         events = engine.patient.api.pull(repository, reference, stream=True, decode=True)
-        follow_transfer(events, doing, notify)
+        follow_transfer(engine.roomy(events, doing), doing, notify)
 
 
 def _forget_relays(engine: Engine, reference: str) -> None:

@@ -153,8 +153,8 @@ def give_to_engine(
     """
     doing = "giving images to the engine"
     with engine_errors(doing):
-        pieces = _counted(archive_of(images, opened), doing, notify)
-        for event in engine.patient.api.load_image(pieces):
+        pieces = _counted(engine.roomy(archive_of(images, opened), doing), doing, notify)
+        for event in engine.roomy(engine.patient.api.load_image(pieces), doing):
             if error := event.get("error"):
                 raise UserError(f"{doing}: {' '.join(str(error).split())}")
 

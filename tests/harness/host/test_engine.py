@@ -11,7 +11,7 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import ReadTimeout
 from urllib3.exceptions import ProtocolError
 
-from harness.base.errors import NoAnswerError, NoEngineError, UserError
+from harness.base.errors import NoAnswerError, NoEngineError, NoSpaceError, UserError
 from harness.host import engine
 from harness.host.engine import Builder, engine_errors, find_engine, follow_transfer, transfer_errors
 
@@ -127,6 +127,19 @@ def test_what_an_engine_says_of_its_own_is_not_said_of_a_registry() -> None:
     with pytest.raises(UserError) as caught, engine_errors("starting a container"):
         raise APIError("OCI runtime create failed: timeout")
     assert type(caught.value) is UserError
+
+
+def test_a_transfer_ends_where_the_disk_of_images_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter([2 << 30, 5 << 20])
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=next(left)))
+    here = engine.Engine("unix:///x", None)
+    vars(here)["folder"] = tmp_path
+    pieces = here.roomy([b"1", b"2"], "pulling it")
+    assert next(pieces) == b"1"
+    with pytest.raises(NoSpaceError, match=r"pulling it: .*: only 5.2 MB are left; free"):
+        next(pieces)
 
 
 def test_builds_go_to_the_engine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
