@@ -48,6 +48,8 @@ OF_GPUS_AND_MEMORY = re.compile(
 )
 # Of a longer log only the beginning and the end are exported.
 LARGEST_BYTES = 16 << 20
+# Of all files of a run, which may have ten thousand for its ranks; those in its work folder come last.
+MOST_BYTES = 64 << 20
 
 
 def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[str, bytes]:
@@ -58,8 +60,10 @@ def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[
         RunFolder.INTENT: _json(intent),
         RunFolder.RECORD: _json(shared_record(record, scrubber, intent)),
     }
+    left = MOST_BYTES
     for name in _evidence(folder):
-        if name not in files and (content := _read(folder, name)) is not None:
+        if name not in files and (content := _read(folder, name, min(LARGEST_BYTES, left))) is not None:
+            left = max(0, left - len(content))
             files[name] = _shared_evidence(name, content, scrubber)
     return files
 
@@ -97,12 +101,12 @@ def _evidence(folder: RunFolder) -> list[str]:
     return sorted(name for name in found if SHARED.fullmatch(name))
 
 
-def _read(folder: RunFolder, name: str) -> bytes | None:
-    """Return the content of a file, without the middle if it is too large; None if it cannot be read."""
+def _read(folder: RunFolder, name: str, most: int) -> bytes | None:
+    """Return the content of a file, without the middle if it has more than `most` bytes; None if it cannot be read."""
     with suppress(FileNotFoundError, NotAFileError), UntrustedTree(folder.path).open(name, ANY_SIZE) as file:
-        if file.size <= LARGEST_BYTES:
+        if file.size <= most:
             return file.read(0, file.size)
-        half = LARGEST_BYTES // 2
+        half = most // 2
         head = file.read(0, half).rpartition(b"\n")[0]
         tail = file.read(file.size - half, half).partition(b"\n")[2]
         return head + f"\n[{file.size - len(head) - len(tail)} bytes left out]\n".encode() + tail

@@ -2,6 +2,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from harness.evidence.records import Results, check_run_id
 from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.run_folder import RunFolder
@@ -103,6 +105,19 @@ def test_of_a_log_without_end_both_ends_are_kept(tmp_path: Path, keep_run: KeepR
     assert cut.startswith(b"first\n")
     assert cut.endswith(b"last\n")
     assert b"bytes left out" in cut
+
+
+def test_of_many_files_so_many_bytes_are_kept_in_all(
+    tmp_path: Path, keep_run: KeepRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.registry.share.shared_files.MOST_BYTES", 10_000)
+    results = Results(tmp_path)
+    record = keep_run(results, "r1")
+    for rank in range(5):
+        (results.run_folder("r1") / f"stacks-{rank}.txt").write_bytes(b"a\n" * 4000)
+    told = [content for name, content in shared(results, record).items() if name.startswith("stacks")]
+    assert [b"bytes left out" in content for content in told] == [False, True, True, True, True]
+    assert sum(map(len, told)) < 11_000
 
 
 def test_ids_of_two_machines_are_never_the_same_and_always_are_ids() -> None:
