@@ -41,7 +41,6 @@ FORCE_OPTION = click.option("--force", is_flag=True, help="Replace OUTPUT also w
 SHOWN_LINES = 20
 # Keys whose words do not say what is meant.
 SHOWN_AS = {
-    "unknown_hours": "outside trading hours",
     "symbol_changes": "new symbol",
     "calendar": "roll by CME's calendar",
     "jump_points": "jump in points",

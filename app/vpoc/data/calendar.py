@@ -54,7 +54,7 @@ def globex_close(date: Ints) -> Ints:
     return np.where(date < _day(CLOSE_AT_1715), early, late)
 
 
-def unknown_hours(date: Ints, minute: Ints) -> Flags:
+def outside_trading_hours(date: Ints, minute: Ints) -> Flags:
     """Which bars [bars], by trade date and minute of their start, begin when ES was not traded, as far as is known.
 
     Weekends, the daily break, the halt at 16:15 (until 2021), Christmas and New Year's Day, and from the early halt of

@@ -6,7 +6,7 @@ import numpy as np
 
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.bars import Bars, exact_duplicates
-from vpoc.data.calendar import in_halts, unknown_hours
+from vpoc.data.calendar import in_halts, outside_trading_hours
 from vpoc.data.plausibility import Plausibility
 from vpoc.data.rules import DROPPED, RULES, broken_rules
 from vpoc.data.session_blocks import Block
@@ -63,7 +63,7 @@ class _LastVix:
 class Findings:
     """Everything that the blocks so far show.
 
-    `tallies`: by name; those of `broken_rules`, "unreadable", "unknown_hours", "shut_hours" (these without halts),
+    `tallies`: by name; those of `broken_rules`, "unreadable", "outside_trading_hours", "shut_hours" (without halts),
     "null_vix", "vix_gaps" (no VIX, but one above) and "stale_vix". `rows`: all; `bars`: those that can be read.
     `first`, `last`: stamps, seconds since 1970 UTC. `nameless`: rows with an empty symbol, where the file has such a
     column. `halt`: why the bars cannot be parted into sessions. `sessions`: parts that follow each other; beside them
@@ -107,8 +107,8 @@ class Findings:
         broken = broken_rules(bars)
         for name, flags in broken.items():
             self._tally(name).add(block.line[flags])
-        unknown = unknown_hours(date, minute)
-        self._tally("unknown_hours").add(block.line[unknown])
+        unknown = outside_trading_hours(date, minute)
+        self._tally("outside_trading_hours").add(block.line[unknown])
         self._tally("shut_hours").add(block.line[unknown & ~in_halts(date, minute)])
         missing, gaps, stale = self.vix.look(bars)
         self._tally("null_vix").add(block.line[missing])

@@ -111,7 +111,10 @@ def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
         "unreadable": "unreadable",
         "out_of_order": "late",
         **{name: name for name in ("not_positive", "exact_duplicates", "conflicting_duplicates", "ohlc_violations")},
-        **{name: name for name in ("off_grid", "zero_volume", "invented_fills", "flat_repeats", "unknown_hours")},
+        **{
+            name: name
+            for name in ("off_grid", "zero_volume", "invented_fills", "flat_repeats", "outside_trading_hours")
+        },
         **{name: name for name in ("null_vix", "stale_vix", "vix_not_positive")},
     }
     return {
@@ -160,6 +163,6 @@ def _row_warnings(found: Findings, *, in_order: bool) -> list[str]:
     gaps = found.tally("vix_gaps")
     if gaps.rows:
         warnings.append(f"line {gaps.first_line}: {gaps.rows} rows have no VIX, although rows above have one")
-    if found.tally("unknown_hours").rows > SUSPECT_SHARE * found.rows:
+    if found.tally("outside_trading_hours").rows > SUSPECT_SHARE * found.rows:
         warnings.append("so many bars outside known hours mean that the time zone of the stamps is probably wrong")
     return warnings

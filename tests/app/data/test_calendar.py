@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from vpoc.data.calendar import globex_close, in_halts, roll_dates, rth_close, unknown_hours
+from vpoc.data.calendar import globex_close, in_halts, outside_trading_hours, roll_dates, rth_close
 from vpoc.data.sessions import new_york
 from vpoc.errors import UserError
 
@@ -113,7 +113,7 @@ def test_the_globex_day_ended_later_before_2015():
 def test_known_hours(first, last, known):
     minutes = np.arange(np.datetime64(first), np.datetime64(last) + 1).astype("datetime64[ms]")
     local = pl.Series(minutes).dt.replace_time_zone("America/New_York").dt.convert_time_zone("UTC")
-    found = unknown_hours(*new_york(local.dt.epoch("s").to_numpy()))
+    found = outside_trading_hours(*new_york(local.dt.epoch("s").to_numpy()))
     assert found.tolist() == [not known] * len(minutes)
 
 

@@ -304,7 +304,7 @@ def test_vix(changed):
 
 def test_synthetic_half_days_which_are_long_are_no_flaw(summer):
     quality = inspect(summer)
-    assert quality.facts["unknown_hours"] > len(quality.facts["half_days"]) > 0
+    assert quality.facts["outside_trading_hours"] > len(quality.facts["half_days"]) > 0
     assert not any("not known to be open" in warning for warning in quality.warnings)
 
 
@@ -412,7 +412,8 @@ def test_a_merged_file_is_read_in_one_way(minutes):
 @pytest.mark.real_data
 def test_real_files(real_data):
     quality = inspect(real_data("es-1min-2013-10.csv"))
-    assert quality.facts == quality.facts | {"rows": 6826, "zone": "UTC", "stamp_side": "start", "unknown_hours": 0}
+    facts = {"rows": 6826, "zone": "UTC", "stamp_side": "start", "outside_trading_hours": 0}
+    assert quality.facts == quality.facts | facts
     assert (quality.facts["sessions"], quality.facts["missing_rth_bars"], quality.errors) == (5, 0, [])
     quality = inspect(real_data("es-5min-2026.csv"))
     assert quality.facts["zone"] == "America/New_York"
