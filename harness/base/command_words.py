@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+PROGRAM = ".venv/bin/matrix"
 YES = "--yes"
 
 

@@ -1,6 +1,7 @@
 """The commands by section, and where each is; each is imported when it is asked for."""
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from harness.base.interrupts import exit_on_interrupt
-from harness.cli.shared import TYPED, err
+from harness.cli.shared import TYPED, as_typed, err
 from harness.screen.terminal import echo
 
 # The module and the function of a command.
@@ -95,8 +96,28 @@ def help_line(name: str) -> str:
     return " ".join(found[1].split()) if found else ""
 
 
+class TypedFormatter(click.HelpFormatter):
+    """Help in whose commands, in backquotes, `matrix` is typed as on this host."""
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(as_typed(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *args: int, **kwargs: int) -> None:
+        """Write names with what they mean."""
+        super().write_dl([(name, as_typed(text)) for name, text in rows], *args, **kwargs)
+
+
+class TypedContext(click.Context):
+    """The context of a command with such help."""
+
+    formatter_class = TypedFormatter
+
+
 class Commands(click.Group):
     """The commands of COMMANDS."""
+
+    context_class = TypedContext
 
     def list_commands(self, _context: click.Context) -> list[str]:
         """Return the names of those that are listed."""
@@ -110,6 +131,7 @@ class Commands(click.Group):
         module, function = COMMANDS[name].split(":")
         with exit_on_interrupt():
             command: click.Command = getattr(import_module(f"harness.cli.{module}"), function)
+        command.context_class = TypedContext
         return command
 
     def resolve_command(

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from harness.cli.by_make import is_by_make, with_make
-from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
+from harness.cli.shared import Settings, as_json, as_typed, known, out, pass_settings, print_json
 from harness.doctor import Finding, Level, examine, foreign_system, read_machine
 from harness.doctor.ask import ask
 from harness.screen.fitted import print_folded
@@ -61,10 +61,10 @@ def finding_lines(findings: Sequence[Finding], *, everything: bool) -> Iterator[
     for finding in sorted(findings, key=lambda f: WORST_FIRST.index(f.level)):
         if finding.level == "ok" and not everything:
             continue
-        yield f"[{COLOURS[finding.level]}]{finding.level:8}[/]{escape(f'{finding.check}: {finding.what}')}"
+        yield f"[{COLOURS[finding.level]}]{finding.level:8}[/]{escape(as_typed(f'{finding.check}: {finding.what}'))}"
         for title, text in (("why", finding.why), ("fix", finding.fix)):
             if text:
-                yield escape(f"        {title}: {text}")
+                yield escape(as_typed(f"        {title}: {text}"))
     fine = sum(
         all(finding.level == "ok" for finding in of_check)
         for _, of_check in groupby(findings, key=lambda finding: finding.check)

@@ -21,9 +21,9 @@ from harness.cli.shared import (
     INTERRUPTED,
     Settings,
     UnansweredError,
+    as_typed,
     begin_output,
     print_error,
-    typed_as,
     usage_line,
     warn,
 )
@@ -175,8 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
     """Say what to fix in a line, as an object too where JSON was asked for, and exit with status 2."""
-    if "`matrix " in text:
-        text = typed_as().in_text(text)
+    text = as_typed(text)
     if "--json" in own_words(words)[0]:
         print_error(code, text.removeprefix("matrix: "))
     echo(with_make(text), err=True)

@@ -10,7 +10,7 @@ import click
 from harness.base.errors import UserError
 from harness.cli.completion import complete_presets, complete_selections
 from harness.cli.describe import describe_cell, describe_workload
-from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
+from harness.cli.shared import Settings, as_json, as_typed, known, out, pass_settings, print_json, print_lines, warn
 from harness.matrix.lint import beyond_cpu
 from harness.matrix.lint import lint as lint_presets
 from harness.matrix.new_wheels import NewPair, age_of_table, new_pairs
@@ -57,8 +57,8 @@ def show(settings: Settings, selection: str | None, every: bool, wide: bool, as_
     excluded = sum(bool(cell.excluded) for cell in cells)
     print_folded(
         out,
-        f"{len(cells)} cells, of which {excluded} are excluded. `matrix show --selection NAME` or --all prints them "
-        "one by one.",
+        f"{len(cells)} cells, of which {excluded} are excluded. {as_typed('`matrix show --selection NAME`')} or --all "
+        "prints them one by one.",
     )
 
 
@@ -95,7 +95,10 @@ def lint(settings: Settings, presets: tuple[str, ...], details: bool, listing: P
             print_folded(out, line)
         return
     print_table(out, tables.findings_table(elsewhere), (), "variables")
-    echo("The variables of each preset by finding. `matrix lint PRESET` says why and where, --details of every preset.")
+    echo(
+        "The variables of each preset by finding. "
+        f"{as_typed('`matrix lint PRESET`')} says why and where, --details of every preset."
+    )
     idle = len(findings) - len(elsewhere)
     echo(f"Besides, {idle} settings of ROCm variables have no effect on stacks without ROCm (--json)")
 

@@ -11,7 +11,7 @@ from harness.campaign.by_hand import best_cell
 from harness.campaign.own_program import CellOutside, cell_outside, shell_lines
 from harness.campaign.plan import BEST
 from harness.cli.completion import complete_cells
-from harness.cli.shared import Settings, as_json, known, pass_settings, print_json
+from harness.cli.shared import Settings, as_json, as_typed, known, pass_settings, print_json
 from harness.host.fingerprint import read_host
 from harness.screen.terminal import echo
 
@@ -72,7 +72,7 @@ def devcontainer(settings: Settings, cell: str, output: Path, force: bool, as_js
     if as_json:
         print_json({"file": str(output), "devcontainer": values})
     else:
-        echo(f"Wrote {output}; `matrix build {outside.cell}` makes its image")
+        echo(as_typed(f"Wrote {output}; `matrix build {outside.cell}` makes its image"))
 
 
 def _outside(settings: Settings, cell: str) -> CellOutside:

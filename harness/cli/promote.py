@@ -10,7 +10,7 @@ from harness.base.durations import day_of
 from harness.base.interrupts import interruptible
 from harness.base.wording import percent
 from harness.cli.completion import complete_cells
-from harness.cli.shared import Settings, as_json, err, known, out, pass_settings, print_json, print_lines
+from harness.cli.shared import Settings, as_json, as_typed, err, known, out, pass_settings, print_json, print_lines
 from harness.registry.tags import tag_commands
 from harness.registry.tags.known_good_tags import ALIAS
 from harness.registry.tags.promotions import KnownGood, TagMove
@@ -124,7 +124,7 @@ def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, 
             for text in filter(None, [state.problem, *struck, told and told.in_words]):
                 err.print(f"{state.evidence.tag}: {text}", markup=False, soft_wrap=True)
     else:
-        out.print("No tag stands; `matrix promote` makes one of what is known-good.")
+        out.print(as_typed("No tag stands; `matrix promote` makes one of what is known-good."))
 
 
 def _promoted(evidence: KnownGood, is_: str) -> str:

@@ -33,6 +33,7 @@ from harness.cli.shared import (
     INTERRUPTED,
     Settings,
     as_json,
+    as_typed,
     confirm,
     err,
     out,
@@ -71,9 +72,9 @@ def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> No
         stages = {"stages": asdict(forecast(prepared))} if prepared.stages else {}
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
     else:
-        print_folded(out, prepared.capabilities.sentence)
+        print_folded(out, as_typed(prepared.capabilities.sentence))
         for line in _plan_lines(prepared, wide=wide):
-            print_folded(out, line)
+            print_folded(out, as_typed(line))
 
 
 @click.command(cls=WithProgram)
@@ -129,7 +130,7 @@ def run(
     print_folded(err, prepared.capabilities.sentence)
     # Without a run the error below says it all.
     for line in _plan_lines(prepared) if prepared.plan.runs else ():
-        print_folded(err, line)
+        print_folded(err, as_typed(line))
     if prepared.stages and prepared.plan.why_empty:
         why = prepared.plan.why_empty
         raise UserError(f"{why}; {DOCTOR_SAYS}" if prepared.plan.is_hosts else why)

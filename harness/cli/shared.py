@@ -1,6 +1,8 @@
 """The parts that all commands share: the global options, printing, questions."""
 
 import json
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -13,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from harness.base import interrupts
-from harness.base.command_words import YES, with_option
+from harness.base.command_words import PROGRAM, YES, with_option
 from harness.base.errors import NoSuchFileError, UnknownNameError
 from harness.screen.terminal import SafeConsole, echo
 
@@ -125,15 +127,24 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 def typed_as(options: tuple[str, ...] = ()) -> "Invocation":
     """Return how `matrix` was typed, with these global options."""
-    from harness.report.invocation import AS_MADE, Invocation  # noqa: PLC0415
+    from harness.report.invocation import Invocation  # noqa: PLC0415
 
+    return Invocation(_program(), options)
+
+
+def _program() -> str:
     program = Path(sys.argv[0])
-    known = Path(AS_MADE.program)
+    known = Path(PROGRAM)
     if program.name != known.name or (known.exists() and program.resolve() == known.resolve()):
-        return Invocation(AS_MADE.program, options)
+        return PROGRAM
     on_path = shutil.which(program.name)
     same = on_path is not None and Path(on_path).resolve() == program.resolve()
-    return Invocation(program.name if same else str(program), options)
+    return program.name if same else str(program)
+
+
+def as_typed(text: str) -> str:
+    """Return a text in whose commands, in backquotes, `matrix` is typed as on this host."""
+    return re.sub(r"`matrix(?=\s)", f"`{shlex.quote(_program())}", text)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:
@@ -257,4 +268,4 @@ def print_lines(lines: list[str]) -> None:
 def warn(texts: list[str]) -> None:
     """Tell what does not keep the command from its work."""
     for text in texts:
-        echo(f"matrix: {text}", err=True)
+        echo(f"matrix: {as_typed(text)}", err=True)

@@ -6,7 +6,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.storage import cannot_be_written
-from harness.cli.shared import as_json, print_json
+from harness.cli.shared import as_json, as_typed, print_json
 from harness.host.simulated import dual_7900xt
 from harness.screen.terminal import echo
 
@@ -35,4 +35,4 @@ def simulate(folder: Path, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 2, "root": str(folder), "render_nodes": gpus})
     else:
-        echo(f"Wrote a host with {len(gpus)} RX 7900 XT into {folder}; try `matrix --root {folder} doctor`")
+        echo(as_typed(f"Wrote a host with {len(gpus)} RX 7900 XT into {folder}; try `matrix --root {folder} doctor`"))

@@ -17,6 +17,7 @@ from harness.cli.shared import (
     FiniteRange,
     Settings,
     as_json,
+    as_typed,
     err,
     known,
     out,
@@ -168,7 +169,7 @@ def _show_nodes(nodes: Sequence[NodeRuns], *, as_json: bool) -> None:
     elif nodes:
         print_table(out, tables.nodes_table(nodes), (), "note", wide=True)
     else:
-        out.print("No runs on nodes yet; `matrix run --on slurm` makes some.")
+        out.print(as_typed("No runs on nodes yet; `matrix run --on slurm` makes some."))
 
 
 def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) -> Iterator[str]:
@@ -273,4 +274,4 @@ def _resting(tags: Iterable[KnownGood], rows: Iterable[Row]) -> Iterator[str]:
     ids = {row.run_id for row in rows}
     for evidence in tags:
         if count := len(ids.intersection(evidence.run_ids)):
-            yield f"{evidence.tag} rests on {count} of these runs; `matrix tags` says where it may be used"
+            yield as_typed(f"{evidence.tag} rests on {count} of these runs; `matrix tags` says where it may be used")

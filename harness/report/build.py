@@ -114,7 +114,7 @@ def build_report(
             use=(*which_cell(known.trained_in, matrix, known.tags, own), *_elsewhere(usable, here)),
             notes=what_the_notes_changed(judge_now(rows, pooled=False)),
             failures=what_fails(verdicts, found, explanations),
-            criteria=tuple(one.sentence for one in criteria),
+            criteria=tuple(invocation.in_text(one.sentence) for one in criteria),
             next=known.steps,
         ),
         cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.base.command_words import PROGRAM
 from harness.evidence.run_files import Intent
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import CHANGEABLE
@@ -20,7 +21,7 @@ USUAL_LOOKBACK: int = Workload.model_fields["lookback"].default
 class Invocation:
     """How `matrix` is typed on this host: the program, and the global options that were given."""
 
-    program: str = ".venv/bin/matrix"
+    program: str = PROGRAM
     options: tuple[str, ...] = ()
 
     def command(self, *words: str) -> str:

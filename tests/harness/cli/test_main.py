@@ -96,7 +96,9 @@ def test_who_watches_sees_at_once_that_a_command_is_at_work(monkeypatch: pytest.
 def test_a_plan_of_nothing_says_why_and_then_what_to_type() -> None:
     _, why, following = matrix_command("plan", "rocm6.3-torch2.9.1-plain", "--executor", "process").stdout.splitlines()
     assert why == ("Plan: no cell can run on this host: needs an AMD GPU that the wheels have kernels for; none found")
-    assert following == "  next: `matrix doctor` says what to fix, `matrix plan` alone what runs here"
+    assert (
+        following == "  next: `.venv/bin/matrix doctor` says what to fix, `.venv/bin/matrix plan` alone what runs here"
+    )
 
 
 @pytest.mark.slow
@@ -244,6 +246,7 @@ def test_status_and_report_without_any_record(tmp_path: Path) -> None:
 
 def test_help_names_every_command() -> None:
     text = matrix_command("--help").stdout
+    assert "Print what `.venv/bin/matrix run` would do" in text
     commands = "show lint plan run run-cell status report index render exec doctor explain inject"
     for command in commands.split():
         assert f"\n  {command} " in text

@@ -17,6 +17,7 @@ from harness.campaign.run_campaign import CampaignResult
 from harness.campaign.screen_gpus import may_use
 from harness.cli import campaign_choice, in_background, run
 from harness.cli.main import cli
+from harness.cli.shared import as_typed
 from harness.doctor.ask import ask
 from harness.doctor.read import read_machine
 from harness.environments import programs
@@ -128,7 +129,7 @@ def test_of_a_plan_without_a_run_the_reason_comes_first_and_then_what_to_do(tmp_
     lines = plan(tmp_path / "bare", FIRST, "--workload", "production").stdout.splitlines()
     assert lines[1:] == [
         "Plan: no cell can run on this host: needs an AMD GPU that the wheels have kernels for; none found",
-        f"  next: {NOTHING_RUNS}",
+        as_typed(f"  next: {NOTHING_RUNS}"),
     ]
 
 

@@ -90,7 +90,7 @@ def test_the_verdict_that_holds_a_tag_is_marked(tagged: Results, make_evidence: 
 def test_the_runs_that_a_tag_rests_on_are_reported(tagged: Results) -> None:
     assert told(tagged, "cpu-plain") == {"r0": None, "r2": "known-good-cpu"}
     told_last = status(tagged, "cpu-plain").splitlines()[-1]
-    assert told_last == "known-good-cpu rests on 1 of these runs; `matrix tags` says where it may be used"
+    assert told_last == "known-good-cpu rests on 1 of these runs; `.venv/bin/matrix tags` says where it may be used"
     assert "rests on" not in status(tagged, "cpu-plain~fresh-allocator")
 
 
