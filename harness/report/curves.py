@@ -13,6 +13,8 @@ from harness.evidence.work_folder import LARGEST, WorkFolder
 from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
 POINTS = 150
+# Of one rank; phases that are shorter than a pixel are in nobody's way.
+MOST_PHASES = 2000
 # A chart of more ranks is unreadable.
 RANKS = 8
 PHASE = re.compile(rb'"phase": ?"([a-z-]+)"')
@@ -63,12 +65,13 @@ def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tupl
 
 
 def _thinned(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """Yield evenly spaced lines, and the first and last of every phase: a run of an hour has thousands of lines."""
+    """Yield evenly spaced lines, and the first and last of MOST_PHASES: a run of an hour has thousands of lines."""
     every = max(1, -(-count // POINTS))
-    phase, skipped = b"", b""
+    phase, skipped, begun = b"", b"", 0
     for number, line in enumerate(lines):
         match = PHASE.search(line)
-        begins = match is not None and match[1] != phase
+        begins = match is not None and match[1] != phase and begun < MOST_PHASES
+        begun += begins
         phase = match[1] if match else phase
         if begins and skipped:
             yield skipped

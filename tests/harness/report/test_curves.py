@@ -88,6 +88,12 @@ def test_long_files_are_thinned_and_no_phase_is_lost(
     assert len(told.memory[0].seconds) <= POINTS + 2 * len(changes) + 1
 
 
+def test_of_phases_without_end_some_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.report.curves.MOST_PHASES", 10)
+    write(tmp_path, [("step", 1, 0.5), ("validate", 0, None)] * 1000)
+    assert len(read_progress(WorkFolder(tmp_path), 99.0, 110.0).memory[0].seconds) <= POINTS + 2 * 10 + 1
+
+
 def test_damaged_lines_and_missing_files_are_passed_over(tmp_path: Path) -> None:
     assert read_progress(WorkFolder(tmp_path), 0.0, 1.0).phases == ()
     write(tmp_path, [("step", 1, 0.5)])
