@@ -59,7 +59,7 @@ def driver_window(machine: Machine) -> Iterator[Finding]:
     else:
         stack = next((name for rocm, name in machine.rocm.stacks if window.holds(rocm)), None)
         yield warning(
-            f"{what}; no ROCm of the default selection ({listed(sorted(machine.rocm.default))}) is among them",
+            f"{what}; no ROCm that `matrix run` takes ({listed(sorted(machine.rocm.default))}) is among them",
             why,
             f".venv/bin/matrix run {stack}-plain" if stack else "sudo apt install --only-upgrade amdgpu-dkms",
         )

@@ -41,14 +41,14 @@ def gpu_targets(machine: Machine) -> Iterator[Finding]:
         if lacking:
             yield warning(
                 f"{gpu.label}: the wheels of ROCm {listed(lacking)} have no kernels for {gpu.facts.gfx}",
-                "cells of the default selection with these will fail with `invalid device function`, which is no fault "
+                "cells that `matrix run` takes with these will fail with `invalid device function`, which is no fault "
                 "of theirs",
                 f".venv/bin/matrix run {first}-plain"
                 if first
                 else "matrix show  # no stack of the matrix has such kernels",
             )
         else:
-            yield ok(f"{gpu.label}: every wheel of the default selection has kernels for {gpu.facts.gfx}")
+            yield ok(f"{gpu.label}: every wheel that `matrix run` takes has kernels for {gpu.facts.gfx}")
 
 
 def integrated_gpu(machine: Machine) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The cells of the default selection that can run here, and the disk space they need."""
+"""The cells of `matrix run` that can run here, and the disk space they need."""
 
 from collections.abc import Iterator
 
@@ -12,32 +12,34 @@ SLOW_DISK = 50
 
 
 def what_runs(machine: Machine) -> Iterator[Finding]:
-    """The cells of the default selection that can run here."""
+    """The cells of `matrix run` that can run here."""
     room = machine.room
     if room is None:
         return
     if room.cells:
         yield note(
             room.sentence,
-            f"{many(room.cells, 'cell')} of the default selection can run here; `matrix plan` lists the runs",
+            f"{many(room.cells, 'cell')} that `matrix run` takes can run here; `matrix plan` lists the runs",
         )
     else:
         reasons = "; ".join(room.left_out)
         lacking = [finding.fix for finding in access.kfd(machine) if finding.fix and machine.kfd is None]
         fix = next(iter(lacking), command_in(reasons)) or ".venv/bin/matrix plan --selection all"
-        yield problem(f"no cell of the default selection can run here: {reasons}", room.sentence, fix)
+        yield problem(f"no cell that `matrix run` takes can run here: {reasons}", room.sentence, fix)
 
 
 def disk_space(machine: Machine) -> Iterator[Finding]:
-    """The free space for images or environments, compared with the needs of the default selection, stack by stack."""
+    """The free space for images or environments, and what the stacks that `matrix run` takes need, one by one."""
     room = machine.room
     if room is None or room.free_gb is None:
         return
-    needed = f"the stacks of the default selection that fit, one after the other, take {room.needed_gb:.0f} GB at most"
+    needed = (
+        f"the stacks that `matrix run` takes and that fit, one after the other, take {room.needed_gb:.0f} GB at most"
+    )
     what = f"{room.place}: {room.free_gb:.0f} GB are free"
     if room.no_room and not room.needed_gb:
         yield problem(
-            f"{what}, and no stack of the default selection has room: {', '.join(room.no_room)}",
+            f"{what}, and no stack that `matrix run` takes has room: {', '.join(room.no_room)}",
             "what is not made here yet cannot run",
             ".venv/bin/matrix clean  # lists what may go, and asks",
         )

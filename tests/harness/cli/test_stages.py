@@ -105,7 +105,7 @@ def test_without_kfd_no_gpu_cell_can_run_and_that_is_said_before_anything_is(
     assert "there is no /dev/kfd" in str(ran.exception)
     examined = CliRunner().invoke(cli, ["--matrix", str(CHECKOUT / "matrix.yaml"), "--root", str(root), "doctor"])
     assert "can run here; `matrix plan`" not in examined.stdout
-    assert "no cell of the default selection can run here: there is no /dev/kfd" in examined.stdout
+    assert "no cell that `.venv/bin/matrix run` takes can run here: there is no /dev/kfd" in examined.stdout
 
 
 def test_doctor_and_plan_give_one_figure_of_the_disk(

@@ -135,7 +135,7 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
     "a driver of long ago": (
         lambda t: t.write("sys/module/amdgpu/version", "6.2.4"),
         {("driver-window", "warning")},
-        f"no ROCm of the default selection ({WANTED}) is among them",
+        f"no ROCm that `matrix run` takes ({WANTED}) is among them",
     ),
     "an unknown driver": (
         lambda t: t.write("sys/module/amdgpu/version", "9.9.9"),
@@ -303,7 +303,7 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
     "a full disk": (
         lambda m: replace(m, room=replace(ROOM, free_gb=19.0, needed_gb=0.0, no_room=("a (20 GB)", "b (30 GB)"))),
         {("disk-space", "problem")},
-        "19 GB are free, and no stack of the default selection has room: a (20 GB), b (30 GB)",
+        "19 GB are free, and no stack that `matrix run` takes has room: a (20 GB), b (30 GB)",
     ),
     "a disk for some stacks": (
         lambda m: replace(m, room=replace(ROOM, free_gb=65.0, no_room=("b (30 GB)",))),
