@@ -16,8 +16,8 @@ CONSTANT = "constant"
 MODEL_WORDS = {
     "constant": "the constant rate",
     "conditional": "the rate by where the open sits",
-    "logistic": "the logistic regression on three features",
-    "linear": "the logistic regression on all features",
+    "logistic": "the logistic regression on three features (`logistic`)",
+    "linear": "the logistic regression on all features (`linear`)",
     "network": "the network",
 }
 """In the order of simplicity."""

@@ -28,13 +28,14 @@ def test_the_simplest_that_beats_chance_is_named_and_the_network_beside_the_best
     assert found.beat_chance == ("logistic", "linear", "network")
     first, second = found.answers
     assert first == (
-        "Does anything beat chance? Yes; the simplest that does is the logistic regression on three features: log-loss "
-        "0.6700 against 0.6900 of the constant rate in 4,000 sessions out of sample, p = 0.0000, and 0.6700 against "
-        "0.6900 in 126 held out; so do the logistic regression on all features, the network."
+        "Does anything beat chance? Yes; the simplest that does is the logistic regression on three features "
+        "(`logistic`): log-loss 0.6700 against 0.6900 of the constant rate in 4,000 sessions out of sample, "
+        "p = 0.0000, and 0.6700 against 0.6900 in 126 held out; so do the logistic regression on all features "
+        "(`linear`), the network."
     )
     assert second == (
         "Does the network add to it? Yes: its log-loss is 0.6500 against 0.6600 of the logistic regression on all "
-        "features, p = 0.0000, held out 0.6500 against 0.6600."
+        "features (`linear`), p = 0.0000, held out 0.6500 against 0.6600."
     )
 
 
@@ -77,7 +78,10 @@ def test_no_edge_is_said_only_where_one_would_have_been_found():
 
 def test_what_is_named_as_nearest_has_the_lowest_log_loss():
     worse = replace(compared(126, network=0.02, logistic=0.02), log_loss={**LOSSES, "network": 0.71})
-    assert "the nearest is the logistic regression on all features" in decide(worse, compared(126), CHANCE).sentence
+    assert (
+        "the nearest is the logistic regression on all features (`linear`)"
+        in decide(worse, compared(126), CHANCE).sentence
+    )
     none = replace(worse, log_loss={**LOSSES, **dict.fromkeys(SURE, 0.71), "conditional": 0.7})
     assert "the nearest is the rate by where the open sits" in decide(none, compared(126), CHANCE).sentence
 
