@@ -134,7 +134,8 @@ def _prospect(best: Verdict, confidence: float) -> str:
     if best.tier in NOT_TO_BE_USED:
         return ""
     if best.tier == "seen":
-        return f"that is too little to say what {USUAL_HOURS:g} h of training can expect"
+        little = f"that is too little to say what {USUAL_HOURS:g} h of training can expect"
+        return f"{little}, and more runs may put another cell or workload first"
     return expectation_of_totals(best.totals, USUAL_HOURS, confidence).in_words
 
 
