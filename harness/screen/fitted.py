@@ -20,12 +20,14 @@ wide_option = click.option("--wide", is_flag=True, help="Print every column, how
 def print_table(
     console: Console, table: Table, leave_out: Sequence[str] = (), text: str | None = None, *, wide: bool = False
 ) -> None:
-    """Print a table. On a terminal columns of `leave_out` are dropped where they do not fit, the first of them first.
+    """Print a table. On a terminal empty columns are dropped, and of `leave_out` what does not fit, the first first.
 
     `text` is the column that may be folded at words; no other is cut or folded. Piped or `wide`, all are printed.
     """
     all_of_it = wide or not console.is_terminal
     columns = {str(column.header): _cells(column) for column in table.columns}
+    if not all_of_it and table.row_count:
+        columns = {name: cells for name, cells in columns.items() if any(line for cell in cells[1:] for line in cell)}
     widths = {header: max(line.cell_len for cell in cells for line in cell) for header, cells in columns.items()}
     kept = set(columns)
     if not all_of_it:

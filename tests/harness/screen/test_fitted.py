@@ -14,9 +14,9 @@ TEXT = "one word after the other until no line of eighty can hold them all, and 
 
 def table() -> Table:
     made = Table()
-    for name in ("cell", "verdict", "hours", "scope", "why"):
+    for name in ("cell", "verdict", "hours", "scope", "note", "why"):
         made.add_column(name)
-    made.add_row(LONG, "[green]known-good[/]", "12.3", "gfx1100-ddp-2, docker", TEXT)
+    made.add_row(LONG, "[green]known-good[/]", "12.3", "gfx1100-ddp-2, docker", "", TEXT)
     return made
 
 
@@ -39,6 +39,7 @@ def test_columns_are_left_out_by_rank_and_that_is_said() -> None:
     assert "(not shown: hours, scope; --wide shows all)" in printed(84)
     assert "(not shown: hours; --wide shows all)" in printed(110)
     assert "not shown" not in printed(120)
+    assert "note" not in printed(200)
 
 
 def test_what_is_piped_or_asked_for_is_whole_in_a_line() -> None:

@@ -120,8 +120,8 @@ def test_what_a_terminal_of_80_columns_shows(rows: list[Row]) -> None:
     long = replace(verdict, cell="rocm10.0.0-torch2.13.0-notes-stable", scope="gfx1100-ddp-2", executor="docker")
     found = [in_80_columns(tables.verdicts_table([one]), tables.OF_VERDICTS, "why") for one in (here, long)]
     assert found == [
-        ("cell verdict passed trained MTBF above scope note why", "starts above, workload, ran on, not counted"),
-        ("cell verdict passed scope", "starts above, trained, MTBF above, note, workload, ran on, not counted, why"),
+        ("cell verdict passed starts above MTBF above scope why", "trained, workload, ran on, not counted"),
+        ("cell verdict passed scope", "starts above, trained, MTBF above, workload, ran on, not counted, why"),
     ]
     run = "20261120T203015Z-4f5a6b-rocm6.3-torch2.9.1-plain"
     row = replace(rows[1], run_id=run, detail="ended with SIGSEGV in a kernel of hipBLASLt")
