@@ -435,7 +435,7 @@ def test_a_tag_whose_runs_fail_later_is_shown_with_the_command_to_demote_it(
         fail_before_the_first_step(matrix_file, results, engine)
     done = command("tags")
     assert re.search(rf"{TAG}: it is suspended: its cell is \w+ now: 2 of 5 runs passed, ", done.stderr)
-    assert f"`matrix demote {TAG} --reason" in done.stderr
+    assert f"matrix demote {TAG} --reason" in done.stderr
     assert "in all; " in told(command("promote", expected=2))
 
 

@@ -174,8 +174,8 @@ def test_an_image_that_is_not_in_the_source_is_missed_before_any_job(
 ) -> None:
     campaign.start()
     assert campaign.finish() == 1
-    remedy = f"`matrix save {CELL} {tmp_path / 'saved'}`"
-    assert f"the image of {CELL} that is here is not there; {remedy} puts it there" in said_by(campaign)
+    assert f"the image of {CELL} that is here is not there; `" in said_by(campaign)
+    assert f"matrix save {CELL} {tmp_path / 'saved'}` puts it there" in said_by(campaign)
     assert not list((campaign.results.folder / "slurm").glob(f"*{CELL}*"))
 
 

@@ -300,7 +300,7 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
     assert told == {"schema": 2, "campaigns": [], "trains": False, "doing": [], "runs": [], "cells": [], "runs_done": 0}
     assert not results.folder.exists()
-    left = LeftOver("matrix train --data merged.csv --output OUT", rebooted=False, what="training")
+    left = LeftOver(".venv/bin/matrix train --data merged.csv --output OUT", rebooted=False, what="training")
     for place in ("harness.cli.watch", "harness.campaign.under_way"):
         monkeypatch.setattr(f"{place}.left_under_way", lambda *_: [left])
     (results.folder / "campaigns").mkdir(parents=True)
