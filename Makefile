@@ -76,7 +76,7 @@ TARGETS = help setup setup-dev kernel doctor matrix-test build base train test t
 
 # What is typed wrongly, and a file that is gone.
 NEAREST = import difflib, sys; name, *targets = sys.argv[1:]; near = difflib.get_close_matches(name, targets, 1); \
-  of_matrix = f"\"{name}\": (" in open("harness/cli/commands.py").read(); \
+  of_matrix = f"\"{name}\": \"" in open("harness/cli/commands.py").read(); \
   sys.exit(f"make: no target or file {name}; " + (f"it is `.venv/bin/matrix {name}`" if of_matrix else f"did you mean `make {near[0]}`?" if near else "`make help` lists them"))
 .DEFAULT:
 	@$(PYTHON) -c '$(NEAREST)' '$@' $(TARGETS)
