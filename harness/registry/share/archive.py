@@ -175,7 +175,8 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
                 raise UserError(f"{file}: {TOO_LARGE}")
     except FileNotFoundError:
         raise NoSuchFileError(f"{file}: no such file") from None
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    # It calls itself for each header about the next member.
+    except (tarfile.TarError, EOFError, zlib.error, RecursionError) as error:
         raise UserError(f"{file}: is damaged or no {ENDING}: {error}; ask for it to be sent again") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be unpacked: {error.strerror or error}") from None

@@ -218,6 +218,7 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "a bit": lambda whole: whole[:60] + bytes([whole[60] ^ 1]) + whole[61:],
     "goes on after its end": lambda whole: whole + gzip.compress(bytes(1 << 20)),
     "no archive in it": lambda _: gzip.compress(b"text" * 1000),
+    "headers alone": lambda _: gzip.compress(tarfile.TarInfo.create_pax_global_header({"a": "b"}) * 1000),
 }
 
 
