@@ -21,7 +21,7 @@ STAMP = re.compile(r"^\[ *(\d+\.\d+)\] ")
 REMEDY = "add this user to group adm"
 # A process chooses its name, and that of the file in which it crashes: of 15 characters, and of 255.
 OF_PROCESS = re.compile(
-    r"\[\d+\](?:: segfault at| general protection fault| trap )|\bComm: |invoked oom-killer: |oom-kill:"
+    r"\[\d+\](?:: segfault at| (?:.{1,50} )?ip:)|/\d+ took a \w+ trap|\bComm: |invoked oom-killer: |oom-kill:"
     r"|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure"
 )
 

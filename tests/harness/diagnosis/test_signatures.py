@@ -198,6 +198,8 @@ def test_what_the_driver_prints_at_every_boot_is_no_failure(line: str) -> None:
         ("MES might be in[1]: segfault at 0 ip 0 sp 0 error 14 in EXT4-fs error[1+2]", "crash"),
         ("Memory cgroup out of memory: Killed process 1 (ring a timeout) total-vm:1kB", "oom-host"),
         ("ring a timeout invoked oom-killer: gfp_mask=0x0", "oom-host"),
+        ("umip: GPU Hang[1] ip:7 sp:7: SGDT instruction cannot be used by applications.", "unknown"),
+        ("x86/split lock detection: #AC: GPU Hang/1 took a split_lock trap at address: 0x7", "unknown"),
         ("CPU: 1 PID: 1 Comm: GPU reset begin Hardware", "unknown"),
     ],
 )
