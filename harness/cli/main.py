@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     begin_output()
     try:
-        if any(not word or (word[:2] == "--" and word[-1] == "=") for word in own_words(words)[0]):
+        if any(not word or (word[:2] == "--" and word.find("=") == len(word) - 1) for word in own_words(words)[0]):
             raise UserError("a word is empty, as of a variable that is not set; leave it out, or give it a value")
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:

@@ -144,7 +144,7 @@ def _program() -> str:
 
 def as_typed(text: str) -> str:
     """Return a text in whose commands, in backquotes, `matrix` is typed as on this host."""
-    return re.sub(r"`matrix(?=\s)", f"`{shlex.quote(_program())}", text)
+    return re.sub(r"`matrix(?=\s)", lambda _: f"`{shlex.quote(_program())}", text)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:
