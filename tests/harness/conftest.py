@@ -29,8 +29,13 @@ if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
 
 @pytest.fixture(autouse=True)
 def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test learns of GPUs, or of hosts that do not answer, from another one, or from the user's harnesses."""
+    """No test learns of GPUs, or of hosts that do not answer, from another one, or from the user's harnesses.
+
+    Every disk has room for every stack, whatever this one has.
+    """
     forget_silent()
+    free = shutil.disk_usage("/")._replace(free=1000 * 10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
     # `mktemp` looks at all folders that are there already, which takes longer from test to test.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "states" / uuid4().hex))
 
