@@ -1,0 +1,183 @@
+"""What a training leaves: its model, its checkpoints and a program's files, beside what was there before."""
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.evidence.app_files import Result
+from harness.evidence.run_files import Record
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
+from harness.run.asked import Run
+from harness.training.own_program import publish_program
+from harness.training.state import new_state
+from tests.harness.training.scripted_attempts import DONE, Place, Pretending, resumed_at, write_checkpoint
+
+
+@pytest.mark.parametrize("name", ["../../bars.pt", "important.pt", "attempts.jsonl"])
+def test_names_in_the_result_do_not_decide_what_is_written(
+    name: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Pretending.result_of
+
+    def lying(bench: Pretending, run: Run) -> Result:
+        told = real(bench, run)
+        return told.model_copy(update={"model": told.model.model_copy(update={"file": name}), "metadata_file": name})
+
+    monkeypatch.setattr(Pretending, "result_of", lying)
+    place.job.output.mkdir(parents=True, exist_ok=True)
+    (place.job.output / "important.pt").write_text("of the user", encoding="utf-8")
+    assert place.train(DONE).model
+    assert (place.job.output / "bars.pt").read_text().startswith("of ")
+    assert (place.job.output / "bars_metadata.json").is_file()
+    assert (place.job.output / "important.pt").read_text() == "of the user"
+    assert place.lines
+
+
+def test_earlier_checkpoints_are_resumed_from_when_asked_and_kept_otherwise(place: Place) -> None:
+    earlier = place.job.output / "bars_checkpoints"
+    write_checkpoint(earlier, 58)
+    write_checkpoint(place.job.output / "bars2_checkpoints", 99)
+    job = place.job
+    place.job = replace(job, resume=True)
+    place.train(replace(DONE, step=87))
+    assert resumed_at(place.bench.made[0]) == 58
+    assert len(list(earlier.iterdir())) == 2
+    place.job, place.state = job, new_state("key", "cpu-plain", None)
+    place.train(replace(DONE, step=60))
+    assert resumed_at(place.bench.made[1]) == 0
+    assert len(list(earlier.iterdir())) == 1
+    assert len(list(place.job.output.joinpath("bars_checkpoints.previous").iterdir())) == 2
+
+
+def test_a_model_that_is_replaced_is_kept_with_its_metadata(place: Place) -> None:
+    output = place.job.output
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "bars.pt").write_bytes(b"weeks of work")
+    (output / "bars_metadata.json").write_text("{}", encoding="utf-8")
+    assert place.train(DONE).replaced == (output / "bars.previous.pt",)
+    assert (output / "bars.previous.pt").read_bytes() == b"weeks of work"
+    assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "{}"
+    assert (output / "bars.pt").read_bytes() != b"weeks of work"
+
+
+def test_no_model_that_was_kept_is_replaced_by_a_later_one(place: Place) -> None:
+    model = place.job.output / "bars.pt"
+    kept: list[Path] = []
+    for number in (1, 2, 3):
+        model.parent.mkdir(exist_ok=True)
+        model.write_text(f"model {number}", encoding="utf-8")
+        model.with_name("bars_metadata.json").write_text(f"about {number}", encoding="utf-8")
+        place.state = new_state("key", "cpu-plain", None)
+        kept += place.train(DONE).replaced
+    assert [one.name for one in kept] == ["bars.previous.pt", "bars.previous-2.pt", "bars.previous-3.pt"]
+    assert [one.read_text(encoding="utf-8") for one in kept] == ["model 1", "model 2", "model 3"]
+    about = [one.with_name(f"{one.stem}_metadata.json").read_text(encoding="utf-8") for one in kept]
+    assert about == ["about 1", "about 2", "about 3"]
+    # One that is kept already is not kept twice.
+    model.write_text("model 2", encoding="utf-8")
+    place.state = new_state("key", "cpu-plain", None)
+    assert [one.name for one in place.train(DONE).replaced] == ["bars.previous-2.pt"]
+
+
+def test_no_file_of_a_program_that_was_kept_is_replaced_by_a_later_one(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    folder, output = RunFolder(tmp_path / "run"), tmp_path / "out"
+    written = tmp_path / "run" / "work" / WorkFolder.PROGRAM / "model.bin"
+    written.parent.mkdir(parents=True)
+    kept: list[Path] = []
+    for content in "1234":
+        written.write_text(content, encoding="utf-8")
+        kept += publish_program(folder, make_record(), output)
+    assert [one.name for one in kept] == ["model.previous.bin", "model.previous-2.bin", "model.previous-3.bin"]
+    assert [one.read_text(encoding="utf-8") for one in kept] == ["1", "2", "3"]
+
+
+def test_files_of_a_program_are_copied_with_so_many_holes_in_all(
+    tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.training.own_program.MOST_HOLE_BYTES", 3 << 20)
+    written = tmp_path / "run" / "work" / WorkFolder.PROGRAM
+    written.mkdir(parents=True)
+    for name in "ab":
+        with (written / name).open("wb") as sparse:
+            sparse.truncate(2 << 20)
+    with pytest.raises(UserError, match=r"b: has 2097152 bytes, of which .* are holes; it is left there$"):
+        publish_program(RunFolder(tmp_path / "run"), make_record(), tmp_path / "out")
+    assert (tmp_path / "out" / "a").stat().st_size == 2 << 20
+
+
+def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_copied(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(place.job.output / "bars_checkpoints", 58)
+
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.training.publish._copy", lambda *_: None)
+        patch.setattr("harness.evidence.work_folder.copy_out", full)
+        with pytest.raises(UserError, match="No space left"):
+            place.train(replace(DONE, step=60))
+    assert place.train().model
+    kept = place.job.output / "bars_checkpoints.previous"
+    assert [file.name[:14] for file in kept.iterdir()] == ["step-000000058"]
+
+
+def test_a_model_that_found_no_room_is_copied_by_the_same_command(
+    place: Place, tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = RunFolder(tmp_path / "run")
+    written = tmp_path / "run" / "work" / WorkFolder.PROGRAM / "model.bin"
+    written.parent.mkdir(parents=True)
+    written.touch()
+    said = r"No space left on device; free .*, then give the same command$"
+    with monkeypatch.context() as patch:
+        for module in ("own_program", "publish"):
+            patch.setattr(f"harness.training.{module}.copy_out", full)
+        with pytest.raises(UserError, match=said):
+            publish_program(folder, make_record(), tmp_path / "out")
+        with pytest.raises(UserError, match=said):
+            place.train(DONE)
+    assert place.train().model
+    assert len(place.bench.made) == 1
+
+
+def test_earlier_checkpoints_that_cannot_be_kept_end_it_with_a_line(place: Place) -> None:
+    write_checkpoint(place.job.output / "bars_checkpoints", 58)
+    (place.job.output / "bars_checkpoints.previous").write_text("somebody's file", encoding="utf-8")
+    with pytest.raises(UserError, match=r"cannot be kept as bars_checkpoints\.previous: .*; move it away"):
+        place.train(replace(DONE, step=60))
+    assert (place.job.output / "bars_checkpoints.previous").read_text(encoding="utf-8") == "somebody's file"
+
+
+def test_a_model_that_is_kept_has_no_metadata_of_another(place: Place) -> None:
+    output = place.job.output
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "bars.pt").write_bytes(b"weeks of work")
+    (output / "bars.previous_metadata.json").write_text("of the one before", encoding="utf-8")
+    place.train(DONE)
+    assert (output / "bars.previous.pt").is_file()
+    assert not (output / "bars.previous_metadata.json").exists()
+
+
+def test_models_are_never_in_memory_as_a_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.job.output.mkdir(parents=True)
+    (place.job.output / "bars.pt").write_bytes(b"weeks of work")
+    read_bytes = Path.read_bytes
+
+    def no_model(file: Path) -> bytes:
+        assert file.suffix != ".pt", file
+        return read_bytes(file)
+
+    monkeypatch.setattr(Path, "read_bytes", no_model)
+    assert place.train(DONE).replaced
