@@ -3,14 +3,13 @@
 import subprocess
 import sys
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle.some_sessions import PRICE, as_bars, as_tuples, levels_of_session, many_sessions, only
 
-from vpoc.data.bars import Bars
 from vpoc.data.sessions import Sessions
 from vpoc.errors import UserError
 from vpoc.profile.device import PATHS, device_levels, paths
@@ -18,7 +17,6 @@ from vpoc.profile.facts import concatenated
 from vpoc.profile.levels import Levels
 from vpoc.profile.session_profiles import session_levels
 
-PRICE = 16_000
 CHUNK_SIZES = (1, 2, 7, 1000)
 PLACEMENTS = ("uniform", "typical", "close", "ticks")
 VALUE_AREAS = ("two_row", "one_row")
@@ -26,61 +24,8 @@ needs_gpu = pytest.mark.gpu
 DEVICES = ("cpu", pytest.param("cuda", marks=needs_gpu))
 
 
-def oracle(bars, placement="uniform", value_area="two_row"):
-    lowest, highest = min(bar[0] for bar in bars), max(bar[1] for bar in bars)
-    rows = [0] * (highest - lowest + 1)
-    for low, high, close, volume in bars:
-        if placement == "uniform":
-            n = high - low + 1
-            share, left = divmod(volume, n)
-            start = min(max(close - left // 2, low), high - left + 1)
-            for tick in range(low, high + 1):
-                rows[tick - lowest] += share + (1 if start <= tick < start + left else 0)
-        else:
-            at = (2 * (high + low + close) + 3) // 6 if placement == "typical" else close
-            rows[at - lowest] += volume
-    middle, step = len(rows) - 1, {"two_row": 2, "one_row": 1}[value_area]
-    vpoc = min(range(len(rows)), key=lambda k: (-rows[k], abs(2 * k - middle), k))
-    top = bottom = vpoc
-    area, total = rows[vpoc], sum(rows)
-    while 10 * area < 7 * total:
-        above, below = rows[top + 1 : top + 1 + step], rows[max(0, bottom - step) : bottom]
-        gain_above = sum(above) if above else -1
-        gain_below = sum(below) if below else -1
-        if gain_above >= gain_below:
-            top, area = top + len(above), area + gain_above
-        else:
-            bottom, area = bottom - len(below), area + gain_below
-    return (lowest + vpoc, lowest + top, lowest + bottom, rows[vpoc], area, total)
-
-
-def as_tuples(levels):
-    return list(zip(*(getattr(levels, field.name).tolist() for field in fields(Levels)), strict=True))
-
-
-def only(cls, rest, **known):
-    """A `cls` with these fields; whatever else it has is of no concern here, and is `rest`."""
-    return cls(**{field.name: known.get(field.name, rest) for field in fields(cls)})
-
-
-def as_bars(sessions, between=2):
-    """The sessions as Bars, with `between` bars outside regular hours before each."""
-    outside = (PRICE // 2, PRICE * 2, PRICE, 10**6)
-    rows, start, stop = [], [], []
-    for session in sessions:
-        rows += [outside] * between
-        start.append(len(rows))
-        rows += session
-        stop.append(len(rows))
-    low, high, close, volume = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    ts = np.arange(len(rows)) * 60
-    bars = only(Bars, None, path=Path("synthetic"), ts=ts, low=low, high=high, close=close, volume=volume)
-    found = only(Sessions, np.arange(len(sessions)), start=np.array(start), stop=np.array(stop), in_progress=False)
-    return bars, found
-
-
 def computed(sessions, path, chunk_size, *, device="cpu", **options):
-    bars, found = as_bars(sessions)
+    bars, found = as_bars(sessions, between=2)
     parts = list(device_levels(bars, found, path, device, chunk_size, **options))
     assert [len(part.vpoc) for part in parts] == [len(sessions[i : i + chunk_size]) for i in _starts(found, chunk_size)]
     levels = concatenated(parts)
@@ -92,28 +37,13 @@ def _starts(found, chunk_size):
     return range(0, len(found.start), chunk_size)
 
 
-@st.composite
-def a_bar(draw):
-    low = PRICE + draw(st.integers(-15, 15))
-    high = low + draw(st.integers(0, 12))
-    # Small volumes make ties and empty rows; the largest still sum to less than 2^63.
-    volume = draw(st.one_of(st.integers(0, 20), st.integers(0, 2**53)))
-    return low, high, draw(st.integers(low, high)), volume
-
-
-many_sessions = st.lists(st.lists(a_bar(), min_size=1, max_size=8), min_size=1, max_size=9)
-
-
 @pytest.mark.slow
 @settings(max_examples=2 * settings.default.max_examples)
 @given(many_sessions, st.sampled_from(PATHS), st.sampled_from(CHUNK_SIZES), st.data())
 def test_agrees_with_the_oracle(sessions, path, chunk_size, data):
-    options = {
-        "placement": data.draw(st.sampled_from(PLACEMENTS)),
-        "value_area": data.draw(st.sampled_from(VALUE_AREAS)),
-    }
-    expected = [oracle(session, **options) for session in sessions]
-    assert computed(sessions, path, chunk_size, **options) == expected
+    placement, method = data.draw(st.sampled_from(PLACEMENTS)), data.draw(st.sampled_from(VALUE_AREAS))
+    expected = [levels_of_session(session, placement, method) for session in sessions]
+    assert computed(sessions, path, chunk_size, placement=placement, value_area=method) == expected
 
 
 def walk(sessions, seed=7):
@@ -138,7 +68,7 @@ def walk(sessions, seed=7):
 @pytest.mark.parametrize("path", PATHS)
 def test_is_the_cpus_answer_for_every_chunk_size(path, chunk_size, device):
     sessions = walk(40)
-    bars, found = as_bars(sessions)
+    bars, found = as_bars(sessions, between=2)
     expected = as_tuples(session_levels(bars, found, 7))
     assert computed(sessions, path, chunk_size, device=device) == expected
 
@@ -148,7 +78,7 @@ def test_sessions_of_one_bar(path):
     one_tick = [(PRICE, PRICE, PRICE, 5)]
     sessions = [one_tick, [(PRICE - 9, PRICE + 9, PRICE, 3)], one_tick]
     assert computed(sessions, path, 1000)[0] == (PRICE, PRICE, PRICE, 5, 5, 5)
-    assert computed(sessions, path, 1000) == [oracle(session) for session in sessions]
+    assert computed(sessions, path, 1000) == [levels_of_session(session) for session in sessions]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -169,7 +99,7 @@ def test_volumes_that_no_float_can_tell_apart(path):
     session = [(PRICE, PRICE, PRICE, 2**60), (PRICE + 9, PRICE + 9, PRICE + 9, 2**60 + 1)]
     session += [(PRICE + 5, PRICE + 5, PRICE + 5, 1)] * 3
     (levels,) = computed([session], path, 1)
-    assert levels == oracle(session)
+    assert levels == levels_of_session(session)
     assert levels[0] == PRICE + 9
     assert levels[5] == 2**61 + 4
 
@@ -205,7 +135,7 @@ def allocations(monkeypatch, sessions, path, chunk_size):
         return allocate(cells, place)
 
     monkeypatch.setattr(paths, "_allocate", counted)
-    assert computed(sessions, path, chunk_size) == [oracle(session) for session in sessions]
+    assert computed(sessions, path, chunk_size) == [levels_of_session(session) for session in sessions]
     return sizes
 
 

@@ -6,13 +6,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from oracle import profile as vp
 from oracle.profile import Bar
+from oracle.some_sessions import PRICE, as_tuples, levels_of_rows
 
 from vpoc.profile.levels import find_levels
 from vpoc.profile.nodes import nodes_of
 from vpoc.profile.profile import Profile, levels_of, profile_of
 from vpoc.profile.tpo import session_tpo
 
-PRICE = 16_000
 PLACEMENTS = ("uniform", "close", "typical", "ticks")
 METHODS = ("two_row", "one_row")
 
@@ -66,17 +66,6 @@ def as_dict(profile):
     return {profile.base // profile.row_ticks + i: volume for i, volume in enumerate(profile.volume.tolist())}
 
 
-def as_tuples(levels):
-    names = ("vpoc", "vah", "val", "vpoc_volume", "area_volume", "volume")
-    return list(zip(*(getattr(levels, name).tolist() for name in names), strict=True))
-
-
-def expected_levels(rows, method, size=1):
-    """The levels of a profile of the oracle; a row's price is its lowest tick."""
-    vpoc, area = vp.vpoc(rows), vp.value_area(rows, method)
-    return (vpoc * size, area.high * size, area.low * size, rows[vpoc], area.volume, sum(rows.values()))
-
-
 @settings(max_examples=300, deadline=None)
 @given(sessions, st.sampled_from(PLACEMENTS), row_sizes)
 def test_profiles(bars, placement, size):
@@ -90,7 +79,7 @@ def test_profiles(bars, placement, size):
 @given(sessions, st.sampled_from(PLACEMENTS), st.sampled_from(METHODS), row_sizes)
 def test_levels_of_profiles(bars, placement, method, size):
     profile = profile_of(*columns(bars, "low", "high", "close", "volume"), placement=placement, row_ticks=size)
-    assert as_tuples(levels_of(profile, method)) == [expected_levels(vp.profile(bars, placement, size), method, size)]
+    assert as_tuples(levels_of(profile, method)) == [levels_of_rows(vp.profile(bars, placement, size), method, size)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -98,7 +87,7 @@ def test_levels_of_profiles(bars, placement, method, size):
 def test_levels_of_any_histogram(volume, method):
     rows = {PRICE + i: one for i, one in enumerate(volume)}
     event(f"ties at the peak: {volume.count(max(volume)) > 1}")
-    assert as_tuples(levels_of(Profile(PRICE, np.array(volume)), method)) == [expected_levels(rows, method)]
+    assert as_tuples(levels_of(Profile(PRICE, np.array(volume)), method)) == [levels_of_rows(rows, method)]
 
 
 @pytest.mark.slow
@@ -115,7 +104,7 @@ def test_ragged_profiles_in_one_padded_matrix(profiles, before, after, method):
     base = PRICE + 1_000 * np.arange(len(profiles))
     levels = find_levels(matrix, first, last, base, method)
     assert as_tuples(levels) == [
-        expected_levels({b + f + i: one for i, one in enumerate(volume)}, method)
+        levels_of_rows({b + f + i: one for i, one in enumerate(volume)}, method)
         for b, f, volume in zip(base.tolist(), first.tolist(), profiles, strict=True)
     ]
 
@@ -132,7 +121,7 @@ def test_tpo(found, size, method):
     profile = Profile(base * size, count[0], size)
     rows = vp.tpo(bars, brackets, size)
     assert as_dict(profile) == rows
-    assert as_tuples(levels_of(profile, method)) == [expected_levels(rows, method, size)]
+    assert as_tuples(levels_of(profile, method)) == [levels_of_rows(rows, method, size)]
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from oracle.market import calendar, market, regular, synthetic
 from oracle.profile import Bar
 from oracle.sessions import local, split, utc
 
-from vpoc.data.readers import read_vendor
 from vpoc.profile.levels import find_levels
 from vpoc.profile.profile import Profile, levels_of, profile_of
 
@@ -69,45 +68,6 @@ def test_the_61st_minute_is_not_of_the_initial_balance():
     assert frame.select(names).row(389) == (7, 43, 20)
 
 
-def test_summer_time_moves_the_open_in_utc():
-    bars = synthetic(2, 24, 10, first=dt.date(2025, 10, 6), night=1)
-    frame = built(market(bars, 10), "bar")
-    opens = dict(frame.group_by("trade_date").agg(pl.col("ts").min().dt.strftime("%H:%M")).iter_rows())
-    assert opens[dt.date(2025, 11, 3)] == "14:30"
-    frame = built(market(synthetic(2, 24, 10, first=dt.date(2025, 9, 26), night=1), 10), "bar")
-    opens = dict(frame.group_by("trade_date").agg(pl.col("ts").min().dt.strftime("%H:%M")).iter_rows())
-    assert opens[dt.date(2025, 10, 28)] == "13:30"
-
-
-def one_contract_each(first, days):
-    """Half-hours of one contract each, none missing: features count bars."""
-    return [bar._replace(volume=1) for bar in synthetic(3, days, 30, first=first, night=1)]
-
-
-def test_sunday_evening_is_of_monday():
-    frame = built(market(one_contract_each(dt.date(2025, 10, 6), 26), 30), "session")
-    share = dict(frame.select("trade_date", "on_vol_share").iter_rows())
-    # 31 bars from 18:00 to 09:30, 13 until 16:00, 2 until 17:00.
-    assert share[dt.date(2025, 11, 3)] == share[dt.date(2025, 11, 4)] == pytest.approx(31 / 46)
-    assert dt.date(2025, 11, 2) not in share
-
-
-def test_a_holiday_is_of_the_next_session_and_a_half_day_ends_at_1300():
-    bars = one_contract_each(dt.date(2025, 10, 20), 30)
-    frame = built(market(bars, 30), "session")
-    share = dict(frame.select("trade_date", "on_vol_share").iter_rows())
-    friday = dt.date(2025, 11, 28)
-    assert dt.date(2025, 11, 27) not in share
-    # 38 bars of Thanksgiving until its halt at 13:00, 31 of the night, 7 until 13:00, 1 until 13:30.
-    assert share[friday] == pytest.approx(69 / 77)
-    row = frame.row(by_predicate=pl.col("trade_date") == friday, named=True)
-    assert row["log_vol_rel"] == 0, "7 half-hours against the first 7 of full days"
-    assert 0 <= row["dvpoc_age"] < 210
-    by_bar = built(market(bars, 30), "bar").filter(pl.col("trade_date") == friday)
-    assert by_bar["ts"].dt.strftime("%H:%M").to_list()[-1] == "17:30"  # in UTC, 12:30 in New York
-    assert by_bar.height == 7
-
-
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_bars_after_1700_of_2013_change_nothing(rows, as_of):
     """Until 2015 Globex traded to 17:15: those bars belong to the day, but a row is as of 17:00."""
@@ -120,23 +80,6 @@ def test_bars_after_1700_of_2013_change_nothing(rows, as_of):
     assert len(late) == 3 * 23
     before = built(market(bars, 5), rows, as_of)
     assert built(market(sorted([*bars, *late]), 5), rows, as_of).equals(before)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("side", "shift"), [("start", 0), ("end", 60)])
-def test_stamps_of_the_ends_of_bars_are_moved_back(side, shift, tmp_path):
-    """The first bar after the break says it: 18:00 or 18:01. An hour is 60 bars, not 59 and one of the next."""
-    bars = synthetic(5, 5, 1, night=1)
-    lines = ["datetime,open,high,low,close,volume"]
-    for bar in bars:
-        stamp = local(bar.ts) + dt.timedelta(seconds=shift)
-        prices = ",".join(str(price / 4) for price in (bar.open, bar.high, bar.low, bar.close))
-        lines.append(f"{stamp},{prices},{bar.volume}")
-    path = tmp_path / "vendor.csv"
-    path.write_text("\n".join(lines) + "\n")
-    read = read_vendor(path, zone="America/New_York")
-    assert read.stamp_side == side
-    assert read.frame["ts"].to_list() == [bar.ts for bar in bars]
 
 
 @pytest.mark.real_data
