@@ -24,11 +24,9 @@ from harness.host.engine import Engine, engine_errors, follow_transfer
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.load import load_matrix
 from harness.registry.oci import Repository
-from harness.registry.tags.known_good import NotForThisHostError, NothingPromotedError, resolve_tag
-from harness.registry.tags.known_good_tags import look_at, move_tag
+from harness.registry.tags.known_good import NothingPromotedError, resolve_tag
 from harness.registry.tags.local_tags import LocalTags
-from harness.registry.tags.promote import VALID_SECONDS
-from harness.registry.tags.promotions import PROMOTIONS, TagMove, read_moves
+from harness.registry.tags.promotions import PROMOTIONS, read_moves
 from harness.registry.tags.registry_tags import HISTORY_TAG, RegistryTags
 from harness.registry.tags.tag_commands import promote
 from tests.images.conftest import BASE, serve_registry, wait_until
@@ -239,16 +237,6 @@ def test_a_dry_run_changes_nothing(command: Command, place: str, results: Result
     assert find(engine, f"vpoc:{TAG}") is None
 
 
-def test_too_few_runs_are_refused_with_their_number(command: Command, place: str, results: Results) -> None:
-    shutil.rmtree(results.run_folder(results.finished()[0]))
-    line = told(command("promote", "cpu-plain", "--registry", place, expected=2))
-    assert re.search(
-        r"is good: 1 of 1 starts, (under 1 s|\d+ (s|min)) of training, no failure, 1 boot with its image", line
-    )
-    assert "1 more start without a failure would do" in line
-    assert RegistryTags(place).moves() == read_moves(results) == []
-
-
 def test_a_demoted_tag_cannot_be_pulled_and_can_be_earned_again(
     command: Command, place: str, results: Results, engine: Engine
 ) -> None:
@@ -282,45 +270,7 @@ def test_the_alias_is_not_demoted_by_itself(command: Command) -> None:
     assert "is an alias" in told(command("demote", "known-good", "--reason", "x", expected=2))
 
 
-def test_evidence_expires_and_is_renewed(
-    command: Command, place: str, results: Results, matrix_file: Path, tmp_path: Path
-) -> None:
-    promoted_at(place, results, matrix_file, time.time() - VALID_SECONDS - 60)
-    with pytest.raises(NotForThisHostError, match="its evidence expired on"):
-        in_registry(results, place)
-    line = told(command(*training(results, tmp_path), "--registry", place, expected=2))
-    assert f"{TAG} may not be used here: its evidence expired on" in line
-    (state,) = json.loads(command("tags", "--registry", place, "--json").stdout)["tags"]
-    assert not state["valid_here"]
-    assert "expired" in state["not_here"]
-    command("promote", "--registry", place)
-    assert in_registry(results, place).promoted_at > time.time() - 600
-
-
-def test_evidence_of_another_host_is_refused(command: Command, place: str, results: Results, tmp_path: Path) -> None:
-    """The GPU's evidence is synthetic: it is this host's own with another target."""
-    command("promote", "--registry", place)
-    there = RegistryTags(place)
-    (move,) = there.moves()
-    of_gpu = {"tag": "known-good-gfx1100", "scope": "gfx1100", "gfx": ("gfx1100",), "gpu_count": 1}
-    evidence = move.evidence.model_copy(update=of_gpu)
-    move_tag(there, TagMove(move="promoted", at=time.time(), evidence=evidence), look_at(there, evidence.tag))
-    assert there.points_to("known-good") == evidence.digest
-    # What fits is found, though it is not the newest.
-    assert in_registry(results, place).scope == "cpu"
-    states = {s["tag"]: s for s in json.loads(command("tags", "--registry", place, "--json").stdout)["tags"]}
-    assert {tag: (state["valid_here"], state["alias"]) for tag, state in states.items()} == {
-        TAG: (True, False),
-        "known-good-gfx1100": (False, True),
-    }
-    command("demote", TAG, "--reason", "only the other one is to be left", "--registry", place)
-    line = told(command(*training(results, tmp_path), "--registry", place, expected=2))
-    assert "known-good-gfx1100 may not be used here: it is for 1 x gfx1100, and this host has no GPU" in line
-    assert "--cell" in line
-    assert not (tmp_path / "TRAINING" / "mine.pt").exists()
-
-
-@pytest.mark.parametrize("words", [("promote",), ("demote", TAG, "--reason", "x"), ("tags",), ("tags", TAG)])
+@pytest.mark.parametrize("words", [("promote",), ("tags",)])
 def test_a_registry_that_is_down_is_one_line_and_nothing_is_half_done(
     words: tuple[str, ...], command: Command, results: Results, engine: Engine
 ) -> None:

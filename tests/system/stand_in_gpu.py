@@ -1,14 +1,15 @@
-"""A stand-in for Python with the app on a simulated GPU: it resets the GPU, or leaves it unhealthy, as a plan says.
+"""A stand-in for Python with the app on a simulated GPU: it resets the GPU as a plan says.
 
 Started as an interpreter, after the simulated host and the file of its plan: a letter a training. `p` passes, `r`
-resets the GPU in the kernel log and aborts in the first step, `s` passes though the GPU was reset meanwhile, and after
-`u` the GPU fails its next probe. What it writes is a test's fiction; nothing of it is evidence.
+resets the GPU in the kernel log and aborts in the first step, `s` passes though the GPU was reset meanwhile. What it
+writes is a test's fiction; nothing of it is evidence.
 """
 
 import json
 import os
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +75,13 @@ def train(words: list[str]) -> None:
     app.stand_in_train(options)
     if letter == "s":
         reset(gpu)
-    elif letter == "u":
-        PLAN.with_name("unhealthy").touch()
 
 
 def probe() -> None:
-    """Find the GPU healthy, but for once where a run has left it otherwise."""
-    unhealthy, names = PLAN.with_name("unhealthy"), sys.argv[3:]
-    checks = [names[n + 1] for n, word in enumerate(names) if word == "--check"]
-    bad = unhealthy.exists()
-    unhealthy.unlink(missing_ok=True)
+    """Find the GPU healthy."""
+    checks = [name for word, name in pairwise(sys.argv) if word == "--check"]
     told = [{"check": name, "outcome": "passed", "detail": "", "killable": True} for name in checks]
-    if bad:
-        told[-1] |= {"outcome": "failed", "detail": "wrong numbers"}
-    print(json.dumps({"breaks_at": checks[-1] if bad else None, "checks": told}))
+    print(json.dumps({"breaks_at": None, "checks": told}))
 
 
 def main() -> None:
