@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness.evidence.run_files import Record
-from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
-from harness.slurm.nodes import known_nodes, note_node
+from harness.slurm.nodes import note_node
 from tests.slurm.cluster import Cluster, cluster
-from tests.slurm.test_slurm import Campaign, check, held, job, node_of, wait
+from tests.slurm.test_slurm import Campaign, held, job, node_of, wait
 
 NODES = ("n1", "n2")
 TASK_PROLOG = "#!/bin/sh\necho export MATRIX_ROOT={}/$SLURMD_NODENAME\n"
@@ -72,23 +71,3 @@ def test_nodes_are_asked_again_after_a_boot_and_each_host_kind_has_a_campaign_of
     assert "asking what 2 nodes are" in said
     assert "n1: " in said
     assert "n2: " in said
-
-
-@pytest.mark.long
-def test_a_node_that_came_back_as_another_kind_begins_none_of_the_runs(gpus: Cluster, hosts: Path, place: Path) -> None:
-    campaign = Campaign(place, 3, environment=gpus.environment)
-    for name in NODES:
-        note_node(campaign.results, name, read_host(hosts / "n1"))
-    with held(place):
-        campaign.start()
-        wait(lambda: any(one.diagnosis == NOT_BEGUN for one in records_of(campaign).values()))
-    assert campaign.finish() == 0, (place / "said.txt").read_text()
-    records = records_of(campaign)
-    # Those that were in the queue already may come to it, too.
-    refused = [one for one in records.values() if one.diagnosis == NOT_BEGUN]
-    assert {node_of(one.intent) for one in refused} == {"n2"}
-    assert all("of another host kind" in one.detail for one in refused)
-    assert {node_of(one.intent) for one in records.values() if one.diagnosis != NOT_BEGUN} == {"n1"}
-    check(campaign, records)
-    # The next command has a campaign for it.
-    assert known_nodes(campaign.results)["n2"].kind == read_host(hosts / "n2").kind

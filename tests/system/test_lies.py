@@ -229,11 +229,3 @@ def test_a_process_that_is_stalled_is_hung(run_tiny: RunTiny, results: Results) 
     assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
     assert "rank 0 made no progress" in record.detail
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []
-
-
-@pytest.mark.long
-def test_the_time_limit_is_failed_and_leaves_nothing(run_tiny: RunTiny, results: Results) -> None:
-    record = run_tiny(epochs=100_000, time_limit=8, loader_workers=2)
-    assert (record.outcome, record.diagnosis) == ("failed", "time-limit")
-    assert "still running after 8 s" in record.detail
-    assert processes_of_run(results.run_folder(record.intent.run_id)) == []

@@ -133,15 +133,3 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
     assert said_so[-2].startswith(f"{run}: still failed (crash) with 3 sessions")
     assert said_so[-1].startswith("Next: ")
     assert "run-cell any-plain --workload tiny --lookback 20 --data" in said_so[-1]
-
-
-@pytest.mark.long
-def test_few_runs_do_not_suffice_and_more_continue(place: Place, stand_in: Path) -> None:
-    record = place.crash(stand_in / "python", FIRST + timedelta(days=BAD))
-    words = ("minimise", record["intent"]["run_id"], "--over", "data", "--max-runs")
-    few = place.printed(*words, "3")
-    assert (few["conclusion"], few["runs"], few["file"]) == ("not-enough-runs", 3, None)
-    assert "--max-runs 6" in few["next"]
-    made = len(place.records())
-    assert place.printed(*words, "20")["conclusion"] == "found"
-    assert made == 3 < len(place.records())

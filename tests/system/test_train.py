@@ -187,26 +187,6 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
 
 
-@pytest.mark.long
-def test_more_epochs_resume_from_the_checkpoints_of_an_earlier_training(trainer: Trainer) -> None:
-    trainer.run("--epochs", "1")
-    trainer.run("--epochs", "2", "--resume")
-    record = trainer.records[-1]
-    assert record.outcome == "completed", record.detail
-    assert record.result is not None
-    assert record.result.resumed_at == (23,)
-
-
-@pytest.mark.long
-def test_two_of_the_same_are_not_made_at_once(trainer: Trainer, wait: Callable[..., None]) -> None:
-    process = trainer.start()
-    wait(lambda: list(trainer.results.folder.glob("trainings/*.json")))
-    said = trainer.run(status=2)
-    assert "is being trained by another process" in said
-    process.communicate(timeout=SECONDS)
-    assert process.returncode == 0
-
-
 def test_a_mistake_is_one_line(trainer: Trainer, tmp_path: Path) -> None:
     assert trainer.run("--epochs", "0", status=2).startswith("matrix: --epochs 0: ")
     assert "no such cell" not in trainer.run("--cell", "cpu-plane", status=2)

@@ -162,7 +162,9 @@ class Excerpt:
         return explain_log(log, "train.log", kernel, self.rocm, self.torch)
 
 
-def _read() -> list[Excerpt]:
+@pytest.fixture(scope="session")
+def excerpts() -> list[Excerpt]:
+    """All of them."""
     rows = read_yaml(Path(__file__).with_name("excerpts.yaml")).data
     return [
         Excerpt(
@@ -176,27 +178,6 @@ def _read() -> list[Excerpt]:
         )
         for row in rows
     ]
-
-
-EXCERPTS = _read()
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for the excerpts of each class, or for each warning that means nothing, where a test asks for it."""
-    if "of_class" in metafunc.fixturenames:
-        # A test for each of hundreds would take longer to begin and end than to run.
-        classes = sorted({excerpt.class_ for excerpt in EXCERPTS})
-        metafunc.parametrize(
-            "of_class", [[one for one in EXCERPTS if one.class_ == name] for name in classes], ids=classes
-        )
-    if "warning" in metafunc.fixturenames:
-        metafunc.parametrize("warning", BENIGN, ids=range(len(BENIGN)))
-
-
-@pytest.fixture(scope="session")
-def excerpts() -> list[Excerpt]:
-    """All of them."""
-    return EXCERPTS
 
 
 @pytest.fixture(scope="session")

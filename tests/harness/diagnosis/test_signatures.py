@@ -87,19 +87,14 @@ fbcon: amdgpudrmfb (fb0) is primary device
 """.splitlines()
 
 
-def test_an_excerpt_is_explained(of_class: list[Any]) -> None:
-    for excerpt in of_class:
-        found = excerpt.explain([], [])
-        assert (found.rule, found.class_) == (excerpt.rule, excerpt.class_), excerpt
-
-
-def test_an_excerpt_is_explained_within_noise_and_beside_warnings(
-    of_class: list[Any], noise: Noise, warnings: list[str]
+def test_an_excerpt_is_explained_alone_within_noise_and_beside_warnings(
+    excerpts: list[Any], noise: Noise, warnings: list[str]
 ) -> None:
     half = 30
     before, after = [*noise(half, 7), *warnings], [*warnings, *noise(half, 8)]
-    for excerpt in of_class:
-        found = excerpt.explain(before, after)
+    for excerpt in excerpts:
+        alone, found = excerpt.explain([], []), excerpt.explain(before, after)
+        assert (alone.rule, alone.class_) == (excerpt.rule, excerpt.class_), excerpt
         assert (found.rule, found.class_) == (excerpt.rule, excerpt.class_), excerpt
         if found.rule:
             number, text = found.lines[0].line, found.lines[0].text
@@ -184,11 +179,11 @@ def test_what_the_kernel_prints_is_found_in_a_log_of_everything(excerpts: list[A
             assert found in (excerpt.rule, "gpu-page-fault", "hardware-gpu-hang", "build-failed"), excerpt
 
 
-@pytest.mark.parametrize("line", HEALTHY)
-def test_what_the_driver_prints_at_every_boot_is_no_failure(line: str) -> None:
-    kernel = ["[    4.0] " + line.replace("{gpu}", "amdgpu 0000:03:00.0: amdgpu:")]
-    assert explain_log([], "train.log", kernel).rule is None
-    assert reset_lines(kernel, {"0000:03:00.0"}) == []
+def test_what_the_driver_prints_at_every_boot_is_no_failure() -> None:
+    for line in HEALTHY:
+        kernel = ["[    4.0] " + line.replace("{gpu}", "amdgpu 0000:03:00.0: amdgpu:")]
+        assert explain_log([], "train.log", kernel).rule is None, line
+        assert reset_lines(kernel, {"0000:03:00.0"}) == []
 
 
 @pytest.mark.parametrize(
@@ -209,13 +204,11 @@ def test_what_a_process_is_called_tells_nothing_of_a_gpu(line: str, class_: str)
     assert reset_lines(kernel, {"0000:03:00.0"}) == []
 
 
-def test_a_warning_alone_is_no_failure(warning: str) -> None:
-    assert explain_log([warning], "train.log").class_ == "unknown"
-    assert explain_log(["epoch 1: loss 0.6", warning, "epoch 2: loss 0.5"], "train.log").rule is None
-
-
-def test_all_warnings_together_are_no_failure(warnings: list[str]) -> None:
+def test_warnings_are_no_failure_alone_or_together(warnings: list[str]) -> None:
     assert explain_log(warnings, "train.log").class_ == "unknown"
+    for warning in warnings:
+        assert explain_log([warning], "train.log").class_ == "unknown", warning
+        assert explain_log(["epoch 1: loss 0.6", warning, "epoch 2: loss 0.5"], "train.log").rule is None, warning
 
 
 @pytest.mark.parametrize("seed", range(5))
