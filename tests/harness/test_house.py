@@ -1,8 +1,9 @@
-"""The plan of harness/: rooms on floors, imports that only go down, and names that mean one thing."""
+"""The plans of harness/ and app/vpoc/: rooms on floors, imports that only go down, and names that mean one thing."""
 
 import ast
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -13,11 +14,16 @@ from harness import ROOMS
 from harness.base.paths import CHECKOUT
 
 LONE_FILES = {"__init__", "__main__"}
+APP = CHECKOUT / "app" / "vpoc"
+ROOMS_OF_THE_APP = re.findall(r"^\| `(\w+)` \|", (APP / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+"""Top floor first, as those of the harness."""
+IN_TRAINING = ("training", "training.faults", "training.strategies")
+"""Folders within the room `training` of the app, below its own files."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """A file of the harness, such as `harness.run.watch.limits`, and what is in it."""
+    """A file of a package, such as `harness.run.watch.limits`, and what is in it."""
 
     name: str
     tree: ast.Module
@@ -27,7 +33,7 @@ class Module:
         return self.name.split(".")[1]
 
     def imports(self, modules: Mapping[str, "Module"]) -> Iterator[str]:
-        """Yield the modules of the harness that it imports, wherever in it."""
+        """Yield the modules of the package that it imports, wherever in it."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in modules)
@@ -65,20 +71,25 @@ def read(folder: Path) -> dict[str, Module]:
 
 
 def in_rooms(modules: Mapping[str, Module]) -> dict[str, Module]:
-    lone = {"harness", "harness.__main__"}
+    lone = {"harness", "harness.__main__", "vpoc"}
     return {name: module for name, module in modules.items() if name not in lone}
 
 
-def upward(modules: Mapping[str, Module]) -> list[str]:
-    """Imports from a room above, or of a file that is in no room but the package itself."""
+def upward(modules: Mapping[str, Module], rooms: Sequence[str] = ROOMS) -> list[str]:
+    """Imports from a room above; a room may lie within another one."""
+
+    def floor(name: str) -> int | None:
+        inner = f"{name.partition('.')[2]}."
+        return max(
+            (n for n, room in enumerate(rooms) if inner.startswith(f"{room}.")),
+            key=lambda n: len(rooms[n]),
+            default=None,
+        )
+
     inside = in_rooms(modules)
-    floor = {room: number for number, room in enumerate(ROOMS)}
-    return [
-        f"{module.name} imports {other}"
-        for module in inside.values()
-        for other in module.imports(modules)
-        if other in inside and floor[inside[other].room] < floor[module.room]
-    ]
+    arrows = [(name, other) for name, module in inside.items() for other in module.imports(modules) if other in inside]
+    floors = [(one, other, floor(one), floor(other)) for one, other in arrows]
+    return [f"{one} imports {other}" for one, other, a, b in floors if a is not None and b is not None and b < a]
 
 
 def circle(modules: Mapping[str, Module]) -> list[str]:
@@ -119,23 +130,38 @@ def modules() -> dict[str, Module]:
     return read(CHECKOUT / "harness")
 
 
-def test_every_room_has_its_floor_and_nothing_lies_beside_the_rooms(modules: dict[str, Module]) -> None:
+@pytest.fixture(scope="module")
+def of_app() -> dict[str, Module]:
+    return read(APP)
+
+
+def test_every_room_has_its_floor_and_nothing_lies_beside_the_rooms(
+    modules: dict[str, Module], of_app: dict[str, Module]
+) -> None:
     folder = CHECKOUT / "harness"
     assert {file.stem for file in folder.glob("*.py")} == LONE_FILES
     assert sorted(ROOMS) == sorted({module.room for module in in_rooms(modules).values()})
+    assert sorted(ROOMS_OF_THE_APP) == sorted({module.room for module in in_rooms(of_app).values()})
 
 
-def test_imports_only_go_down(modules: dict[str, Module]) -> None:
+def test_imports_only_go_down(modules: dict[str, Module], of_app: dict[str, Module]) -> None:
     assert upward(modules) == []
+    assert upward(of_app, ROOMS_OF_THE_APP) == []
+    # Faults and strategies know nothing of the training around them.
+    assert upward(of_app, IN_TRAINING) == []
 
 
-def test_no_files_import_each_other_in_a_ring(modules: dict[str, Module]) -> None:
-    assert circle(modules) == []
+def test_no_files_import_each_other_in_a_ring(modules: dict[str, Module], of_app: dict[str, Module]) -> None:
+    assert circle(modules) == circle(of_app) == []
 
 
-def test_no_public_name_means_two_things(modules: dict[str, Module]) -> None:
-    found = doubles(modules)
-    assert found == {}
+def test_no_public_name_means_two_things(modules: dict[str, Module], of_app: dict[str, Module]) -> None:
+    assert doubles(modules) == doubles(of_app) == {}
+
+
+def test_no_file_of_the_app_is_called_as_another() -> None:
+    names = [file.stem for file in APP.rglob("*.py") if file.stem != "__init__"]
+    assert sorted(names) == sorted(set(names))
 
 
 def house(tmp_path: Path, **files: str) -> dict[str, Module]:
