@@ -63,3 +63,15 @@ def test_another_file_is_refused(frame):
     for content in (b"", b"PAR1", b'"file_sha256": "' + BLANK + b'"'):
         with pytest.raises(DamagedError):
             read_checksummed(content, "key")
+
+
+def test_a_file_that_was_cut_or_has_another_byte_is_refused_whichever_it_is(tmp_path, frame):
+    """Before it is read: what reads parquet may do anything with a damaged file."""
+    write_checksummed(tmp_path / "a.parquet", frame[:10, :3], "key", {"symbols": ["ESH4"]})
+    content = (tmp_path / "a.parquet").read_bytes()
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= (0xFF, 1, 0x80, 0x20)[place % 4]
+        for other in (bytes(damaged), content[:place]):
+            with pytest.raises(DamagedError):
+                read_checksummed(other, "key")

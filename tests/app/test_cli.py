@@ -169,20 +169,6 @@ def test_check_tells_what_gaps_cost(capsys, merged, tmp_path):
     assert (facts["complete_rth_sessions"], facts["sessions_after_a_gap"]) == (25, 2)
 
 
-def test_merge(capsys, tmp_path):
-    (tmp_path / "b.csv").write_text("ts,open,high,low,close,volume\n2024-01-03T15:00:00Z,100,101,99,100.5,7\n")
-    (tmp_path / "v.csv").write_text("DATE,OPEN,HIGH,LOW,CLOSE\n2024-01-02,1,1,1,13.20\n")
-    arguments = ["--bars", tmp_path / "b.csv", "--vix", tmp_path / "v.csv", "--output", tmp_path / "m.csv"]
-    code, _, err = vpoc(capsys, "merge", *arguments)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "say it with --stamps start or --stamps end" in err
-    code, out, _ = vpoc(capsys, "merge", *arguments, "--stamps", "start")
-    assert code == 0
-    assert "1 rows of 60-second bars" in out
-    assert "stamps read as UTC, start of bar" in out
-    assert (tmp_path / "m.csv").read_text().splitlines()[1] == "2024-01-03T15:00:00Z,100.00,101.00,99.00,100.50,7,13.20"
-
-
 CHOICES = {
     "rows": "session",
     "as_of": "open",

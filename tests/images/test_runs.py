@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from harness.environments.executors.docker import LABEL
 from harness.environments.images import Image
 from harness.host.engine import Engine
 from harness.matrix.load import load_matrix
+from tests.images.conftest import wait_until
 from tests.images.small_base import NAME, STAND_IN, make_small_base
 
 # Makes each step of the stand-in take its time, and has it say which epoch is over.
@@ -77,13 +76,6 @@ def run(command: list[str], expected: int = 0, **options: Any) -> subprocess.Com
     return done
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.05)
-
-
 def records(results: Path) -> list[dict[str, Any]]:
     return [json.loads(f.read_text(encoding="utf-8")) for f in sorted(results.glob("runs/*/record.json"))]
 
@@ -121,33 +113,6 @@ def test_cells_run_as_containers(words: list[str], results: Path, engine: Engine
     verdicts = json.loads(run([*words, "status", "--json"]).stdout)["verdicts"]
     assert {(verdict["executor"], verdict["stale"]) for verdict in verdicts} == {("docker", False)}
     assert "executor docker" in (results / "report.md").read_text(encoding="utf-8")
-
-
-# test_promote.py has a training that reads it in a container.
-@pytest.mark.long
-@pytest.mark.usefixtures("images")
-def test_the_users_own_data_is_mounted_to_be_read(words: list[str], results: Path, tmp_path: Path) -> None:
-    made: list[str | Path] = [
-        CHECKOUT / ".venv/bin/matrix",
-        "exec",
-        "cpu-plain",
-        "vpoc",
-        "synth",
-        "--sessions",
-        "30",
-        "--output",
-    ]
-    data = tmp_path / "my bars.csv"
-    subprocess.run([*made, data], check=True, capture_output=True, cwd=CHECKOUT)
-    run([*words, "run", "cpu-plain", "--data", str(data), "--lookback", "20"])
-    (record,) = records(results)
-    assert record["outcome"] == "completed"
-    assert record["intent"]["data"]["path"] == str(data)
-    few = "ts,open,high,low,close,volume,vix\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5,15.0\n"
-    data.write_text(few, encoding="utf-8")
-    refused = run([*words, "run", "cpu-plain", "--data", str(data)], expected=2)
-    assert "--data: " in refused.stderr
-    assert "are needed" in refused.stderr
 
 
 def test_an_ordinary_user_in_the_docker_group(ordinary: Any, images: dict[str, Image]) -> None:

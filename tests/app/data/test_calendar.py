@@ -1,6 +1,5 @@
 import datetime as dt
 import runpy
-import time
 from pathlib import Path
 
 import numpy as np
@@ -149,14 +148,3 @@ def test_rolls_are_four_days_before_the_third_friday():
         friday = dt.date(1970, 1, 1) + dt.timedelta(days=day + 4)
         assert (friday.weekday(), friday.month % 3) == (4, 0)
         assert 15 <= friday.day <= 21
-
-
-def test_ten_thousand_dates_take_no_time():
-    asked = days("1995-01-01") + np.arange(10_000)
-    rth_close(asked)
-    seconds = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        rth_close(asked)
-        seconds.append(time.perf_counter() - begin)
-    assert min(seconds) < 0.05

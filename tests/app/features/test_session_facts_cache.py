@@ -130,14 +130,8 @@ def test_a_new_field_makes_older_files_useless_by_itself(merged, tmp_path, monke
 
 
 def test_damaged_ones_are_not_used(merged, place):
-    content = place.read_bytes()
-    for at in (*range(0, len(content), 997), len(content) - 1):
-        damaged = bytearray(content)
-        damaged[at] ^= 1
-        place.write_bytes(damaged)
-        assert cached_session_facts(place, merged, None, OPTIONS) is None
-        place.write_bytes(content[:at])
-        assert cached_session_facts(place, merged, None, OPTIONS) is None
+    place.write_bytes(place.read_bytes()[:-1])
+    assert cached_session_facts(place, merged, None, OPTIONS) is None
     place.unlink()
     assert cached_session_facts(place, merged, None, OPTIONS) is None
 

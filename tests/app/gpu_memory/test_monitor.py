@@ -3,7 +3,6 @@ import mmap
 import re
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -337,16 +336,6 @@ def test_memory_is_not_given_back_too_often(host):
     clock.now += 0.1
     watched.release()
     assert (allocator.released, watched.releases) == (2, 2)
-
-
-def test_a_look_takes_less_than_a_millisecond(host):
-    watched = monitor(host, FakeAllocator(), [GPU, OTHER])
-    seconds = []
-    for _ in range(50):
-        started = time.perf_counter()
-        watched.sample()
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 1e-3
 
 
 def test_torch_has_what_is_asked_of_it():
