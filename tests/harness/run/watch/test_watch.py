@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -273,43 +272,6 @@ def pause_ranks(folder: Path, seconds: float) -> None:
         for process in ranks:
             process.send_signal(number)
         time.sleep(seconds if number == signal.SIGSTOP else 0)
-
-
-@contextmanager
-def load(processes: int) -> Iterator[None]:
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
-
-
-@pytest.mark.slow
-def test_a_healthy_run_on_a_machine_under_load_ten_does_not_alarm(tmp_path: Path) -> None:
-    with load(10):
-        made, _ = watch(tmp_path / "run", 2, 40, limits=limits_of([{}] * 5, "cpu"))
-    assert made.stopped_by is None, made.stop_detail
-
-
-@pytest.mark.slow
-def test_a_hang_is_found_within_30_s_under_load_ten(tmp_path: Path) -> None:
-    with load(10):
-        made, seen = watch(tmp_path / "run", 2, FOR_EVER, "hang@4/1", limits=limits_of([{}] * 5, "cpu"))
-        found = time.monotonic() - max(line.monotonic for line in seen)
-    assert made.stop_detail.startswith("rank 1 made no progress")
-    assert found < 30 + 60, "grace, killing what does not end, and the load come on top"
-
-
-@pytest.mark.slow
-def test_watching_takes_little_time_of_the_cpu(tmp_path: Path) -> None:
-    me = psutil.Process()
-    before = me.cpu_times()
-    watch(tmp_path / "run", 2, 60)
-    after = me.cpu_times()
-    spent = after.user + after.system - before.user - before.system
-    assert spent < 0.5
 
 
 @pytest.fixture
