@@ -28,7 +28,7 @@ from harness.campaign.plan import PendingRun, Plan, PlannedRun
 from harness.environments.environment import app_source_hash
 from harness.environments.images import recipe
 from harness.evidence.index import Index
-from harness.evidence.records import Results, new_run_id
+from harness.evidence.records import Results, attempt_ids, new_run_id
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.workload_options import options_of
@@ -46,21 +46,12 @@ class Campaign:
     results: Results
     beside: str | None = None
 
-    def attempts(self, planned: PlannedRun) -> Iterator[str]:
-        """Yield the ids of the attempts at a planned run: one, unless attempts were interrupted."""
-        base = f"{self.id}-{planned.cell.id}{planned.placement}-{planned.repeat}"
-        yield base
-        attempt = 2
-        while True:
-            yield f"{base}-again{attempt}"
-            attempt += 1
-
     def next_attempt(self, planned: PlannedRun, *, following: bool = False) -> str | None:
         """Return the id for the next attempt; None when the run is done.
 
         `following`: one that has no record yet is under way elsewhere, and is followed.
         """
-        for run_id in self.attempts(planned):
+        for run_id in attempt_ids(f"{self.id}-{planned.cell.id}{planned.placement}-{planned.repeat}"):
             if not self.results.run_folder(run_id).exists():
                 return run_id
             record = self.results.record(run_id)

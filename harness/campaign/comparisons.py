@@ -1,11 +1,10 @@
 """Runs on this host that say which variables of a cell's preset matter, and whether cells differ."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.base.errors import InUseError, UserError
 from harness.base.shared_locks import lock_at_once
@@ -29,6 +28,8 @@ from harness.run.asked import Run
 from harness.run.spec import resolve_run
 from harness.search.minimise import Minimum, VariableSet, minimise_variables
 from harness.search.trials import RecountedError, Trial, Trials
+
+_Found = TypeVar("_Found")
 
 
 @dataclass
@@ -64,8 +65,7 @@ def minimise_cell(
 ) -> Minimum:
     """Search the preset of the cell of `placed`; with the same question again, continue where that stopped.
 
-    The records are the memory: what the search asks for follows from the answers, so the runs it asked for before are
-    found by their ids. More runs may be allowed later.
+    More runs may be allowed later.
 
     Raises:
         UserError: when the preset sets nothing, another process searches it, or the host fails.
@@ -82,19 +82,32 @@ def minimise_cell(
     what = [cell.id, environment.hash(cell.preset), run.workload_hash, bench.host.fingerprint, run.gpus]
     data = bench.data_of(workload, environment)
     campaign = f"minimise-{cell.id[:60]}-{json_hash([*what, data.sha256, environment.image is None])[:8]}"
-    runner = PlacedTrials(Runner(bench, workload, display, campaign, max_runs), placed)
-    with alone(bench, campaign):
+
+    def search(passed: Callable[[Cell], bool]) -> Minimum:
+        def passed_with(chosen: VariableSet) -> bool:
+            return passed(variant(cell, chosen) if chosen else control)
+
+        return minimise_variables(names, passed_with, max_runs, campaign, display.step)
+
+    return searched(PlacedTrials(Runner(bench, workload, display, campaign, max_runs), placed), campaign, search)
+
+
+def searched(placed: PlacedTrials, campaign: str, search: Callable[[Callable[[Cell], bool]], _Found]) -> _Found:
+    """Return what a search finds by runs, of which it asks whether each passed; again where one is recounted.
+
+    The records are its memory: what it asks for follows from the answers, so the runs it asked for before are found by
+    their ids.
+
+    Raises:
+        UserError: when another process makes these runs, or a GPU or the host fails.
+    """
+    runner = placed.runner
+    with alone(runner.bench, campaign):
         while True:
-            trials = Trials(runner, campaign, max_runs)
-            positions = count(1)
-
-            def passed(chosen: VariableSet, trials: Trials = trials, positions: Iterator[int] = positions) -> bool:
-                return trials.passed(variant(cell, chosen) if chosen else control, next(positions))
-
             try:
-                return minimise_variables(names, passed, max_runs, campaign, display.step)
+                return search(Trials(placed, campaign, runner.total).passed)
             except RecountedError:
-                display.problem("a GPU was found unhealthy after a run that had passed: the search takes it back")
+                runner.display.problem("a GPU was found unhealthy after a run that had passed: that is taken back")
 
 
 def describe_minimum(cell: Cell, control: Cell, found: Minimum) -> dict[str, Any]:
@@ -126,17 +139,16 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
         bench.make_ready(planned.cell, workload, display)
         wanted[cell] = bench.run(planned, "compare", workload)
     lacking = {cell: max(0, runs - _counted(bench, run)) for cell, run in wanted.items()}
-    campaign, positions, total = new_run_id("compare"), count(1), sum(lacking.values())
-    runner = Runner(bench, workload, display, campaign, total)
-    trials = {cell: Trials(PlacedTrials(runner, planned), campaign, total) for cell, planned in placed.items()}
+    campaign, total = new_run_id("compare"), sum(lacking.values())
+    running = PlacedTrials(Runner(bench, workload, display, campaign, total), next(iter(placed.values())))
+    trials = Trials(running, campaign, total)
     random = Random()  # noqa: S311
     while short := [cell for cell, run in wanted.items() if _counted(bench, run) < runs]:
         for cell in random.sample(short, len(short)):
-            try:
-                trials[cell].passed(placed[cell].cell, next(positions))
-            except RecountedError:
-                # Every run is counted again in the next round.
-                continue
+            running.placed = placed[cell]
+            # Every run is counted again in the next round.
+            with suppress(RecountedError):
+                trials.passed(placed[cell].cell)
     return next(iter(wanted.values())).workload_hash
 
 

@@ -3,14 +3,13 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from harness.base.errors import UserError
 from harness.base.storage import json_hash
 from harness.campaign.bench import Bench
-from harness.campaign.comparisons import PlacedTrials, alone
+from harness.campaign.comparisons import PlacedTrials, searched
 from harness.campaign.display import Display
 from harness.campaign.plan import PlannedRun
 from harness.campaign.recovery import close_leftovers
@@ -25,7 +24,6 @@ from harness.matrix.variants import control_of, variable_names
 from harness.matrix.workloads import Workload
 from harness.search.fault_isolation import CAMPAIGN_ERROR, MOST_RUNS, Arm, Controls, Isolation, Unit, isolate
 from harness.search.schedule import OF_THE_STACK
-from harness.search.trials import RecountedError, Trials
 
 PREFIX = "isolate-"
 # One may be chance, and the answer takes some thirty runs.
@@ -158,8 +156,8 @@ def isolate_fault(
 ) -> FaultIsolation:
     """Run the controls, write down what they show and return it; the same question continues where it stopped.
 
-    Only runs of its own are looked at, never the failures that raised it. As in `minimise_cell` the records are its
-    memory. The answer of an earlier harness is computed again from them.
+    Only runs of its own are looked at, never the failures that raised it. The answer of an earlier harness is computed
+    again from their records.
 
     Raises:
         UserError: when another process runs these controls, or a GPU or the host fails.
@@ -167,27 +165,19 @@ def isolate_fault(
     """
     close_leftovers(bench, display)
     campaign = _campaign(bench, question, workload, display)
-    runner = Runner(bench, workload, display, campaign, max_runs)
-    with alone(bench, campaign):
-        while True:
-            # One for all GPUs, so that a run recounted on another one is noticed.
-            placed = PlacedTrials(runner, _placed(question, question.gpus[0]))
-            trials, positions = Trials(placed, campaign, max_runs), count(1)
+    # One for all GPUs, so that a run recounted on another one is noticed.
+    placed = PlacedTrials(Runner(bench, workload, display, campaign, max_runs), _placed(question, question.gpus[0]))
 
-            def passed(
-                arm: Arm, placed: PlacedTrials = placed, trials: Trials = trials, positions: Iterator[int] = positions
-            ) -> bool:
-                placed.placed = _placed(question, question.gpus[arm.gpu])
-                return trials.passed(question.cells[arm.unit], next(positions))
+    def search(passed: Callable[[Cell], bool]) -> Isolation:
+        def passed_on(arm: Arm) -> bool:
+            placed.placed = _placed(question, question.gpus[arm.gpu])
+            return passed(question.cells[arm.unit])
 
-            try:
-                found = isolate(question.controls, passed, max_runs, CAMPAIGN_ERROR, campaign)
-            except RecountedError:
-                display.problem("a GPU was found unhealthy after a run that had passed: the controls take it back")
-                continue
-            answer = _answer(bench, question, workload, campaign, found)
-            write_isolation(bench.results, answer)
-            return answer
+        return isolate(question.controls, passed_on, max_runs, CAMPAIGN_ERROR, campaign)
+
+    answer = _answer(bench, question, workload, campaign, searched(placed, campaign, search))
+    write_isolation(bench.results, answer)
+    return answer
 
 
 def _campaign(bench: Bench, question: Question, workload: Workload, display: Display) -> str:

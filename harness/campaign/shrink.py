@@ -3,35 +3,31 @@
 They have a results folder of their own: runs that were chosen for failing would belie the verdict of their cell.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Literal, TypeVar
+from typing import Literal
 
-from harness.base.errors import UnhealthyHostError, UserError
+from harness.base.errors import UserError
 from harness.base.storage import cannot_be_written, file_hash, json_hash
 from harness.campaign.bench import Bench
-from harness.campaign.comparisons import alone
 from harness.campaign.display import Display
 from harness.campaign.plan import PendingRun, PlannedRun
-from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import Runner
 from harness.campaign.unhealthy import refuse_unhealthy
 from harness.evidence.app_files import Progress
-from harness.evidence.records import Results
+from harness.evidence.records import Results, attempt_ids
 from harness.evidence.run_files import Record
-from harness.evidence.verdicts.counting import NOT_BEGUN, counts_of
+from harness.evidence.verdicts.counting import counts_of
 from harness.matrix.cells import Cell
 from harness.matrix.workload_options import workload_hash
 from harness.matrix.workloads import Workload
 from harness.run.data_parts import DataChunks
 from harness.run.workload_data import DataRefusedError
 from harness.search.least_failing import BudgetSpentError
+from harness.search.trials import require_begun
 
 Over = Literal["data", "steps", "shape"]
-_Found = TypeVar("_Found")
 FOLDER = "minimise"
 
 
@@ -43,11 +39,6 @@ class FailedRun:
     cell: Cell
     workload: Workload
     data: Path
-
-    @property
-    def steps(self) -> int | None:
-        """The steps that its progress told, of all its models; None where that is not known."""
-        return steps_of(self.record)
 
 
 @dataclass(frozen=True)
@@ -167,17 +158,6 @@ class ShrinkingRuns:
     refused: int = 0
     _seconds: list[float] = field(default_factory=list)
 
-    def carry_out(self, search: Callable[[], _Found]) -> _Found:
-        """Run a search, alone, and return what it finds.
-
-        Raises:
-            UserError: when another process makes these runs, or a GPU or the host fails.
-            KeyboardInterrupt: after the current run was recorded as interrupted.
-        """
-        close_leftovers(self.bench, self.display)
-        with alone(self.bench, self.name):
-            return search()
-
     def end(self, attempt: SmallerRun) -> Ended:
         """Return what came of an attempt that was made before, or of a new one.
 
@@ -190,9 +170,8 @@ class ShrinkingRuns:
         if self.runs >= self.max_runs:
             raise BudgetSpentError
         self.runs += 1
-        base = f"{self.name}-{self.runs:04d}-{self._hash_of(attempt)}"
-        for again in count(1):
-            run_id = base if again == 1 else f"{base}-again{again}"
+        what = [attempt.workload.model_dump(mode="json"), attempt.chunks, attempt.most_steps]
+        for run_id in attempt_ids(f"{self.name}-{self.runs:04d}-{json_hash(what)[:6]}"):
             record = self.bench.results.record(run_id) or self._run(attempt, run_id)
             if record is None:
                 self.refused += 1
@@ -203,16 +182,9 @@ class ShrinkingRuns:
                 return ended
         raise AssertionError("the attempts never end")
 
-    def _hash_of(self, attempt: SmallerRun) -> str:
-        what = [attempt.workload.model_dump(mode="json"), attempt.chunks, attempt.most_steps]
-        return json_hash(what)[:6]
-
     def _judged(self, record: Record, attempt: SmallerRun) -> Ended | None:
         """Return what came of a run; None where it says nothing."""
-        if record.diagnosis == NOT_BEGUN:
-            raise UnhealthyHostError(
-                f"{record.detail}; fix the host (`matrix doctor`), then the same command continues"
-            )
+        require_begun(record)
         steps = steps_of(record)
         if record.outcome == "interrupted" and attempt.most_steps and (steps or 0) >= attempt.most_steps:
             return Ended(failed=False, steps=steps)

@@ -3,22 +3,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench
+from harness.campaign.comparisons import alone
 from harness.campaign.display import Display
-from harness.campaign.shrink import FailedRun, Over, ShrinkingRuns, SmallerRun, bench_of_search
+from harness.campaign.recovery import close_leftovers
+from harness.campaign.shrink import FailedRun, Over, ShrinkingRuns, SmallerRun, bench_of_search, steps_of
+from harness.matrix.refusals import FEWEST_SESSIONS
 from harness.matrix.workloads import Workload
 from harness.run.data_parts import DataChunks, read_chunks
 from harness.search.belief import RATE_PRIOR
 from harness.search.least_failing import NEVER_AGAIN, BudgetSpentError, LeastFailing, least_failing
-from harness.search.smallest_part import SmallestPart, smallest_part
+from harness.search.smallest_part import PartOutcome, SmallestPart, smallest_part
 
-ShrinkOutcome = Literal["found", "not-localised", "not-seen-again", "not-enough-runs"]
-
-# The fewest sessions that can be trained on after those of the lookback, by kind of row.
-FEWEST = {"bar": 3, "session": 4}
 # So many numbers of steps are told apart.
 LEVELS = 500
 
@@ -34,7 +32,7 @@ class Shrunk:
     """
 
     over: Over
-    conclusion: ShrinkOutcome
+    conclusion: PartOutcome
     whole: str
     smallest: str | None
     rate: float | None
@@ -61,7 +59,9 @@ def shrink(over: Over, bench: Bench, failed: FailedRun, max_runs: int, display: 
     chunks = read_chunks(failed.data) if over == "data" else None
     runs = ShrinkingRuns(own, failed, name, chunks, max_runs, display)
     search = {"data": _over_data, "steps": _over_steps, "shape": _over_shape}[over]
-    return runs.carry_out(lambda: search(runs))
+    close_leftovers(own, display)
+    with alone(own, name):
+        return search(runs)
 
 
 def _over_data(runs: ShrinkingRuns) -> Shrunk:
@@ -70,7 +70,7 @@ def _over_data(runs: ShrinkingRuns) -> Shrunk:
     workload = runs.failed.workload
     # The first only feed the features; so that every part has as many before it, they are no part themselves.
     before = workload.lookback if chunks.are_sessions else 0
-    fewest = FEWEST[workload.rows] if chunks.are_sessions else 1
+    fewest = FEWEST_SESSIONS[workload.rows] if chunks.are_sessions else 1
     units = len(chunks) - before
     if units <= fewest:
         raise UserError(f"{runs.failed.data}: {len(chunks)} sessions, of which {before} only feed the features: as few "
@@ -124,7 +124,7 @@ def _notes_on_data(found: SmallestPart, fewest: int) -> list[str]:
 
 
 def _over_steps(runs: ShrinkingRuns) -> Shrunk:
-    workload, seen = runs.failed.workload, runs.failed.steps or 0
+    workload, seen = runs.failed.workload, steps_of(runs.failed.record) or 0
     # The step it failed in was not told any more; the last level is a run that nothing ends.
     numbers = _thinned(seen + 1)
 
@@ -181,7 +181,7 @@ def _search(search: Callable[[], LeastFailing]) -> LeastFailing | None:
 
 
 def _of_levels(over: Over, runs: ShrinkingRuns, found: LeastFailing | None, whole: str, smallest: str | None) -> Shrunk:
-    conclusion: ShrinkOutcome = "found" if smallest else "not-enough-runs" if found is None else "not-seen-again"
+    conclusion: PartOutcome = "found" if smallest else "not-enough-runs" if found is None else "not-seen-again"
     rate = found.rate if found and smallest else None
     return Shrunk(over, conclusion, whole, smallest, rate, runs.runs, runs.others, runs.bench.results.folder)
 

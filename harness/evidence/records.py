@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from typing import TypeVar
@@ -220,6 +221,12 @@ def _readable(
 def new_run_id(label: str) -> str:
     """An id that sorts by time and is never given twice."""
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}-{label}"
+
+
+def attempt_ids(run_id: str) -> Iterator[str]:
+    """Yield the ids of the attempts at a run, without an end: the first is its own."""
+    yield run_id
+    yield from (f"{run_id}-again{attempt}" for attempt in count(2))
 
 
 def owner_alive(intent: Intent) -> bool:

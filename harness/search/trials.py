@@ -5,12 +5,12 @@ What runs them is an argument; pure but for that.
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import count
 from statistics import median
 from typing import Protocol
 
 from harness.base.errors import UnhealthyHostError, UserError
 from harness.base.storage import json_hash
+from harness.evidence.records import attempt_ids
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED, Counts
 from harness.matrix.cells import Cell
@@ -18,6 +18,16 @@ from harness.matrix.cells import Cell
 
 class RecountedError(Exception):
     """A run that had passed turned out to have failed: a GPU was found unhealthy after it."""
+
+
+def require_begun(record: Record) -> None:
+    """Refuse to go on after a run that was not begun.
+
+    Raises:
+        UnhealthyHostError: as an unhealthy GPU keeps all others from being begun, too.
+    """
+    if record.diagnosis == NOT_BEGUN:
+        raise UnhealthyHostError(f"{record.detail}; fix the host (`matrix doctor`), then the same command continues")
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,8 @@ class Trials:
     _seconds: list[float] = field(default_factory=list)
     _counts: Counts | None = None
 
-    def passed(self, cell: Cell, position: int) -> bool:
-        """Return whether a run of a cell passed: one that was made before at this position, or a new one.
+    def passed(self, cell: Cell) -> bool:
+        """Return whether the next run of a cell passed: one that was made before at its position, or a new one.
 
         Runs that do not count say nothing and are repeated.
 
@@ -66,16 +76,12 @@ class Trials:
             UserError: when a GPU is unhealthy; also what the runner raises.
         """
         self._repeats[cell.id] += 1
-        base = f"{self.campaign}-{position:04d}-{json_hash(cell.id)[:6]}"
-        for attempt in count(1):
-            run_id = base if attempt == 1 else f"{base}-again{attempt}"
+        position = self._repeats.total()
+        for run_id in attempt_ids(f"{self.campaign}-{position:04d}-{json_hash(cell.id)[:6]}"):
             record = self.runner.find(run_id)
             if record is None:
                 record = self._run(cell, run_id, position)
-                if record.diagnosis == NOT_BEGUN:
-                    raise UnhealthyHostError(
-                        f"{record.detail}; fix the host (`matrix doctor`), then the same command continues"
-                    )
+                require_begun(record)
                 if record.diagnosis == REFUSED:
                     raise UserError(f"{cell.id}: the app refuses what is asked of it: {record.detail}")
             self._seconds.append(record.finished - record.intent.started)

@@ -44,13 +44,13 @@ class OnBench:
         runner = Runner(bench, matrix.workloads["quick"], Listening(), "c", 9)
         self.trials = Trials(PlacedTrials(runner, planned), "c", 9)
 
-    def passed(self, position: int) -> bool:
-        return self.trials.passed(self.cell, position)
+    def passed(self, runs: int = 1) -> list[bool]:
+        return [self.trials.passed(self.cell) for _ in range(runs)]
 
 
 def test_the_repeat_of_a_run_is_in_its_record(script: Callable[..., OnBench]) -> None:
     one = script("completed", "failed", "hung")
-    assert [one.passed(position) for position in (1, 2, 3)] == [True, False, False]
+    assert one.passed(3) == [True, False, False]
     records = [one.bench.results.record(run_id) for run_id in one.bench.made]
     assert [record.intent.repeat for record in records if record] == [1, 2, 3]
 
@@ -59,10 +59,10 @@ def test_the_time_left_is_shown(script: Callable[..., OnBench], monkeypatch: pyt
     left: list[float | None] = []
     monkeypatch.setattr(Listening, "time_left", lambda _, seconds: left.append(seconds), raising=False)
     first = script("completed", "failed")
-    assert [first.passed(position) for position in (1, 2)] == [True, False]
+    assert first.passed(2) == [True, False]
     assert left == [None, 8.0]
     again = script("completed")
-    assert [again.passed(position) for position in (1, 2, 3)] == [True, False, True]
+    assert again.passed(3) == [True, False, True]
     # Each run takes a second, and seven of nine are left.
     assert left[2:] == [1.0 * 7]
 
@@ -70,9 +70,9 @@ def test_the_time_left_is_shown(script: Callable[..., OnBench], monkeypatch: pyt
 def test_a_lost_engine_ends_it_and_the_run_is_made_again(script: Callable[..., OnBench]) -> None:
     one = script("interrupted")
     with pytest.raises(UserError, match="continues where it stopped"):
-        one.passed(1)
+        one.passed()
     again = script("failed")
-    assert not again.passed(1)
+    assert again.passed() == [False]
     assert again.bench.made == [f"{one.bench.made[0]}-again2"]
 
 
@@ -80,20 +80,20 @@ def test_an_unhealthy_gpu_takes_no_runs(script: Callable[..., OnBench], make_ste
     one = script("completed")
     append_steps(one.bench.results, [make_step(good=False, detail="the probe failed")])
     with pytest.raises(UserError, match="GPU 0 takes no more runs: the probe failed"):
-        one.passed(1)
+        one.passed()
 
 
 def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     script: Callable[..., OnBench], make_step: Callable[..., HealthStep]
 ) -> None:
     one = script("completed", "completed")
-    assert one.passed(1)
+    assert one.passed() == [True]
     # It is found by the probe before the second run, which begins after a reset.
     second = f"c-0002-{one.bench.made[0].split('-')[2]}"
     found = {"at": 1e9 + 50, "run_id": second, "when": "before-run"}
     append_steps(one.bench.results, [make_step(good=False, **found), make_step(good=True, **found)])
     with pytest.raises(RecountedError):
-        one.passed(2)
+        one.passed()
     again = script()
-    assert [again.passed(position) for position in (1, 2)] == [False, True]
+    assert again.passed(2) == [False, True]
     assert again.bench.made == []

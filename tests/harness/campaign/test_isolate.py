@@ -149,7 +149,7 @@ def test_a_run_that_poisoned_its_gpu_is_taken_back(
     bench.outcome_of = then_it_shows
     display = Listening()
     found = isolate_fault(bench, asked(bench, matrix), matrix.workloads["quick"], display)
-    assert any("take it back" in line for line in display.lines)
+    assert any("that is taken back" in line for line in display.lines)
     assert sum(one.runs - one.passes for one in found.counts) == 2
 
 

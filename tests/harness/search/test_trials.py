@@ -57,21 +57,21 @@ def cell(matrix: Matrix) -> Cell:
     return matrix.cells[PLAIN]
 
 
-def passes(runner: Scripted, cell: Cell, *positions: int) -> list[bool]:
+def passes(runner: Scripted, cell: Cell, runs: int) -> list[bool]:
     trials = Trials(runner, "c", 9)
-    return [trials.passed(cell, position) for position in positions]
+    return [trials.passed(cell) for _ in range(runs)]
 
 
 def test_what_completed_passed_and_what_failed_or_hung_did_not(script: Callable[..., Scripted], cell: Cell) -> None:
     runner = script("completed", "failed", "hung")
-    assert passes(runner, cell, 1, 2, 3) == [True, False, False]
+    assert passes(runner, cell, 3) == [True, False, False]
     assert [(trial.repeat, trial.position) for trial in runner.made] == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_what_was_made_before_is_not_made_again(script: Callable[..., Scripted], cell: Cell) -> None:
-    assert passes(script("completed", "failed"), cell, 1, 2) == [True, False]
+    assert passes(script("completed", "failed"), cell, 2) == [True, False]
     again = script("hung")
-    assert passes(again, cell, 1, 2, 3) == [True, False, False]
+    assert passes(again, cell, 3) == [True, False, False]
     assert len(again.made) == 1
 
 
@@ -79,10 +79,10 @@ def test_the_time_left_is_expected_from_the_runs_that_were_made_before(
     script: Callable[..., Scripted], cell: Cell
 ) -> None:
     first = script("completed", "failed")
-    assert passes(first, cell, 1, 2) == [True, False]
+    assert passes(first, cell, 2) == [True, False]
     assert [trial.seconds_left for trial in first.made] == [None, 0.0]
     again = script("completed")
-    assert passes(again, cell, 1, 2, 3) == [True, False, True]
+    assert passes(again, cell, 3) == [True, False, True]
     # The first run takes no time, the second one second: so seven of nine are left.
     assert [trial.seconds_left for trial in again.made] == [0.5 * 7]
 
@@ -90,14 +90,13 @@ def test_the_time_left_is_expected_from_the_runs_that_were_made_before(
 def test_another_cell_at_the_same_position_is_another_run(
     script: Callable[..., Scripted], cell: Cell, matrix: Matrix
 ) -> None:
-    trials = Trials(script("completed", "failed"), "c", 9)
-    assert trials.passed(cell, 1)
-    assert not trials.passed(matrix.cells[MORE], 1)
+    assert passes(script("completed"), cell, 1) == [True]
+    assert passes(script("failed"), matrix.cells[MORE], 1) == [False]
 
 
 def test_a_host_fault_has_failed(script: Callable[..., Scripted], cell: Cell) -> None:
     runner = script("host-fault", "completed")
-    assert passes(runner, cell, 1, 2) == [False, True]
+    assert passes(runner, cell, 2) == [False, True]
     assert len(runner.ids) == 2
 
 
@@ -106,9 +105,9 @@ def test_a_run_that_was_not_begun_ends_the_search_and_is_made_again_later(
 ) -> None:
     first = script(f"host-fault {NOT_BEGUN}")
     with pytest.raises(UserError, match="fix the host"):
-        passes(first, cell, 2)
+        passes(first, cell, 1)
     again = script("completed")
-    assert passes(again, cell, 2) == [True]
+    assert passes(again, cell, 1) == [True]
     assert again.ids == [f"{first.ids[0]}-again2"]
 
 
@@ -130,10 +129,10 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
 ) -> None:
     runner = script("completed", "completed")
     trials = Trials(runner, "c", 9)
-    assert trials.passed(cell, 1)
+    assert trials.passed(cell)
     runner.poisoning_later = {runner.ids[0]}
     with pytest.raises(RecountedError):
-        trials.passed(cell, 2)
+        trials.passed(cell)
     again = script()
     again.poisoning = runner.poisoning
-    assert passes(again, cell, 1, 2) == [False, True]
+    assert passes(again, cell, 2) == [False, True]
