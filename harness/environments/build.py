@@ -63,7 +63,11 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
         if image is None:
             stack_image = ensure_stack_image(engine, cell.stack, notify)
             labels = cell_labels(cell, stack_image.labels)
-            image = find_by_labels(engine, labels) or _build_cell(engine, cell, stack_image, labels, notify)
+            image = find_by_labels(engine, labels)
+            if image is None:
+                below, tag = stack_tag(stack_image.labels), cell_tag(cell)
+                image = build_cell(engine, cell, stack_image, labels, notify, below=below, tag=tag)
+                remember(image)
         _tag(engine, image, cell_tag(cell))
         return image
 
@@ -187,12 +191,6 @@ def _clear(engine: Engine, stack: Stack) -> None:
     with suppress(UserError, FileNotFoundError):
         drop_copies(engine, json.loads(noted.read_text(encoding="utf-8")))
         noted.unlink()
-
-
-def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, str], notify: Notify) -> Image:
-    image = build_cell(engine, cell, stack, labels, notify, below=stack_tag(stack.labels), tag=cell_tag(cell))
-    remember(image)
-    return image
 
 
 def build_cell(

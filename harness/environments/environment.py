@@ -257,7 +257,8 @@ def install_app(notify: Callable[[str], None] = lambda _: None) -> Path:
     ensure_kernel(notify)
     folder = APPS / app_hash()
     if not folder.is_dir():
-        temporary = Path(tempfile.mkdtemp(prefix=".app-", suffix=".tmp", dir=_made(APPS)))
+        APPS.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".app-", suffix=".tmp", dir=APPS))
         shutil.copytree(APP / "vpoc", temporary / "vpoc", ignore=NOT_SOURCE)
         place_kernel(temporary)
         temporary.chmod(0o755)
@@ -265,11 +266,6 @@ def install_app(notify: Callable[[str], None] = lambda _: None) -> Path:
             # Somebody else may have been faster; a folder of that name has that content.
             temporary.rename(folder)
         shutil.rmtree(temporary, ignore_errors=True)
-    return folder
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

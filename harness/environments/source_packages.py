@@ -46,16 +46,8 @@ def _build(stack: Stack, name: str, version: str, hashes: Collection[str]) -> Pa
                 continue
             pypi = ["--default-index", stack.pypi] if stack.pypi else []
             tools: list[str | Path] = ["--build-constraints", BUILD_TOOLS, "--require-hashes", *pypi]
-            uv(
-                "build",
-                "--quiet",
-                "--wheel",
-                "--out-dir",
-                made,
-                *tools,
-                file,
-                variables={"SOURCE_DATE_EPOCH": BUILD_TIME},
-            )
+            variables = {"SOURCE_DATE_EPOCH": BUILD_TIME}
+            uv("build", "--quiet", "--wheel", "--out-dir", made, *tools, file, variables=variables)
             wheel = next(made.glob("*.whl"), None)
             if wheel is None:
                 raise UserError(f"stack {stack.name}: {source} was built, and gave no wheel")

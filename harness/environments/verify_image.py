@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +67,7 @@ class Comparison:
     @property
     def plain(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {
-            "image": self.image,
-            "rebuilt": self.rebuilt,
-            "revision": self.revision,
-            "result": self.result,
-            "same_layers": self.same_layers,
-            "layers": self.layers,
-            "same_manifest": self.same_manifest,
-            "differences": list(self.differences),
-        }
+        return {**asdict(self), "result": self.result}
 
 
 def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: Notify) -> dict[str, Any]:
@@ -117,8 +108,8 @@ def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notif
     with rebuilt(engine, cell, told_epochs(image.labels), notify) as again:
         same = sum(one == other for one, other in zip(image.layers, again.layers, strict=False))
         layers = max(len(image.layers), len(again.layers))
-        found = _configured_otherwise(configured(engine, image), configured(engine, again))
-        found += _labelled_otherwise(image, again)
+        found = _told_otherwise("", configured(engine, image), configured(engine, again))
+        found += _told_otherwise("label ", _own_labels(image), _own_labels(again))
         if same < layers:
             notify("comparing file by file")
             found += differences_from(engine, image, tree_of(engine, again))
@@ -154,14 +145,13 @@ def _inputs_differing(engine: Engine, image: Image, cell: Cell | None) -> list[s
     return [f"{about.get(part, part)} is {there[:SHORT]}, not {wanted[:SHORT]}" for part, wanted, there in differing]
 
 
-def _configured_otherwise(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    return [f"{name}: {one[name]} and {other[name]}" for name in one if one[name] != other[name]]
+def _told_otherwise(kind: str, one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    differing = (name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name))
+    return [f"{kind}{name}: {one.get(name)} and {other.get(name)}" for name in differing]
 
 
-def _labelled_otherwise(one: Image, other: Image) -> list[str]:
-    names = sorted(name for name in one.labels.keys() | other.labels.keys() if name.startswith(PREFIX))
-    said = [(name, one.labels.get(name), other.labels.get(name)) for name in names]
-    return [f"label {name}: {first} and {second}" for name, first, second in said if first != second]
+def _own_labels(image: Image) -> dict[str, str]:
+    return {name: value for name, value in image.labels.items() if name.startswith(PREFIX)}
 
 
 def _by_checkout(image: Image, revision: str, notify: Notify) -> dict[str, Any]:

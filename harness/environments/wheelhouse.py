@@ -83,7 +83,10 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
                 wheel = _held(entry, tags)
                 if wheel is None:
                     notify(f"fetching {entry.name} {entry.version}")
-                    wheel = _built(stack, entry) or _fetched(stack, entry, tags, pip, Path(place))
+                    wheel = _built(stack, entry)
+                if wheel is None:
+                    _download(stack, entry, pip, Path(place))
+                    wheel = _held(entry, tags)
                 if wheel is None:
                     raise UserError(
                         f"stack {stack.name}: no wheel of {entry.name} {entry.version} has a hash of the lock"
@@ -128,11 +131,6 @@ def _built(stack: Stack, entry: Locked) -> Path | None:
     if entry.name not in stack.origin.built:
         return None
     return built_wheel(stack, entry.name, entry.version, entry.hashes)
-
-
-def _fetched(stack: Stack, entry: Locked, tags: frozenset[Tag], pip: Pip, place: Path) -> Path | None:
-    _download(stack, entry, pip, place)
-    return _held(entry, tags)
 
 
 def _tags(stack: Stack) -> frozenset[Tag]:

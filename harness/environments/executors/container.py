@@ -120,20 +120,8 @@ class Container:
 
     def command_line(self, variables: dict[str, str], command: tuple[str, ...]) -> str:
         """The `docker run` that does the same by hand."""
-        words = [
-            "docker",
-            "run",
-            "--rm",
-            "--init",
-            "--no-healthcheck",
-            "--oom-score-adj",
-            str(FIRST_TO_KILL),
-            "--ulimit",
-            "core=0:0",
-            "--read-only",
-            "--user",
-            f"{self.user}:{self.group}",
-        ]
+        words = ["docker", "run", "--rm", "--init", "--no-healthcheck", "--oom-score-adj", str(FIRST_TO_KILL)]
+        words += ["--ulimit", "core=0:0", "--read-only", "--user", f"{self.user}:{self.group}"]
         words += ["--network", "none", "--hostname", HOSTNAME, "--add-host", f"{HOSTNAME}:{LOOPBACK}"]
         words += ["--log-driver", "json-file"]
         words += [word for name, value in LOG_OPTIONS.items() for word in ("--log-opt", f"{name}={value}")]
