@@ -38,30 +38,30 @@ def conclude_run(
     outcome, evidence = _decided(spec, evidence)
     if evidence.stopped_by == "unhealthy":
         return RunConclusion(outcome, evidence, None)
-    if outcome.name == "completed":
-        try:
-            with open_to_interruption(), notes.tolerated("checking the GPUs after the run"):
-                health = after_completion(checkup, wall_time(began))
-                evidence = replace(evidence, host_problems=health.problems)
-        except KeyboardInterrupt as caught:
-            notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
-            return RunConclusion(outcome, evidence, None, caught)
-    elif began is not None:
-        try:
-            with open_to_interruption():
-                with notes.tolerated("checking the GPUs after the run"):
-                    health = after_failure(checkup, memory, wall_time(began), unkillable=evidence.stopped_by == "host")
-                    evidence = replace(evidence, host_problems=health.problems)
+    completed = outcome.name == "completed"
+    if not completed and began is None:
+        return RunConclusion(outcome, evidence, None)
+    try:
+        with open_to_interruption():
+            with notes.tolerated("checking the GPUs after the run"):
+                if completed:
+                    problems = after_completion(checkup, wall_time(began))
+                    evidence = replace(evidence, host_problems=problems)
+                else:
+                    unkillable = evidence.stopped_by == "host"
+                    problems = after_failure(checkup, memory, wall_time(began), unkillable=unkillable)
+                    evidence = replace(evidence, host_problems=problems)
+            if not completed:
                 outcome, evidence = _decided(spec, evidence)
                 with notes.tolerated("explaining it"):
                     explanation = explain_run(spec.folder, spec.intent, outcome, evidence.exits)
-        except KeyboardInterrupt as caught:
-            # A probe that had just been started, and that nobody has noted yet.
-            with notes.tolerated("ending what it left"):
-                end_processes_of_run(spec.folder.path, GRACE_SECONDS)
-            # The run itself had ended before, and stays what it was.
-            notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
-            return RunConclusion(outcome, evidence, explanation, caught)
+    except KeyboardInterrupt as caught:
+        # A probe that had just been started, and that nobody has noted yet.
+        with notes.tolerated("ending what it left"):
+            end_processes_of_run(spec.folder.path, GRACE_SECONDS)
+        # The run itself had ended before, and stays what it was.
+        notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
+        return RunConclusion(outcome, evidence, explanation, caught)
     return RunConclusion(outcome, evidence, explanation)
 
 

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -33,14 +33,6 @@ UNKILLABLE = "a process of a run on it cannot be killed"
 INTERRUPTED_SECONDS = 2.0
 
 MemoryBefore = Mapping[int, int | None]
-
-
-@dataclass(frozen=True)
-class HealthReport:
-    """The findings after a run. `problems` make it a host fault, `unhealthy` GPUs (index -> why) take no more runs."""
-
-    problems: tuple[str, ...] = ()
-    unhealthy: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,8 +74,8 @@ def after_failure(
     actions: Actions | None = None,
     *,
     unkillable: bool = False,
-) -> HealthReport:
-    """Check the GPUs of a run that did not complete, and write down what was seen.
+) -> tuple[str, ...]:
+    """Check the GPUs of a run that did not complete, and write down what was seen; return what makes it a host fault.
 
     `since`: when it began, in seconds since 1970, for the kernel log. `unkillable`: something of it cannot be killed,
     so that its GPUs cannot be checked, and only the kernel log is read.
@@ -92,7 +84,7 @@ def after_failure(
         UserError: when the results folder cannot be written.
     """
     if not checkup.spec.gpus:
-        return HealthReport()
+        return ()
     recoveries = [
         recover_gpu(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
         for gpu in (() if unkillable else checkup.spec.gpus)
@@ -122,7 +114,7 @@ def after_unkillable(checkup: Checkup) -> None:
 
 def after_interruption(
     checkup: Checkup, before: MemoryBefore, since: float, actions: Actions | None = None
-) -> HealthReport:
+) -> tuple[str, ...]:
     """Wait until the GPUs of a run that somebody ended have their memory back, and read the kernel log.
 
     No more: who interrupts does not want to wait, and the next run probes them. `since` as in `after_failure`.
@@ -131,7 +123,7 @@ def after_interruption(
         UserError: when the results folder cannot be written.
     """
     if not checkup.spec.gpus:
-        return HealthReport()
+        return ()
     steps = []
     for gpu in checkup.spec.gpus:
         waited = wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions, INTERRUPTED_SECONDS)
@@ -140,7 +132,7 @@ def after_interruption(
     return _report(checkup, steps)
 
 
-def after_completion(checkup: Checkup, since: float, actions: Actions | None = None) -> HealthReport:
+def after_completion(checkup: Checkup, since: float, actions: Actions | None = None) -> tuple[str, ...]:
     """Check the GPUs of a run that completed: it may have left one unhealthy for the next.
 
     `since` as in `after_failure`.
@@ -149,7 +141,7 @@ def after_completion(checkup: Checkup, since: float, actions: Actions | None = N
         UserError: when the results folder cannot be written.
     """
     if not checkup.spec.gpus:
-        return HealthReport()
+        return ()
     steps = [checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-completion")]
     for gpu in checkup.spec.gpus:
         # What completed may have avoided by its preset what the probe, which has none, fails at.
@@ -157,7 +149,7 @@ def after_completion(checkup: Checkup, since: float, actions: Actions | None = N
         steps += [checkup.note(step, "after-completion") for step in steps_of_gpu]
     if any(_unkillable(steps)):
         after_unkillable(checkup)
-    return _report(checkup, steps) if any(step.good is False for step in steps) else HealthReport()
+    return _report(checkup, steps) if any(step.good is False for step in steps) else ()
 
 
 def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/")) -> dict[int, str]:
@@ -199,13 +191,14 @@ def _unkillable(steps: Iterable[Step]) -> Iterator[str]:
     return (f"a probe of GPU {step.gpu} cannot be killed" for step in steps if not step.killable)
 
 
-def _report(checkup: Checkup, steps: Sequence[Step]) -> HealthReport:
-    report = HealthReport(tuple(_problems(steps)), unhealthy_gpus(checkup.results, checkup.spec.intent.host))
+def _report(checkup: Checkup, steps: Sequence[Step]) -> tuple[str, ...]:
+    problems = tuple(_problems(steps))
+    unhealthy = unhealthy_gpus(checkup.results, checkup.spec.intent.host)
     told = [
         {"check": s.check, "gpu": s.gpu, "good": s.good, "detail": s.detail, "seconds": round(s.seconds, 3)}
         for s in steps
     ]
     if steps:
-        content = {"schema": 2, "problems": report.problems, "unhealthy": report.unhealthy, "steps": told}
+        content = {"schema": 2, "problems": problems, "unhealthy": unhealthy, "steps": told}
         checkup.spec.folder.write(RunFolder.HEALTH, content)
-    return report
+    return problems

@@ -106,7 +106,6 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     variables = {
         phase: {**shared, **visible, **launch.variables, **preset.variables_of(phase)} for phase in launch.commands
     }
-    app = _plain_app(run)
     request = _request(run, launch, nonce)
     container = _container(run, folder, launch.readable)
     note = folder.note_of(folder.log, contained=contained)
@@ -179,7 +178,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         loader=jobs.load if jobs else None,
         verification=jobs.verify() if jobs and not launch.not_verified else None,
         container=container,
-        app=app,
+        app=_plain_app(run),
         option_names=environment.option_names,
         variables=plain,
         environment_hash=json_hash(environment.identity),
@@ -226,9 +225,9 @@ def _request(run: Run, launch: Launch, nonce: str) -> Request:
     )
 
 
-def _plain_app(run: Run, *words: str) -> tuple[str, ...]:
+def _plain_app(run: Run) -> tuple[str, ...]:
     """Return a command of the app without the preset, which in an image is baked in."""
-    command = run.environment.app(*words)
+    command = run.environment.app()
     if run.environment.image is None:
         return command
     unset = (word for name in run.cell.preset.variables for word in ("--unset", name))

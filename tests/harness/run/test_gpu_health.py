@@ -19,7 +19,6 @@ from harness.run import gpu_health
 from harness.run.asked import Run
 from harness.run.gpu_health import (
     Checkup,
-    HealthReport,
     after_completion,
     after_failure,
     after_interruption,
@@ -52,6 +51,10 @@ def checkup(tmp_path: Path, tree: Tree, run: Run) -> Checkup:
     folder = results.run_folder("r1")
     folder.mkdir(parents=True)
     return Checkup(resolve_run(run, RunFolder(folder)), results, ProcessExecutor(), tree.root)
+
+
+def unhealthy(checkup: Checkup) -> dict[int, str]:
+    return unhealthy_gpus(checkup.results, checkup.spec.intent.host)
 
 
 def prove(checkup: Checkup, monkeypatch: pytest.MonkeyPatch, *probed: Probed) -> None:
@@ -168,17 +171,17 @@ def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup, run: Run) -> None:
     run = Run("r1", run.cell, run.workload, run.data, environment, run.host, gpus=(0,))
     on_cpu = Checkup(resolve_run(run, checkup.spec.folder), checkup.results, checkup.executor, checkup.root)
     assert before_run(on_cpu) == ({}, None, None)
-    assert after_completion(on_cpu, time.time()).problems == ()
-    assert after_interruption(on_cpu, {}, time.time()).problems == ()
-    assert after_failure(on_cpu, {}, time.time()).problems == ()
+    assert after_completion(on_cpu, time.time()) == ()
+    assert after_interruption(on_cpu, {}, time.time()) == ()
+    assert after_failure(on_cpu, {}, time.time()) == ()
     assert not (checkup.spec.folder.path / "failure").exists()
     assert shown(on_cpu) == []
 
 
 def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, WELL))
-    assert (report.problems, report.unhealthy) == ((), {})
+    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, WELL))
+    assert (problems, unhealthy(checkup)) == ((), {})
     assert shown(checkup)[2:] == [
         ("after-failure", "memory", 0, True),
         ("after-failure", "memory", 1, True),
@@ -190,12 +193,12 @@ def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPa
 
 def test_a_gpu_that_fails_is_a_problem_and_unhealthy(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, UNHEALTHY))
-    assert report.problems == ("GPU 1 failed its probe: device hung: no end within 90 s",)
-    assert report.unhealthy == unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {1: UNHEALTHY.detail}
+    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, UNHEALTHY))
+    assert problems == ("GPU 1 failed its probe: device hung: no end within 90 s",)
+    assert unhealthy(checkup) == {1: UNHEALTHY.detail}
     told = json.loads((checkup.spec.folder.path / "failure/health.json").read_text())
     assert told["schema"] == 2
-    assert told["problems"] == list(report.problems)
+    assert told["problems"] == list(problems)
     assert told["unhealthy"] == {"1": UNHEALTHY.detail}
     assert [(step["check"], step["gpu"], step["good"]) for step in told["steps"]][-2:] == [
         ("probe", 1, False),
@@ -209,15 +212,15 @@ def test_a_gpu_that_is_well_after_a_reset_was_a_problem_but_is_not_unhealthy(
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     actions = acting(UNHEALTHY, WELL, WELL, reset=Reset(True, "reset by amd-smi"))
-    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), actions)
-    assert report.problems == ("GPU 0 failed its probe: device hung: no end within 90 s",)
-    assert report.unhealthy == {}
+    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), actions)
+    assert problems == ("GPU 0 failed its probe: device hung: no end within 90 s",)
+    assert unhealthy(checkup) == {}
 
 
 def test_an_environment_that_never_worked_convicts_no_gpu(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, UNHEALTHY, UNHEALTHY)
-    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(UNHEALTHY, UNHEALTHY))
-    assert (report.problems, report.unhealthy) == ((), {})
+    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(UNHEALTHY, UNHEALTHY))
+    assert (problems, unhealthy(checkup)) == ((), {})
 
 
 @pytest.mark.parametrize(("address", "concerns"), [(ADDRESSES[1], True), ("0000:63:00.0", False)])
@@ -227,19 +230,19 @@ def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
     prove(checkup, monkeypatch, WELL, WELL)
     said = f"amdgpu {address}: amdgpu: "
     tree.kernel_says(CALM, f"{said}GPU reset begin!", f"{said}ring gfx_0.0.0 timeout")
-    report = after_failure(checkup, {}, time.time(), acting(WELL, WELL))
-    assert bool(report.problems) is concerns
+    problems = after_failure(checkup, {}, time.time(), acting(WELL, WELL))
+    assert bool(problems) is concerns
     if concerns:
-        (problem,) = report.problems
+        (problem,) = problems
         assert problem.startswith("the kernel log shows that a GPU did not answer: ")
         assert "GPU reset begin! (and 1 more)" in problem
         # The probe passed: it may be used again.
-        assert report.unhealthy == {}
+        assert unhealthy(checkup) == {}
 
 
 @pytest.mark.parametrize("after", [after_failure, after_interruption])
 def test_a_reset_that_the_kernel_logs_while_memory_is_waited_for_is_the_runs(
-    after: Callable[..., HealthReport], checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    after: Callable[..., tuple[str, ...]], checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     said = f"amdgpu {ADDRESSES[0]}: amdgpu: "
@@ -253,8 +256,8 @@ def test_a_reset_that_the_kernel_logs_while_memory_is_waited_for_is_the_runs(
         tree.kernel_says(CALM, f"{said}MES failed to respond to msg=REMOVE_QUEUE", f"{said}GPU reset begin!")
         return WELL
 
-    report = after(checkup, {0: 1, 1: 1}, time.time(), Actions(memory, probed, lambda _: Reset(False, "")))
-    (problem,) = report.problems
+    problems = after(checkup, {0: 1, 1: 1}, time.time(), Actions(memory, probed, lambda _: Reset(False, "")))
+    (problem,) = problems
     assert problem.endswith("msg=REMOVE_QUEUE")
 
 
@@ -263,7 +266,7 @@ def test_a_kernel_log_that_cannot_be_read_is_reported_and_no_problem(
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     (tree.root / "dev/kmsg").unlink()
-    assert after_failure(checkup, {}, time.time(), acting(WELL, WELL)).problems == ()
+    assert after_failure(checkup, {}, time.time(), acting(WELL, WELL)) == ()
     told = next(step for step in read_steps(checkup.results) if step.check == "kernel-log")
     assert told.good is None
     assert "group adm" in told.detail
@@ -272,8 +275,8 @@ def test_a_kernel_log_that_cannot_be_read_is_reported_and_no_problem(
 def test_a_probe_that_cannot_be_killed_is_a_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     stuck = Probed(False, "the probe did not end in 540 s", killable=False)
-    report = after_failure(checkup, {}, time.time(), acting(WELL, stuck))
-    assert report.problems == (
+    problems = after_failure(checkup, {}, time.time(), acting(WELL, stuck))
+    assert problems == (
         "a probe of GPU 1 cannot be killed",
         "GPU 1 failed its probe: the probe did not end in 540 s; it cannot be killed",
     )
@@ -301,9 +304,9 @@ def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     after_unkillable(checkup)
-    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(), unkillable=True)
-    assert report.problems == ()
-    assert report.unhealthy == dict.fromkeys((0, 1), "a process of a run on it cannot be killed")
+    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(), unkillable=True)
+    assert problems == ()
+    assert unhealthy(checkup) == dict.fromkeys((0, 1), "a process of a run on it cannot be killed")
     assert shown(checkup)[2:] == [
         ("after-failure", "probe", 0, False),
         ("after-failure", "probe", 1, False),
@@ -312,8 +315,8 @@ def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
 
 
 def test_after_an_interruption_only_the_memory_is_waited_for(checkup: Checkup) -> None:
-    report = after_interruption(checkup, {0: 1, 1: 1}, time.time(), acting())
-    assert (report.problems, report.unhealthy) == ((), {})
+    problems = after_interruption(checkup, {0: 1, 1: 1}, time.time(), acting())
+    assert (problems, unhealthy(checkup)) == ((), {})
     assert shown(checkup) == [
         ("after-failure", "memory", 0, True),
         ("after-failure", "memory", 1, True),
@@ -338,8 +341,8 @@ def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, mo
 
 def test_a_gpu_is_probed_after_a_run_that_completed_too(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    report = after_completion(checkup, time.time(), acting(WELL, UNHEALTHY))
-    assert (report.problems, report.unhealthy) == (
+    problems = after_completion(checkup, time.time(), acting(WELL, UNHEALTHY))
+    assert (problems, unhealthy(checkup)) == (
         (f"GPU 1 failed its probe: {UNHEALTHY.detail}",),
         {1: UNHEALTHY.detail},
     )
@@ -352,8 +355,8 @@ def test_a_gpu_is_probed_after_a_run_that_completed_too(checkup: Checkup, monkey
 
 
 def test_what_completed_may_have_avoided_by_its_preset_what_the_probe_fails_at(checkup: Checkup) -> None:
-    report = after_completion(checkup, time.time(), acting(UNHEALTHY, UNHEALTHY))
-    assert (report.problems, report.unhealthy) == ((), {})
+    problems = after_completion(checkup, time.time(), acting(UNHEALTHY, UNHEALTHY))
+    assert (problems, unhealthy(checkup)) == ((), {})
 
 
 def test_the_kernel_log_is_read_after_a_run_that_completed_too(
@@ -361,7 +364,7 @@ def test_the_kernel_log_is_read_after_a_run_that_completed_too(
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     tree.kernel_says(CALM, f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
-    (problem,) = after_completion(checkup, time.time(), acting(WELL, WELL)).problems
+    (problem,) = after_completion(checkup, time.time(), acting(WELL, WELL))
     assert "GPU reset begin!" in problem
 
 
@@ -369,7 +372,7 @@ def test_after_a_run_that_completed_on_healthy_gpus_nothing_is_left(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    assert after_completion(checkup, time.time(), acting(WELL, WELL)).problems == ()
+    assert after_completion(checkup, time.time(), acting(WELL, WELL)) == ()
     assert not checkup.spec.folder.failure.exists()
 
 
