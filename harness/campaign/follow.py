@@ -26,6 +26,7 @@ LOOK_SECONDS = 5.0
 RECORD_SECONDS = 0.5
 # A job that ended before its run began, so often in a row, will not begin.
 MOST_TRIES = 3
+CONTINUES = "the same command continues where it stopped"
 # Between two looks, so that records are not waited for while thousands of jobs are submitted.
 SUBMITTED_BETWEEN = 20
 # A node that is asked for the record of a run and leaves none is asked again after these; then that is said.
@@ -110,8 +111,8 @@ class Follower:
             if not done:
                 time.sleep(RECORD_SECONDS)
 
-    def interrupted(self, name: str) -> int:
-        """After a signal, cancel the jobs that wait, as the scheduler tells it now; return how many go on.
+    def interrupted(self, name: str) -> None:
+        """After a signal, cancel the jobs that wait, as the scheduler tells it now; say how many go on.
 
         Whether those that run are cancelled, too, is for the person to say who pressed Ctrl-C.
         """
@@ -120,15 +121,15 @@ class Follower:
             one.job = seen.get(run_id, one.job)
         waiting, running = self.phases()
         self.dispatcher.cancel(waiting)
-        if not running or name != signal.Signals.SIGINT.name:
-            return len(running)
-        question = f"{many(len(waiting), 'waiting job')} cancelled, {len(running)} under way. Cancel those, too?"
-        agreed = False
-        with skippable("Ctrl-C once more leaves what runs as it is"):
-            agreed = self.display.agrees(question)
-        if agreed:
-            self.dispatcher.cancel(running)
-        return 0 if agreed else len(running)
+        if not running:
+            return
+        if name == signal.Signals.SIGINT.name:
+            question = f"{many(len(waiting), 'waiting job')} cancelled, {len(running)} under way. Cancel those, too?"
+            with skippable("Ctrl-C once more leaves what runs as it is"):
+                if self.display.agrees(question):
+                    self.dispatcher.cancel(running)
+                    return
+        self.display.problem(f"{many(len(running), 'run goes', 'runs go')} on to the record; {CONTINUES}")
 
     def phases(self) -> tuple[list[str], list[str]]:
         """Return the runs that wait, and those that run or may run."""

@@ -51,7 +51,7 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
         # What is left on other hosts is for themselves to close.
         return
     damaged: list[str] = []
-    executor_of = partial(executor_of_run, bench)
+    executor_of = partial(executor_of_intent, bench.results, engine=bench.engine)
     for record in recover(bench.results, bench.host, executor_of, damaged, bench.root, endings, display.problem):
         Index(bench.results).add(record)
         display.problem(f"{record.intent.run_id}: {record.detail}; recorded as {record.outcome}")
@@ -61,13 +61,11 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
         bench.executor.remove_leftovers(bench.results.record)
 
 
-def executor_of_run(bench: Bench, intent: Intent) -> Executor | None:
-    """Return what started a run, whatever runs are started with now; None where no engine answers."""
-    return executor_of_intent(bench.results, intent, bench.engine)
-
-
 def executor_of_intent(results: Results, intent: Intent, engine: Engine | None = None) -> Executor | None:
-    """Return what started a run, on this engine or the one that answers; None where none does."""
+    """Return what started a run, whatever runs are started with now; None where no engine answers.
+
+    `engine`: the one that is known; without it any that answers.
+    """
     if intent.executor == "process":
         return ProcessExecutor()
     try:

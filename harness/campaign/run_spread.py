@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness.base.errors import UserError
-from harness.base.wording import many
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
 from harness.campaign.dispatch import Dispatcher
-from harness.campaign.follow import Follower
+from harness.campaign.follow import CONTINUES, Follower
 from harness.campaign.plan import PendingRun, Plan
 from harness.campaign.put_off import PutOff
-from harness.campaign.runner import CONTINUES, Runner
+from harness.campaign.runner import Runner
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN
 
@@ -37,8 +36,7 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
                 spread.saw(done, record)
                 spread.fill()
     except KeyboardInterrupt as signalled:
-        if running := follower.interrupted(str(signalled)):
-            runner.display.problem(f"{many(running, 'run goes', 'runs go')} on to the record; {CONTINUES}")
+        follower.interrupted(str(signalled))
         raise
 
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.interrupts import shielded
-from harness.base.wording import many
 from harness.campaign.bench import Bench
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
-from harness.campaign.follow import Follower
+from harness.campaign.follow import CONTINUES, Follower
 from harness.campaign.plan import PendingRun
 from harness.evidence.app_files import Progress
 from harness.evidence.index import Index
@@ -22,8 +21,6 @@ from harness.evidence.run_files import Record
 from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 from harness.run.watch.watch import Observer
-
-CONTINUES = "the same command continues where it stopped"
 
 
 class InterruptedRunError(UserError):
@@ -137,8 +134,7 @@ class Runner:
         try:
             return list(follower.records())
         except KeyboardInterrupt as signalled:
-            if running := follower.interrupted(str(signalled)):
-                self.display.problem(f"{many(running, 'run goes', 'runs go')} on to the record; {CONTINUES}")
+            follower.interrupted(str(signalled))
             raise
 
     def _record(self, run: Run, observe: Observer) -> Record:

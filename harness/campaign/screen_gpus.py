@@ -52,12 +52,8 @@ def _file(host: HostFacts, results: Results) -> Path:
 
 def question(gpus: Iterable[GpuFacts]) -> str:
     """Return the question."""
+    screens = (f"a screen is connected to GPU {gpu.index} ({', '.join(gpu.displays)})" for gpu in gpus)
     return (
-        f"On this host {_screens_in_words(gpus)}, and a run that hangs may take it along. May runs use that GPU? "
+        f"On this host {' and '.join(screens)}, and a run that hangs may take it along. May runs use that GPU? "
         "Without it, what trains on all GPUs stays open."
     )
-
-
-def _screens_in_words(gpus: Iterable[GpuFacts]) -> str:
-    """Return which screens hang where."""
-    return " and ".join(f"a screen is connected to GPU {gpu.index} ({', '.join(gpu.displays)})" for gpu in gpus)

@@ -33,7 +33,9 @@ class Tallies:
     _causes: dict[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._current = dict(current_hashes(self.matrix, {(run.cell.id, self._executor) for run in self.plan.runs}))
+        self._current = dict(
+            current_hashes(self.matrix, {(run.cell.id, self.bench.executor_name) for run in self.plan.runs})
+        )
 
     def candidate(self, planned: PlannedRun) -> Candidate:
         """Return the candidate that a planned run is evidence of."""
@@ -52,7 +54,7 @@ class Tallies:
     def tried(self) -> set[tuple[str, str]]:
         """Return the cells, each with its scope, that had runs here of the plan's workload family."""
         families = {self.family_of(one) for one in self.plan.runs}
-        here = (self.bench.host.kind, self._executor)
+        here = (self.bench.host.kind, self.bench.executor_name)
         return {
             (row.cell, row.scope)
             for row in Index(self.bench.results).rows()
@@ -90,20 +92,17 @@ class Tallies:
                 tallies[candidate] = Tally(verdict.passes, verdict.runs, causes, verdict.totals, on_this_boot)
         return tallies, self._seconds(rows)
 
-    @property
-    def _executor(self) -> str:
-        return "docker" if self.bench.engine else "process"
-
     def _is_ours(self, verdict: Verdict) -> bool:
         where = (verdict.host_kind, verdict.executor)
-        return not verdict.stale and where == (self.bench.host.kind, self._executor)
+        return not verdict.stale and where == (self.bench.host.kind, self.bench.executor_name)
 
     def _now(self) -> dict[tuple[str, str], str]:
         """The environment hashes of the cells; that of an environment which was made here is certain."""
         cells = {run.cell.id: run.cell for run in self.plan.runs}.values()
         made = (cell for cell in cells if self.bench.has_environment(cell))
-        certain = {(cell.id, self._executor): self.bench.environment(cell).hash(cell.preset) for cell in made}
-        return {**self._current, **certain}
+        executor: str = self.bench.executor_name
+        hashes = {(cell.id, executor): self.bench.environment(cell).hash(cell.preset) for cell in made}
+        return {**self._current, **hashes}
 
     def _cause(self, row: Row) -> str | None:
         """The class of a failure, where it was explained."""

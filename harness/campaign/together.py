@@ -10,10 +10,11 @@ from harness.base.errors import UserError
 from harness.base.interrupts import open_to_interruption, shielded
 from harness.campaign.bench import Bench, gpus_needed
 from harness.campaign.display import Display
+from harness.campaign.follow import CONTINUES
 from harness.campaign.helper import Helper, Message, Tell, listen
 from harness.campaign.plan import PendingRun
 from harness.campaign.portable_bench import PortableBench
-from harness.campaign.runner import CONTINUES, InterruptedRunError, Runner
+from harness.campaign.runner import InterruptedRunError, Runner
 from harness.evidence.row import Row
 from harness.evidence.run_files import Record
 from harness.matrix.workloads import Workload

@@ -6,8 +6,8 @@ from contextlib import suppress
 from harness.base.errors import UnhealthyHostError
 from harness.campaign.bench import Bench, StackUnavailableError, gpus_needed
 from harness.campaign.display import Display
+from harness.campaign.follow import CONTINUES
 from harness.campaign.plan import PendingRun
-from harness.campaign.runner import CONTINUES
 from harness.evidence.health_log import unhealthy_gpus
 from harness.matrix.workloads import Workload
 from harness.run.gpu_health import recheck

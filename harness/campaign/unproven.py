@@ -11,8 +11,8 @@ from harness.base.errors import UnhealthyHostError
 from harness.base.wording import many
 from harness.campaign.bench import Bench, gpus_needed
 from harness.campaign.display import Display
+from harness.campaign.follow import CONTINUES
 from harness.campaign.plan import PendingRun
-from harness.campaign.runner import CONTINUES
 from harness.doctor.ask import docker_of
 from harness.doctor.checks import access, docker, driver, system
 from harness.doctor.finding import Finding

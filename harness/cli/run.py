@@ -13,6 +13,7 @@ from harness.base.errors import UserError
 from harness.base.wording import many
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.campaign.bench import Bench
+from harness.campaign.follow import CONTINUES
 from harness.campaign.forecast import forecast, forecast_lines
 from harness.campaign.plan import NOTHING_RUNS
 from harness.campaign.prepare import PreparedCampaign
@@ -20,7 +21,6 @@ from harness.campaign.reach import reach_of
 from harness.campaign.reboot import check_reboot, reboot_and_resume, reboots_left, this_command
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
-from harness.campaign.runner import CONTINUES
 from harness.campaign.under_way import noted_under_way
 from harness.cli.campaign_choice import campaign_options, prepare
 from harness.cli.clusters import dispatchers_of, of_cluster

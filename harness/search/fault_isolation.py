@@ -11,7 +11,7 @@ from math import ceil, exp, log
 from random import Random
 from typing import Final, Literal, NamedTuple
 
-from harness.search.sequential import BinomialCount
+from harness.search.sequential import BinomialCount, log_ratio
 
 Unit = Literal["cell", "plain", "other-plain"]
 Cause = Literal["cell", "stack", "gpu", "other-gpu", "host"]
@@ -133,23 +133,20 @@ class FaultModel:
     One of `cell`, `stack`, `gpu`, `other-gpu`, `host` or nothing; a cell or stack on one GPU only, or along with a GPU;
     a control by itself. Each arm that is at fault passes at a rate of its own of FAULTY_RATE at most, each other one at
     one of SOUND_RATE at least.
+
+    `causes`: those of each fault, by the arms that it makes fail.
     """
 
     def __init__(self, controls: Controls) -> None:
         self._arms = controls.arms
-        self._causes, self._guesses = _patterns(controls)
-        self._stakes = {pattern: _stakes(pattern, self._causes) for pattern in self._causes}
-
-    @property
-    def causes(self) -> Mapping[Pattern, frozenset[Cause]]:
-        """The causes of each fault, by the arms that it makes fail."""
-        return self._causes
+        self.causes, self._guesses = _patterns(controls)
+        self._stakes = {pattern: _stakes(pattern, self.causes) for pattern in self.causes}
 
     def read(self, counts: ArmCounts, error: float = CAMPAIGN_ERROR) -> Isolation:
         """Return what these runs show: the cause that every fault has that is not refuted."""
         left = [pattern for pattern, against in self.evidence(counts).items() if against < -log(error)]
-        shown = frozenset.intersection(*(self._causes[pattern] for pattern in left)) if left else frozenset()
-        possible = frozenset(cause for pattern in left for cause in self._causes[pattern])
+        shown = frozenset.intersection(*(self.causes[pattern] for pattern in left)) if left else frozenset()
+        possible = frozenset(cause for pattern in left for cause in self.causes[pattern])
         # Two are shown where both are at fault: the narrower first.
         order: tuple[Cause, ...] = ("cell", "stack", "gpu", "other-gpu", "host")
         cause = next((one for one in order if one in shown), None)
@@ -182,10 +179,10 @@ class FaultModel:
         scores = _scores(counts)
         best = max(missing, key=lambda one: self._guesses[one] - sum(scores[arm] for arm in one))
         # A fault of two causes is named where one of them is.
-        rivals = [[one for one in missing if cause not in self._causes[one]] for cause in sorted(self._causes[best])]
+        rivals = [[one for one in missing if cause not in self.causes[one]] for cause in sorted(self.causes[best])]
         ways = [
             _runs_against({one: missing[one] for one in some}, best, self._arms)
-            for some in rivals or [[one for one in missing if self._causes[one]]]
+            for some in rivals or [[one for one in missing if self.causes[one]]]
         ]
         return min(ways, key=lambda way: sum(way.values()))
 
@@ -201,7 +198,7 @@ class FaultModel:
         no more often than refuting that one, and nothing is divided among the causes (closed testing).
         """
         scores = _scores(counts)
-        likelihood = {pattern: -sum(scores[arm] for arm in pattern) for pattern in self._causes}
+        likelihood = {pattern: -sum(scores[arm] for arm in pattern) for pattern in self.causes}
         return {
             pattern: _log_sum(
                 [
@@ -269,15 +266,11 @@ def _runs_against(missing: Mapping[Pattern, float], truth: Pattern, arms: Sequen
 
 def _scores(counts: ArmCounts) -> dict[Arm, float]:
     """The logarithm of how much likelier the runs of each arm are where it works than where it is at fault."""
-    return {arm: _log_ratio(count, SOUND_RATE, FAULTY_RATE) for arm, count in counts.items()}
+    return {arm: log_ratio(count, SOUND_RATE, FAULTY_RATE) for arm, count in counts.items()}
 
 
 def _between(count: BinomialCount, faulty: bool) -> float:
-    return _log_ratio(count, BETWEEN_RATE, FAULTY_RATE if faulty else SOUND_RATE)
-
-
-def _log_ratio(count: BinomialCount, rate: float, other: float) -> float:
-    return count.passes * log(rate / other) + (count.runs - count.passes) * log((1 - rate) / (1 - other))
+    return log_ratio(count, BETWEEN_RATE, FAULTY_RATE if faulty else SOUND_RATE)
 
 
 def _log_sum(values: Sequence[float]) -> float:

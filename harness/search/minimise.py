@@ -10,15 +10,14 @@ from typing import Literal
 
 from harness.base.wording import many
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
+from harness.search.least_failing import MOST_ERROR, BudgetSpentError
 from harness.search.sequential import BinomialCount, PairedTest, log_ratio
 
 VariableSet = frozenset[str]
 SearchOutcome = Literal["found", "no-difference", "not-enough-runs"]
 Stage = Literal["effect", "screen", "reduce", "confirm"]
 
-# The probability that what is said at the end is wrong, at most.
-MOST_ERROR = 0.05
-# The same of a step on the way: where it is wrong, the confirmation finds out.
+# The most probability of being wrong of a step on the way: where it is wrong, the confirmation finds out.
 STEP_ERROR = 0.02
 STEP_BOUND = log((1 - STEP_ERROR) / STEP_ERROR)
 # Screening continues until one variable stands out as clearly as this, or it took so many times the runs in which the
@@ -88,13 +87,9 @@ def minimise_variables(
     search = _Search(variables, run, max_runs, Random(str(seed)), notify)  # noqa: S311
     try:
         conclusion = search.carry_out()
-    except _BudgetSpentError:
+    except BudgetSpentError:
         conclusion = "not-enough-runs"
     return search.summary(conclusion)
-
-
-class _BudgetSpentError(Exception):
-    """Every run that is allowed was made."""
 
 
 class _Search:
@@ -121,7 +116,7 @@ class _Search:
         self._rest_too: bool | None = None
 
     def carry_out(self) -> SearchOutcome:
-        """Raises _BudgetSpentError when more runs are needed."""
+        """Raises BudgetSpentError when more runs are needed."""
         if not self._has_difference():
             looked = self._pairs.one.runs >= FEWEST_PAIRS and self._pairs.log_evidence <= 0
             return "no-difference" if self._alike or looked else "not-enough-runs"
@@ -164,7 +159,7 @@ class _Search:
 
     def _make(self, variables: VariableSet) -> bool:
         if self._runs == self._max_runs:
-            raise _BudgetSpentError
+            raise BudgetSpentError
         passed = self._run(variables)
         self._runs += 1
         self._seen[variables] = self._seen[variables].add(passed=passed)
@@ -265,7 +260,7 @@ class _Search:
             self._notify("looking whether the others do the same")
             try:
                 self._rest_too = self._has_effect(rest)
-            except _BudgetSpentError:
+            except BudgetSpentError:
                 return
 
 

@@ -73,12 +73,8 @@ def conclude_stages(
 
 def _named(one: Contender) -> str:
     used = f" on {len(one.gpus)} GPUs ({one.setting.strategy})" if len(one.gpus) > 1 else ""
-    options = ", ".join(f"{name} {_plain(value)}" for name, value in one.setting.options)
+    options = one.setting.changed_options
     return f"{one.setting.cell.id}{used}{f' with {options}' if options else ''}"
-
-
-def _plain(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _shown(one: Contender) -> str:

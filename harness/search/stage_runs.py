@@ -32,8 +32,14 @@ class Setting:
     @property
     def changed(self) -> str:
         """The strategy, and the options that differ, in words; empty where it is as the stage has it on one GPU."""
-        options = (f"{name} {', '.join(v) if isinstance(v, tuple) else v}" for name, v in self.options)
-        return ", ".join([*([self.strategy] if self.strategy != "single" else []), *options])
+        strategy = self.strategy if self.strategy != "single" else ""
+        return ", ".join(filter(None, (strategy, self.changed_options)))
+
+    @property
+    def changed_options(self) -> str:
+        """The options that differ, in words."""
+        options = ((name, value if isinstance(value, tuple) else (value,)) for name, value in self.options)
+        return ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in options)
 
     def with_(self, other: Otherwise, matrix: Matrix) -> "Setting | None":
         """Return it with a change; None where that is an excluded cell."""

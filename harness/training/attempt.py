@@ -7,8 +7,9 @@ from pathlib import Path, PurePath
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
+from harness.campaign.follow import CONTINUES
 from harness.campaign.plan import PendingRun, PlannedRun
-from harness.campaign.runner import CONTINUES, Runner
+from harness.campaign.runner import Runner
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.outcome.decide import AFTER_FAULT

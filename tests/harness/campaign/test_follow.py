@@ -348,6 +348,7 @@ def test_what_waits_is_cancelled_though_it_was_submitted_since_the_last_look_and
     results: Results,
     host: HostFacts,
     matrix: Matrix,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduler = Scripted(host, [dict, lambda: {"r1": JobSeen("runs"), "r2": JobSeen("waits")}])
     bench = Bench(results, ProcessExecutor(), host, (), dispatcher=scheduler)
@@ -356,7 +357,10 @@ def test_what_waits_is_cancelled_though_it_was_submitted_since_the_last_look_and
     follower.follow([PendingRun(planned, name) for name in ("r1", "r2")], matrix.workloads["quick"])
     follower._look()
     follower._submit()
-    assert follower.interrupted(name) == left
+    told: list[str] = []
+    monkeypatch.setattr(display, "problem", told.append)
+    follower.interrupted(name)
+    assert [text.partition(" ")[0] for text in told] == [str(left)] * bool(left)
     assert scheduler.cancelled == cancelled
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.search.minimise import MOST_ERROR, Minimum, VariableSet, minimise_variables
+from harness.search.least_failing import MOST_ERROR
+from harness.search.minimise import Minimum, VariableSet, minimise_variables
 
 NAMES = [f"V{number}" for number in range(8)]
 PassRate = Callable[[VariableSet], float]
