@@ -6,6 +6,7 @@ import fcntl
 import fnmatch
 import hashlib
 import json
+import logging
 import os
 import stat
 import time
@@ -27,6 +28,8 @@ ABANDONED_SECONDS = 3600
 LONGEST_OF_NAME = 50
 # For a lock that nobody holds for longer than a minute.
 SHORT_LOCK_SECONDS = 600.0
+# Who waits no longer has nothing to tell of it.
+QUIET_SECONDS = 1.0
 LOOK_SECONDS = 0.1
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # No file of this tool that is read as a whole comes near it.
@@ -34,6 +37,7 @@ LARGEST_READ = 64 << 20
 OWN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 _held: set[int] = set()
+_log = logging.getLogger(__name__)
 
 
 def write_durably(file: Path, content: bytes) -> None:
@@ -230,11 +234,11 @@ def write_json(file: Path, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def locked(file: Path, say: Callable[[str], None] = lambda _: None, seconds: float | None = None) -> Iterator[None]:
-    """Be the only process in here: the others wait at the lock file, which stays; `say` gets a line before that.
+def locked(file: Path, say: Callable[[str], None] = _log.warning, seconds: float | None = None) -> Iterator[None]:
+    """Be the only process in here: the others wait at the lock file, which stays; `say` gets a line of a long wait.
 
     Raises:
-        UserError: when it is not unlocked in so many seconds; without any it is waited for as long as it takes.
+        InUseError: when it is not unlocked in so many seconds; without any it is waited for as long as it takes.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -243,33 +247,32 @@ def locked(file: Path, say: Callable[[str], None] = lambda _: None, seconds: flo
         while not is_at(descriptor, file):
             stack.close()
             descriptor = stack.enter_context(open_regular(file, adding=True)).fileno()
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say(f"waiting for another process to unlock {file}; `fuser {file}` names it")
-                wait_for_lock(descriptor, file, seconds)
+            wait_for_lock(descriptor, file, seconds, say)
         with held(descriptor):
             yield
 
 
-def wait_for_lock(descriptor: int, file: Path, seconds: float | None) -> None:
-    """Lock a file that another process has locked.
+def wait_for_lock(
+    descriptor: int, file: Path, seconds: float | None, say: Callable[[str], None] = _log.warning
+) -> None:
+    """Lock a file as soon as no other process has it locked; `say` gets a line where that is not soon.
 
     Raises:
         InUseError: when it is not unlocked in so many seconds; without any it is waited for as long as it takes.
     """
-    if seconds is None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        return
-    until = time.monotonic() + seconds
+    begun, said = time.monotonic(), False
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        if time.monotonic() > until:
+        waited = time.monotonic() - begun
+        if seconds is not None and waited > seconds:
             raise InUseError(
                 f"{file}: another process has it locked for {seconds:.0f} s; `fuser {file}` names it: end it"
             )
+        if waited >= QUIET_SECONDS and not said:
+            say(f"waiting for another process to unlock {file}; `fuser {file}` names it")
+            said = True
         time.sleep(LOOK_SECONDS)
 
 

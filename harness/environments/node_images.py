@@ -1,6 +1,5 @@
 """Images for the nodes of a cluster: each host takes one from where it lies, once, however many jobs need it there."""
 
-import fcntl
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -156,12 +155,8 @@ def _events(api: Any, wanted: NodeImage, saved: ReadFolder) -> Iterator[Iterable
 def _one_at_a_time(file: Path, notify: Notify) -> Iterator[None]:
     descriptor = open_shared_lock(file)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            notify("waiting for another job of this node, which takes the image")
-            # Every user of the host may lock it.
-            wait_for_lock(descriptor, file, LOCKED_SECONDS)
+        # Every user of the host may lock it.
+        wait_for_lock(descriptor, file, LOCKED_SECONDS, notify)
         with held(descriptor):
             yield
     finally:

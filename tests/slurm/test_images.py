@@ -109,7 +109,7 @@ def run_two_at_once(nodes: Nodes, campaign: Campaign, image: Image) -> None:
 
     def waiting() -> int:
         files = (campaign.results.folder / "slurm").glob(f"*{CELL}*.txt")
-        return sum("waiting for another job" in file.read_text() for file in files)
+        return sum("waiting for another process" in file.read_text() for file in files)
 
     with held_lock(image):
         campaign.start()

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.base.errors import UserError
+from harness.base import storage
+from harness.base.errors import InUseError, UserError
 from harness.base.storage import (
     held_locks,
     json_hash,
@@ -91,24 +92,21 @@ def test_a_name_may_be_as_long_as_the_disk_takes(tmp_path: Path) -> None:
     assert [len(one.name) for one in tmp_path.iterdir()] == [127]
 
 
-def test_who_has_to_wait_for_a_lock_says_so_first(tmp_path: Path) -> None:
-    said: list[str] = []
-    other = (tmp_path / "lock").open("w")
-
-    def say(text: str) -> None:
-        said.append(text)
-        other.close()
-
-    with locked(tmp_path / "lock", say):
-        pass
-    assert said == []
-    fcntl.flock(other, fcntl.LOCK_EX)
-    with locked(tmp_path / "lock", say):
-        pass
-    assert said == [f"waiting for another process to unlock {tmp_path / 'lock'}; `fuser {tmp_path / 'lock'}` names it"]
+def test_who_waits_long_for_a_lock_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = f"waiting for another process to unlock {tmp_path / 'lock'}; `fuser {tmp_path / 'lock'}` names it"
+    for quiet, expected in ((storage.QUIET_SECONDS, []), (0.0, [said])):
+        monkeypatch.setattr(storage, "QUIET_SECONDS", quiet)
+        with locked(tmp_path / "lock"), pytest.raises(InUseError), locked(tmp_path / "lock", seconds=0.15):
+            pass
+        assert caplog.messages == expected
 
 
-def test_a_lock_that_is_removed_while_it_is_waited_for_is_taken_again(tmp_path: Path) -> None:
+def test_a_lock_that_is_removed_while_it_is_waited_for_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "QUIET_SECONDS", 0.0)
     other = (tmp_path / "lock").open("w")
     fcntl.flock(other, fcntl.LOCK_EX)
 

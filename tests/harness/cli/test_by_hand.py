@@ -1,5 +1,6 @@
 """`matrix strike` and `matrix host-changed`."""
 
+import fcntl
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -88,10 +89,16 @@ def test_what_cannot_be_struck_out_is_refused(words: tuple[str, ...], said: str,
 
 
 def test_it_is_struck_out_once(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "wait_for_lock", lambda *_: None)
+    monkeypatch.setattr(storage, "QUIET_SECONDS", 0.0)
     said: list[str] = []
-    with storage.locked(results.run_folder(RUN) / f".{RunFolder.STRIKES}.lock"):
-        strike(results.folder_of(RUN), "strike", "a power cut", said.append)
+    with (results.run_folder(RUN) / f".{RunFolder.STRIKES}.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        def say(text: str) -> None:
+            said.append(text)
+            other.close()
+
+        strike(results.folder_of(RUN), "strike", "a power cut", say)
     assert said[0].startswith("waiting for another process to unlock")
     with pytest.raises(UserError, match="struck out already: a power cut"):
         strike(results.folder_of(RUN), "strike", "again")

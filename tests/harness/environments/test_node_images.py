@@ -98,12 +98,12 @@ def test_a_registry_that_is_away_is_still_told_by_its_kind(engine: Any) -> None:
 def test_a_lock_that_is_never_freed_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_images, "LOCKED_SECONDS", 0.0)
     file = tmp_path / "lock"
-    told: list[str] = []
-    with _one_at_a_time(file, told.append):
-        assert told == []
-        with pytest.raises(InUseError, match=rf"`fuser {file}`"), _one_at_a_time(file, told.append):
-            pytest.fail("two at a time")
-    assert len(told) == 1
+    with (
+        _one_at_a_time(file, pytest.fail),
+        pytest.raises(InUseError, match=rf"`fuser {file}`"),
+        _one_at_a_time(file, pytest.fail),
+    ):
+        pytest.fail("two at a time")
 
 
 @pytest.mark.parametrize("engine", [_refuse], indirect=True)
