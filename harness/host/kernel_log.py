@@ -1,4 +1,7 @@
-"""The kernel's messages, as an ordinary user may read them: by the journal, else dmesg, else /dev/kmsg."""
+"""The kernel's messages, as an ordinary user may read them: by the journal, else /dev/kmsg.
+
+Not by dmesg: where that calls syslog(), what follows an end of line in the name of a process is a line of its own.
+"""
 
 import contextlib
 import os
@@ -17,7 +20,6 @@ RECORD_BYTES = 8192
 FLAGS = 3
 # How journalctl says, with exit status 0, that the kernel's messages are not among those it shows, or that it has none.
 JOURNAL_REFUSES = re.compile(r"insufficient permissions|not seeing messages|No journal files", re.IGNORECASE)
-STAMP = re.compile(r"^\[ *(\d+\.\d+)\] ")
 REMEDY = "add this user to group adm"
 # A process chooses its name, and that of the file in which it crashes: of 15 characters, and of 255.
 OF_PROCESS = re.compile(
@@ -48,7 +50,7 @@ def read_kernel_log(since: float, root: Path = Path("/")) -> KernelLog:
     uptime = time.monotonic() - (time.time() - since) - SLACK_SECONDS
     ways: dict[str, Callable[[], tuple[str, ...]]] = {}
     if root == Path("/"):
-        ways = {"journalctl": lambda: _journal(since), "dmesg": lambda: _dmesg(uptime)}
+        ways["journalctl"] = lambda: _journal(since)
     ways["/dev/kmsg"] = lambda: _kmsg(root / "dev/kmsg", uptime)
     refused = []
     for name, read in ways.items():
@@ -62,25 +64,10 @@ def read_kernel_log(since: float, root: Path = Path("/")) -> KernelLog:
 def _journal(since: float) -> tuple[str, ...]:
     stamp = f"@{since - SLACK_SECONDS:.0f}"
     out, err = _run("journalctl", "--dmesg", "--no-pager", "--output=short-iso-precise", f"--since={stamp}")
-    if refusal := JOURNAL_REFUSES.search(err + out):
+    if refusal := JOURNAL_REFUSES.search(err):
         raise _Refused(refusal[0])
     # A name may hold the end of a line, also one that only Unicode knows; what follows is indented.
     return tuple(line for line in re.sub(r"\n +", " ", out).split("\n") if line and not line.startswith("-- "))
-
-
-def _dmesg(uptime: float) -> tuple[str, ...]:
-    out, _ = _run("dmesg")
-    return tuple(_after(uptime, out.splitlines()))
-
-
-def _after(uptime: float, lines: list[str]) -> Iterator[str]:
-    shown = False
-    for line in lines:
-        # A line without a stamp goes on with the one before.
-        if stamp := STAMP.match(line):
-            shown = float(stamp[1]) >= uptime
-        if shown:
-            yield line
 
 
 def _run(*command: str) -> tuple[str, str]:
