@@ -10,7 +10,7 @@ from harness.diagnosis.lines import LONGEST, Line
 from harness.diagnosis.patterns import any_of, kind_of, kinds_in
 from harness.diagnosis.rules import Signature, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
-from harness.host.kernel_log import is_of_process
+from harness.host.kernel_log import is_of_process, names_as_words
 
 MOST_KINDS, LONGEST_KIND = 4096, 1024
 """Number of kinds of lines that are cached, and the characters of the longest."""
@@ -52,7 +52,7 @@ class Matcher:
     def match(self, body: str, traceback: Traceback | None = None, of_run: OfRun = anybodys) -> Signature | None:
         """Return the signature of a line; None if there is none, or if the line is known to be benign."""
         for signature in self.candidates(kind_of(body)):
-            found = signature.find(body)
+            found = signature.find(names_as_words(body) if signature.where == "kernel" else body)
             if found is None or (signature.traceback and not (traceback and traceback.was_raised(signature.traceback))):
                 continue
             if signature.memory and signature.memory not in memory_of(body):

@@ -9,6 +9,7 @@ from harness.diagnosis.lines import Line
 from harness.diagnosis.matcher import Hit, Matcher, OfRun, Sieve, anybodys, matcher_of
 from harness.diagnosis.rules import Severity, Signatures, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
+from harness.host.kernel_log import is_of_process, names_as_words
 
 RECOVERY_LINES = 5
 """A recovery from a failure is logged within this number of lines after it."""
@@ -29,7 +30,7 @@ IN_A_LOG: tuple[Where, ...] = ("log", "build", "kernel")
 
 _ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
 # Newer kernels name the process of a page fault in one of the next lines.
-_FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>.{1,40}?) pid (?P<pid>\d+) thread ")
+_FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>\S+) pid (?P<pid>\d+) thread ")
 _FAULTING_LINES = 2
 _FAULT = re.compile(r"page fault \(.{1,200}for process (?P<name>\S+) pid (?P<pid>\d+) thread ")
 # The output of a build that pip shows: no error in it is the program's.
@@ -198,12 +199,13 @@ class _Scan:
         self.dump_begins = _DUMP.match(body) is not None
 
     def _forget_fault_of_another(self, line: Line) -> None:
-        if not self.is_kernel_log:
+        if not self.is_kernel_log or is_of_process(line.text):
             return
-        fault = _FAULT.search(line.text)
+        text = names_as_words(line.text)
+        fault = _FAULT.search(text)
         if fault and not self.of_run(fault):
             self.others_fault = line.number
-        found = _FAULTING.search(line.text)
+        found = _FAULTING.search(text)
         if found and not self.of_run(found):
             self.others_fault = line.number
             self.fatal = [

@@ -24,8 +24,10 @@ REMEDY = "add this user to group adm"
 # A process chooses its name, and that of the file in which it crashes: of 15 characters, and of 255.
 OF_PROCESS = re.compile(
     r"\[\d+\](?:: segfault at| (?:.{1,50} )?ip:)|/\d+ took a \w+ trap|\bComm: |invoked oom-killer: |oom-kill:"
-    r"|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure"
+    r"|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure|process '.{1,15}' launched '|task:.{1,15} state:"
+    r"|\[ *\d+\](?: +\d+){4}|reaped process \d"
 )
+NAMED = re.compile(r"(?<=rocess |thread ).{1,15}(?= pid \d)|(?<= comm ).{1,15}(?=:)|(?<=s! \[).{1,15}(?=:\d)")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,14 @@ class _Refused(Exception):  # noqa: N818
 def is_of_process(line: str) -> bool:
     """Return whether a line tells of a process, in words that this may have chosen: none of them is the driver's."""
     return OF_PROCESS.search(line) is not None
+
+
+def names_as_words(line: str) -> str:
+    """Return a line with each name of a process among the driver's words as one word: none of its words has no space.
+
+    The longest one that can be, as part of a name may read like what follows names.
+    """
+    return NAMED.sub(lambda name: name[0].replace(" ", "_"), line)
 
 
 def read_kernel_log(since: float, root: Path = Path("/")) -> KernelLog:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.base.yaml_lines import read_yaml
-from harness.host.kernel_log import is_of_process
+from harness.host.kernel_log import is_of_process, names_as_words
 
 SIGNATURES = Path(__file__).parents[1] / "diagnosis" / "signatures.yaml"
 """The one place for how amdgpu words it: the rules for the kernel log whose class says `gpu: reset`."""
@@ -25,7 +25,7 @@ def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[s
     of it. One that names another GPU does not.
     """
     patterns = reset_patterns()
-    told = (line.strip() for line in kernel_log if any(pattern.search(line) for pattern in patterns))
+    told = (line.strip() for line in kernel_log if any(one.search(names_as_words(line)) for one in patterns))
     lines = [line for line in told if not is_of_process(line)]
     if not addresses:
         return lines

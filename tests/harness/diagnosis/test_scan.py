@@ -218,6 +218,11 @@ def test_a_page_fault_of_another_process_does_not_count() -> None:
     assert hit(fault, process, pid="5437") == "gpu-page-fault"
     assert hit(fault, ring, process.replace("amdgpu:  Process", "amdgpu:  Processes"), pid="1") == "gpu-page-fault"
     assert hit(fault, process, ring, pid="1") == "ring-timeout"
+    # A name that reads like a line of the driver, or a file of that name, keeps no fault from counting.
+    assert hit(fault, "[ 1.0] a[7]: segfault at 0 ip 0 in amdgpu:  Process b pid 7 thread c[1+2]", pid="1")
+    for name in ("b pid 7", "b pid 7 thread ", "amdgpu: Process"):
+        assert hit(fault, process.replace("firefox", name), pid="5437") == "gpu-page-fault"
+        assert hit(fault.replace(")", f", for process {name} pid 5437 thread a pid 7)"), pid="5437") == "gpu-page-fault"
 
 
 def test_the_whole_kernel_log_is_read_and_each_rule_kept_once() -> None:

@@ -196,6 +196,14 @@ def test_what_the_driver_prints_at_every_boot_is_no_failure() -> None:
         ("umip: GPU Hang[1] ip:7 sp:7: SGDT instruction cannot be used by applications.", "unknown"),
         ("x86/split lock detection: #AC: GPU Hang/1 took a split_lock trap at address: 0x7", "unknown"),
         ("CPU: 1 PID: 1 Comm: GPU reset begin Hardware", "unknown"),
+        ("{gpu} amdgpu:  Process GPU Hang pid 1 thread ring a timeout pid 2", "unknown"),
+        ("{gpu} [gfxhub] page fault (src_id:0, for process ring a timeout pid 1 thread a pid 1)", "kernel-fault"),
+        ("watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [ring a timeout:1]", "unkillable"),
+        ("EXT4-fs error (device a): ext4_lookup:1: inode #2: comm MES might be in: deleted inode", "disk"),
+        ("process 'a' launched '/tmp/GPU reset begin!' with NULL argv: empty string added", "unknown"),
+        ("[    101]  1000   101     2000      500    40960        0             0 GPU Hang", "unknown"),
+        ("task:GPU Hang        state:D stack:0     pid:1     ppid:1      flags:0x00000000", "unknown"),
+        ("oom_reaper: reaped process 1 (GPU Hang), now anon-rss:0kB", "unknown"),
     ],
 )
 def test_what_a_process_is_called_tells_nothing_of_a_gpu(line: str, class_: str) -> None:
