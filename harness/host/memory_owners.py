@@ -2,10 +2,12 @@
 
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -13,8 +15,8 @@ from harness.base.sysfs import read_text
 from harness.host.gpu_memory import kfd_memory
 
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-# Of a process that are looked at, the lowest: it may have a million, and a card is opened early.
-MOST_DESCRIPTORS = 4096
+# A process may have a million descriptors, which take longer: the one with the most comes last.
+MOST_SECONDS = 10.0
 REGION = re.compile(r"drm-(resident|memory)-(vram\d*)")
 
 
@@ -58,8 +60,10 @@ def _fdinfo(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, in
     """
     clients: set[tuple[str, str]] = set()
     held: dict[tuple[int, str], int] = defaultdict(int)
-    for pid in sorted(int(folder.name) for folder in root.glob("proc/[0-9]*") if folder.name.isdigit()):
-        for facts in _drm_facts(root / f"proc/{pid}/fdinfo"):
+    until = time.monotonic() + MOST_SECONDS
+    pids = [int(folder.name) for folder in root.glob("proc/[0-9]*") if folder.name.isdigit()]
+    for _, pid in sorted((sum(1 for _ in _descriptors(root, pid)), pid) for pid in pids):
+        for facts in _drm_facts(_descriptors(root, pid), until):
             client = facts.get("drm-pdev", ""), facts.get("drm-client-id", "")
             if client not in clients:
                 # Without an identifier nothing tells two descriptors of one client from two clients.
@@ -70,14 +74,14 @@ def _fdinfo(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, in
         yield pid, "fdinfo", card, used
 
 
-def _drm_facts(folder: Path) -> Iterator[dict[str, str]]:
-    try:
-        with os.scandir(folder) as entries:
-            files = sorted(Path(entry.path) for entry in islice(entries, MOST_DESCRIPTORS))
-    except OSError:
-        return
-    for file in files:
-        lines = (read_text(file) or "").splitlines()
+def _descriptors(root: Path, pid: int) -> Iterator[str]:
+    with suppress(OSError), os.scandir(root / f"proc/{pid}/fdinfo") as entries:
+        yield from (entry.path for entry in entries)
+
+
+def _drm_facts(files: Iterator[str], until: float) -> Iterator[dict[str, str]]:
+    for file in takewhile(lambda _: time.monotonic() <= until, files):
+        lines = (read_text(Path(file)) or "").splitlines()
         pairs = (line.partition(":") for line in lines if line.startswith("drm-"))
         if facts := {key: value.strip() for key, _, value in pairs}:
             yield facts

@@ -1,3 +1,4 @@
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,16 @@ def test_a_client_with_several_descriptors_counts_once(tmp_path: Path) -> None:
     assert [(owner.pid, owner.bytes) for owner in memory_owners([], tmp_path)] == [(7, 1 << 20), (8, 512)]
 
 
-def test_of_a_million_descriptors_some_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_DESCRIPTORS", 2)
-    process(tmp_path, 7, "Xorg", *(client(number, memory_vram="1") for number in range(1, 5)))
-    assert [owner.bytes for owner in memory_owners([], tmp_path)] == [2]
+def test_all_descriptors_are_looked_at_while_there_is_time_the_process_with_the_most_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process(tmp_path, 7, "Xorg", *(client(number, memory_vram="1") for number in range(6)))
+    process(tmp_path, 8, "child", client(6, memory_vram="9"))
+    for seconds, held in ((module.MOST_SECONDS, 6), (4, 3)):
+        monkeypatch.setattr(module, "MOST_SECONDS", seconds)
+        assert [(owner.pid, owner.bytes) for owner in memory_owners([], tmp_path)] == [(8, 9), (7, held)]
+        # Each look takes a second.
+        monkeypatch.setattr(module.time, "monotonic", count().__next__)
 
 
 def test_a_process_that_holds_nothing_is_no_owner(tmp_path: Path) -> None:
