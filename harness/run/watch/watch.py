@@ -20,6 +20,7 @@ from harness.evidence.progress import ProgressReader
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import MOST_RANKS, WorkFolder
 from harness.host.disk_use import DiskWatch
+from harness.host.file_systems import mount_in
 from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import belongs_to_run, cannot_be_killed, end_processes_of_run, is_of_run, survivors
 from harness.run.watch.collect import Collector
@@ -202,6 +203,9 @@ class Watch:
         handle, watchdog = started.handle, started.watchdog
         while handle.poll() is None:
             now = time.monotonic()
+            if mounted := mount_in(self._folder):
+                self._stop(handle, "work-folder", mounted)
+                return now
             self._read_progress(watchdog, now)
             self._sample(now)
             self._engine.note_silence(handle, watchdog)
@@ -242,6 +246,10 @@ class Watch:
 
     def _after_end(self, started: Started, ended: float) -> Exit | None:
         """Take note of what a process left, which `ended` at that time; return how."""
+        if self.stopped_by is None and (mounted := mount_in(self._folder)):
+            self.stopped_by, self.stop_detail = "work-folder", mounted
+            # What may serve it is ended before anything there is read.
+            self.sweep()
         for line in self.progress.rest(started.watchdog, ended):
             self._observe(line)
         exit_ = started.handle.poll()

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.host.file_systems import is_network
+from harness.host.file_systems import is_network, mount_in
 
 MOUNTS = r"""22 1 254:0 / / rw - ext4 /dev/vda rw
 30 22 0:40 / /shared rw,relatime shared:1 - nfs4 server:/export rw
@@ -31,3 +31,19 @@ def test_the_mount_that_a_place_is_on_decides(place: str, network: bool, tmp_pat
 
 def test_where_nothing_is_known_it_is_none(tmp_path: Path) -> None:
     assert not is_network(Path("/shared"), tmp_path / "none")
+    assert not mount_in(Path("/shared"), tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("/shared/my disk", "/shared/my disk was mounted over"),
+        ("/shared", "/shared was mounted over"),
+        ("/shared/my", ""),
+        ("/shared/my disk/run", ""),
+    ],
+)
+def test_only_what_is_mounted_over_a_folder_or_in_it_counts(folder: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "mountinfo"
+    file.write_text(MOUNTS)
+    assert mount_in(Path(folder), file) == said

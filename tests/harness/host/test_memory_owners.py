@@ -49,7 +49,7 @@ def test_all_descriptors_are_looked_at_while_there_is_time_the_process_with_the_
         monkeypatch.setattr(module, "MOST_SECONDS", seconds)
         assert [(owner.pid, owner.bytes) for owner in memory_owners([], tmp_path)] == [(8, 9), (7, held)]
         # Each look takes a second.
-        monkeypatch.setattr(module.time, "monotonic", count().__next__)
+        monkeypatch.setattr("time.monotonic", count().__next__)
 
 
 def test_a_process_that_holds_nothing_is_no_owner(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from harness.base.contract import CONTRACT
 from harness.base.interrupts import interruptible
+from harness.base.untrusted_tree import shown
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.accounting import Accounting
@@ -24,6 +26,7 @@ from harness.evidence.app_files import Progress
 from harness.evidence.rank_account import AskedWork, SeenAt
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import Position
+from harness.host.file_systems import mount_in
 from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import processes_of_run
 from harness.run.watch.confirm import Confirmation, Hang
@@ -503,6 +506,19 @@ def test_a_run_that_takes_too_much_of_the_disk_is_ended_within_seconds(
     assert made.stopped_by == "disk-limit"
     assert made.stop_detail == "it made more than 500 files and folders"
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("seconds", [0, 120])
+def test_nothing_is_read_where_a_run_mounted_something_over_its_folder(
+    seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever serves it may never answer."""
+    monkeypatch.setattr("harness.run.watch.watch.mount_in", partial(mount_in, mounts=tmp_path / "mountinfo"))
+    work = tmp_path / "run/work"
+    code = "import sys, time; open(sys.argv[1], 'w').write(sys.argv[2]); time.sleep(float(sys.argv[3]))"
+    mount = f"22 1 0:43 / {work} rw - fuse a rw"
+    made = execute(tmp_path / "run", code, str(tmp_path / "mountinfo"), mount, str(seconds))
+    assert (made.stopped_by, made.stop_detail) == ("work-folder", f"{shown(work)} was mounted over")
 
 
 FLOOD = """
