@@ -96,7 +96,9 @@ def remedy_for(error: OSError) -> str:
         return "free space or choose another folder"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file is where a folder is to be; choose another folder"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno == errno.EPERM:
+        return "where `lsattr -d` shows i or a, `chattr -ia` undoes it; or choose a folder that you may write to"
+    if error.errno in (errno.EACCES, errno.EROFS):
         return "choose a folder that you may write to"
     return "choose another folder"
 

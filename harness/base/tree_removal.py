@@ -96,13 +96,13 @@ def opened_folder(folder: Path) -> Iterator[int]:
 
 
 def let_change(folder: Path) -> bool:
-    """Take from a folder and from what lies in it the flags by which nobody may change it; return whether any had one.
+    """Take from a folder, the one above and what lies in it the flags by which nobody may change it.
 
-    A program that runs as root may have set them.
+    Return whether any had one: a program that runs as root may have set them.
     """
     found = False
     with suppress(OSError), opened_folder(folder) as opened:
-        for name in (".", *_some_names(opened)):
+        for name in (".", "..", *_some_names(opened)):
             with suppress(OSError):
                 one = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened)
                 try:

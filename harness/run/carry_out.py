@@ -40,9 +40,9 @@ def carry_out(
     """
     limits = _limits(spec, results, notes)
     _run_phases(spec, watch, limits, exits)
-    if let_change(spec.folder.path):
-        notes.append("its folder was made unchangeable (chattr), which was undone")
     unreadable = Unreadable()
+    if let_change(spec.folder.path):
+        unreadable.append("its folder, or the one above, was made unchangeable (chattr), which was undone")
     result, problem = _keep_result(spec, unreadable)
     found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))
     with unreadable.reading():

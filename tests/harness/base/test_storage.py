@@ -217,6 +217,7 @@ def test_in_a_folder_that_a_group_shares_no_umask_keeps_others_out(
         (errno.ENOSPC, "free space"),
         (errno.ENOTDIR, "a file is where a folder is to be"),
         (errno.EROFS, "that you may write to"),
+        (errno.EPERM, "`chattr -ia` undoes it"),
         (errno.EISDIR, "choose another folder"),
     ],
 )

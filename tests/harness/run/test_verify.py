@@ -317,9 +317,11 @@ def test_a_folder_that_nobody_may_change_is_no_end_of_a_campaign(place: Place, t
     if not shutil.which("chattr") or subprocess.run(["chattr", "+i", tmp_path], check=False).returncode != 0:
         pytest.skip("such flags may not be set here")
     subprocess.run(["chattr", "-i", tmp_path], check=True)
-    fix = "import subprocess; subprocess.run(['chattr', '+i', work.parent, work.parent / 'intent.json'], check=True)"
-    record = place.make(after=fix)
-    assert (record.outcome, "its folder was made unchangeable" in record.detail) == ("completed", True)
+    run = "import subprocess; subprocess.run(['chattr', '+i', {}], check=True)"
+    for run_id, places in {"r1": "work.parent, work.parent / 'intent.json'", "r2": "work.parent.parent"}.items():
+        record = place.make(after=run.format(places), run_id=run_id)
+        assert (record.outcome, record.diagnosis) == ("failed", "work-folder")
+        assert "made unchangeable (chattr), which was undone" in record.detail
 
 
 def _full(*_: object) -> None:
