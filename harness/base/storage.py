@@ -153,13 +153,19 @@ def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
     return os.fdopen(descriptor, "a+b" if adding else "rb")
 
 
-def read_regular(file: Path, most: int = LARGEST_READ) -> bytes:
-    """Return the content of a file that `open_regular` opens.
+class AnotherUsersError(OSError):
+    """A file belongs to another user."""
+
+
+def read_regular(file: Path, most: int = LARGEST_READ, *, mine: bool = False) -> bytes:
+    """Return the content of a file that `open_regular` opens; `mine`: only where it belongs to this user.
 
     Raises:
-        OSError: as there, and when it has more than `most` bytes.
+        OSError: as there, and when it has more than `most` bytes; AnotherUsersError.
     """
     with open_regular(file) as stream:
+        if mine and os.fstat(stream.fileno()).st_uid != os.geteuid():
+            raise AnotherUsersError(errno.EPERM, "belongs to another user", str(file))
         # As much memory is taken as is asked for, before anything is read.
         size = min(os.fstat(stream.fileno()).st_size, most)
         content = stream.read(size + 1)

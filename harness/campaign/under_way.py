@@ -107,26 +107,29 @@ class LeftOver:
 
 
 def left_under_way(results: Results, machine: str) -> list[LeftOver]:
-    """Return what was under way on this machine and is not any more, though it did not end in order."""
+    """Return what this user had under way on this machine, and is not any more, though it did not end in order.
+
+    Its command is to be typed again: that of somebody else who shares the folder could be any.
+    """
     return [left for _, left in _all_left(results, machine)]
 
 
 def _all_left(results: Results, machine: str) -> list[tuple[Path, LeftOver]]:
     return [
         (file, LeftOver(one.command, one.process.boot != boot_id(), one.what))
-        for file, one in _notes(results, machine)
+        for file, one in _notes(results, machine, mine=True)
         if not one.process.alive()
     ]
 
 
-def _notes(results: Results, machine: str = "") -> Iterator[tuple[Path, UnderWay]]:
-    """Yield each note with its file, of one machine or of all; none that is not as one is written.
+def _notes(results: Results, machine: str = "", *, mine: bool = False) -> Iterator[tuple[Path, UnderWay]]:
+    """Yield each note with its file, of a machine or of all, and of this user or of all; none that is not as one is.
 
     Whoever shares the folder may have written it, and nearly every command reads it.
     """
     for file in sorted((results.folder / FOLDER).glob(f"{machine}*.under-way")):
         try:
-            told = load_json(read_regular(file, LARGEST_NOTE))
+            told = load_json(read_regular(file, LARGEST_NOTE, mine=mine))
             process, command, what = ProcessId(**told["process"]), told["command"], told.get("what", "campaign")
             doing, since = one_line(str(told.get("doing", "")))[:LONGEST_DOING], float(told.get("since", 0))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

@@ -14,7 +14,15 @@ from harness.base.durations import when
 from harness.base.errors import InUseError
 from harness.base.json_files import Moment, Versioned
 from harness.base.shared_locks import lock_at_once
-from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
+from harness.base.storage import (
+    AnotherUsersError,
+    json_hash,
+    make_folder_durably,
+    open_regular,
+    read_regular,
+    sync_folder,
+    write_durably,
+)
 from harness.base.text import one_line
 from harness.base.wording import many
 from harness.campaign.under_way import note_file
@@ -70,8 +78,8 @@ class StateFile:
         return next((training for training in of_key if training and training.key == key), None)
 
     def unfinished_other(self, key: str) -> TrainingState | None:
-        """Return the last training that was begun here with another key and has no model yet."""
-        begun = [_parsed(file) for file in (self.file, *self.file.parent.glob(f"{self.file.stem}-*.json"))]
+        """Return the last training that this user began here with another key and that has no model yet."""
+        begun = [_parsed(file, mine=True) for file in (self.file, *self.file.parent.glob(f"{self.file.stem}-*.json"))]
         others = [one for one in begun if one and one.key != key and one.begins]
         return max(others, key=lambda one: one.began, default=None)
 
@@ -133,20 +141,20 @@ class UnfinishedTraining(NamedTuple):
 
 
 def unfinished_trainings(results: Results, machine: str) -> list[UnfinishedTraining]:
-    """Return the trainings of a machine that have no model and are not under way, nor named as left by a kill."""
+    """Return this user's trainings of a machine without a model that are not under way, nor named as left by a kill."""
     found = []
     for file in sorted((results.folder / TRAININGS_FOLDER).glob("*.json")):
-        # Whoever shares the folder may have written it, and nearly every command reads it.
+        # Whoever shares the folder may have written it, and nearly every command shows its command.
         with suppress(OSError):
-            state = None if note_file(results, machine, file.stem).exists() else _parsed(file)
+            state = None if note_file(results, machine, file.stem).exists() else _parsed(file, mine=True)
             here = state and state.machine == machine and Path(state.output or "").is_dir()
             if state and here and state.begins and state.command:
                 found.append(UnfinishedTraining(state, file))
     return found
 
 
-def _parsed(file: Path) -> TrainingState | None:
+def _parsed(file: Path, *, mine: bool = False) -> TrainingState | None:
     try:
-        return TrainingState.parse(read_regular(file))
-    except (FileNotFoundError, ValidationError):
+        return TrainingState.parse(read_regular(file, mine=mine))
+    except (FileNotFoundError, AnotherUsersError, ValidationError):
         return None

@@ -154,8 +154,12 @@ def test_a_damaged_note_says_nothing(tmp_path: Path, content: str) -> None:
         assert mine.others == ()
 
 
-def test_a_note_adds_no_line_to_what_is_said(tmp_path: Path) -> None:
+def test_a_note_adds_no_line_to_what_is_said_and_nobody_elses_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "campaigns").mkdir()
     (tmp_path / "campaigns" / "mine.under-way").write_text(note(command="matrix\nmatrix: run `rm -rf`"))
     (left,) = left_under_way(Results(tmp_path), "mine")
     assert left.in_words.endswith(r"`matrix\nmatrix: run `rm -rf``")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert left_under_way(Results(tmp_path), "mine") == []

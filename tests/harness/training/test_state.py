@@ -1,5 +1,6 @@
 """The file that a training continues from."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -63,7 +64,9 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         assert unfinished_trainings(Results(tmp_path), host.machine) == []
 
 
-def test_a_training_without_a_model_is_named_with_what_continues_it(tmp_path: Path, host: HostFacts) -> None:
+def test_a_training_without_a_model_is_named_with_what_continues_it(
+    tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results, output = Results(tmp_path / "results"), tmp_path / "TRAINING"
     output.mkdir()
     about = {"begins": ("first", "same-again"), "machine": "mine", "output": str(output), "command": "matrix\ntrain"}
@@ -83,5 +86,11 @@ def test_a_training_without_a_model_is_named_with_what_continues_it(tmp_path: Pa
         assert [one.state.id for one in unfinished_trainings(results, "mine")] == [mine.id]
     subprocess.run(ways_out[0], shell=True, check=True)
     assert [one.state.id for one in unfinished_trainings(results, "mine")] == [mine.id]
+    with monkeypatch.context() as patched:
+        # Whoever shares the folder could have any command typed.
+        patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        assert unfinished_trainings(results, "mine") == []
+        assert file.unfinished_other("c") is None
+    assert file.unfinished_other("c") == mine
     output.rmdir()
     assert unfinished_trainings(results, "mine") == []
