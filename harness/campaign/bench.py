@@ -111,7 +111,7 @@ class Bench:
             elif stack.accelerator == "any":
                 if self.interpreter is None:
                     raise UserError(f"stack {stack.name} needs --python INTERPRETER")
-                self._environments[name] = host_environment(self.interpreter)
+                self._environments[name] = host_environment(self.interpreter, notify)
             else:
                 self._environments[name] = ensure_environment(stack, notify)
         return self._environments[name]

@@ -58,7 +58,7 @@ def ensure_kernel(notify: Callable[[str], None] = lambda _: None) -> Path | None
     library = KERNELS / f"{json_hash(with_what)[:16]}-{_name()}"
     with locked(KERNELS / "lock", notify):
         if not library.is_file():
-            notify("compiling the app's kernel, with a compiler of 100 MB that is fetched for it")
+            notify("compiling the app's kernel, with a compiler of 100 MB that is fetched for it, a minute or a few")
             try:
                 with fetched_compiler() as program:
                     _compile(program, library)

@@ -134,7 +134,8 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
-            notify(f"making the environment of stack {stack.name}: its packages are fetched and installed")
+            what = f"{stack.budget.download} GB are fetched and installed, some minutes"
+            notify(f"making the environment of stack {stack.name}: {what}")
             uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)
             made = {**_identity(base, lock), "python": version, "build": build}
@@ -227,7 +228,7 @@ def image_environment(
     return Environment(IMAGE_PYTHON, identity, variables, stack.device, image, **known)
 
 
-def host_environment(python: Path) -> Environment:
+def host_environment(python: Path, notify: Callable[[str], None] = lambda _: None) -> Environment:
     """The user's own interpreter, with the app on its path.
 
     Raises:
@@ -243,7 +244,7 @@ def host_environment(python: Path) -> Environment:
         raise UserError(f"--python {python}: does not run: {error}") from None
     if told["missing"]:
         raise UserError(f"--python {python}: lacks {', '.join(told['missing'])}; install them there")
-    app = install_app()
+    app = install_app(notify)
     identity = {key: told[key] for key in ("torch", "hip", "cuda")}
     identity |= {"interpreter": file_hash(python.resolve()), "lock": json_hash(told["packages"]), "app": app.name}
     device: Literal["cpu", "cuda"] = "cuda" if told["gpus"] else "cpu"

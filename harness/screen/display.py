@@ -2,6 +2,7 @@
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
+from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.campaign.display import Display, Elsewhere
 from harness.campaign.plan import PlannedRun
@@ -123,10 +125,14 @@ class Lane(Display):
         self._show(Current(f"preparing {stack.name}", time.time()))
 
     def step(self, text: str) -> None:
-        """Show a step that precedes a run."""
+        """Show a step that precedes a run; a log has a line of a transfer, not of each of its megabytes."""
+        name = MEGABYTES.sub("", text)
+        if self.current and MEGABYTES.sub("", self.current.label) == name:
+            self._show(replace(self.current, label=text))
+            return
         self._show(Current(text, time.time()))
         if not self._display.live:
-            self._display.log(escape(text))
+            self._display.log(escape(name))
 
     def moment(self, text: str) -> None:
         """Show what takes some seconds; a log has no line of it."""
@@ -208,14 +214,24 @@ class CampaignDisplay(Lane):
         self._view = LiveScene(console, Scene(time.time(), squares_of(cells, ())))
         self._seconds: list[float] = []
         self._lanes: dict[int, Lane] = {0: self}
+        self._over = threading.Event()
 
     def __enter__(self) -> Self:
         self.judge()
         self._view.__enter__()
+        threading.Thread(target=self._tell_of_long_steps, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         self._view.__exit__()
+
+    def _tell_of_long_steps(self) -> None:
+        while not self._over.wait(STALL_SECONDS):
+            for current in [lane.current for lane in tuple(self._lanes.values())]:
+                seconds = time.time() - current.began if current and not current.cell else 0.0
+                if current and seconds > STALL_SECONDS / 2 and not self.live:
+                    self.log(escape(f"{current.label}: {span(seconds)} so far"))
 
     def lane(self, number: int) -> "Lane":
         """Return what shows one of several runs side by side, by its number from 0."""
