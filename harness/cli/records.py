@@ -83,9 +83,11 @@ def report_on(settings: Settings, answer: LastAnswer | None = None) -> "BuiltRep
     """Return the report, and warn of what could not be read; `answer` as in `built_report`."""
     # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
     from harness.report.write import built_report  # noqa: PLC0415
+    from harness.screen.display import Steps  # noqa: PLC0415
 
     # Of thousands of records it takes a while.
-    with err.status("writing the report"):
+    with Steps(err) as steps:
+        steps.step("writing the report")
         built = built_report(settings.results, settings.matrix, settings.root, settings.invocation, answer)
     warn(list(built.damaged))
     return built

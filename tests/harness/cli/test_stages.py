@@ -268,7 +268,10 @@ def test_a_campaign_of_which_no_run_is_done_repeats_no_older_answer(
 ) -> None:
     ended = CampaignResult("c", done, 3, False, False, None)
     monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
-    shown = typed(root, "run", FIRST, "--repeats", "3", "--yes").stdout
+    told = typed(root, "run", FIRST, "--repeats", "3", "--yes")
+    shown = told.stdout
+    # It takes a while.
+    assert told.stderr.splitlines()[-1] == "writing the report"
     assert ("No run on this kind of host counts yet." in shown) == bool(done)
     assert ("No run is done, report in " in shown) == (not done)
     assert "\nNext: " in f"\n{shown}"
