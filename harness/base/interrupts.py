@@ -23,6 +23,12 @@ class _State:
     raised = False
     skippable = False
     outlives: Callable[[], bool] = staticmethod(lambda: False)
+    shows: Callable[[str], bool] = staticmethod(lambda _: False)
+
+
+def say_in_view(shows: Callable[[str], bool] = lambda _: False) -> None:
+    """Have a live view show what a signal is answered with; `shows` returns whether it does. Without: say it again."""
+    _State.shows = staticmethod(shows)
 
 
 @contextmanager
@@ -136,6 +142,9 @@ def _handle(number: int, _frame: FrameType | None) -> None:
 
 
 def _say(text: str) -> None:
+    # A line that is written into a live view moves it, and its first line would stay.
+    if _State.shows(text):
+        return
     # Not through sys.stderr, which may be in the middle of a line; a terminal that was closed takes nothing.
     with suppress(OSError):
         os.write(2, f"{text}\n".encode())

@@ -206,8 +206,9 @@ def _tell(
     if unwritten:
         raise unwritten
     if not as_json:
-        made = f"Records in {settings.results.runs}" if ended.done or ended.conclusion else "No run is done"
-        echo(f"{made}, report in {files[0]} and {files[1].name}")
+        made = [f"records in {settings.results.runs}"] if ended.done or ended.conclusion else []
+        where = ", ".join([*made, f"report in {files[0]} and {files[1].name}"])
+        echo(f"{where[0].upper()}{where[1:]}")
 
 
 def _answer(ended: CampaignResult, prepared: PreparedCampaign, settings: Settings, machine: str) -> LastAnswer:

@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from harness.base.durations import span
 from harness.base.errors import UserError
+from harness.base.interrupts import say_in_view
 from harness.campaign.display import Display, Elsewhere
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
@@ -69,9 +70,10 @@ class LiveScene:
 
     def __init__(self, console: Console, scene: Scene) -> None:
         self.scene = scene
+        self._note = ""
         self._console = console
         self._live = Live(
-            get_renderable=lambda: LiveView(self.scene, time.time()),
+            get_renderable=lambda: LiveView(self.scene, time.time(), self._note),
             console=console,
             refresh_per_second=REFRESHES_PER_SECOND,
             transient=True,
@@ -85,10 +87,16 @@ class LiveScene:
     def __enter__(self) -> Self:
         if self.shown:
             self._live.start()
+            say_in_view(self._shows)
         return self
 
     def __exit__(self, *_: object) -> None:
+        say_in_view()
         self._live.stop()
+
+    def _shows(self, note: str) -> bool:
+        self._note = note
+        return self.shown
 
 
 class StallLines:

@@ -150,9 +150,10 @@ def expected_end(seconds: Sequence[float], left: int, now: float) -> float | Non
 class LiveView:
     """A rich renderable of a scene: the current runs first, then as much of the grid as the terminal has room for."""
 
-    def __init__(self, scene: Scene, now: float) -> None:
+    def __init__(self, scene: Scene, now: float, note: str = "") -> None:
         self._scene = scene
         self._now = now
+        self._note = note
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width, height = options.max_width, options.height or console.height
@@ -176,6 +177,7 @@ class LiveView:
                 parts += _left(left)
             elif -left > late:
                 parts.append("longer than expected")
+        parts += [self._note] if self._note else []
         return Text(", ".join(parts), style="dim")
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from benchmarks.live_picture import FILE, picture
 from harness.base.durations import span
+from harness.base.interrupts import interruptible
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Explanation, Record
@@ -253,6 +255,17 @@ def test_on_a_terminal_the_view_follows_the_events(matrix: Matrix, make_record: 
     assert "1 of 2 runs" in text
     assert "[1/2] cpu-plain (repeat 2): completed" in text
     assert "\x1b[2K" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_view_shows_what_a_signal_is_answered_with_as_a_line_in_it_would_move_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    console = console_of(terminal=True)
+    with interruptible(), CampaignDisplay(console):
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        wait_for(console, "0 runs, 0 s so far, ending what is running, one moment")
+    assert capfd.readouterr().err == ""
 
 
 def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record: Callable[..., Record]) -> None:
