@@ -44,14 +44,16 @@ def verdicts_on(
 
 
 def changes_in_words(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return which verdicts are stale since their host changed, and what of it did, a line for each change."""
+    """Return why verdicts are stale: where their host changed what of it did, a line for each change."""
     of_cells: dict[tuple[str, ...], list[str]] = {}
     for one in verdicts:
-        if one.changed:
+        if one.stale:
             of_cells.setdefault(one.changed, []).append(one.cell)
     return [
         f"runs of {', '.join(dict.fromkeys(cells))} before this host changed are stale: {', '.join(changed)}; "
         "`matrix compare --across parameters` (or firmware) compares them with those since"
+        if changed
+        else "stale: of runs before the app, its packages or the preset changed; they are not counted"
         for changed, cells in of_cells.items()
     ]
 
