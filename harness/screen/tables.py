@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.base.durations import span
-from harness.base.wording import download_in_words, many, size_in_words
+from harness.base.wording import download_in_words, listed, many, size_in_words
 from harness.environments.interpreters import python_source
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import CountName, Counts
@@ -82,8 +82,8 @@ def stacks_table(stacks: Iterable[Stack]) -> Table:
     for one in stacks:
         by_source.setdefault(one.source if one.shown_index else "-", []).append(one.name)
     table = _table("wheels from", "stacks")
-    for source, listed in by_source.items():
-        table.add_row(escape(source), escape(", ".join(listed)))
+    for source, names in by_source.items():
+        table.add_row(escape(source), escape(", ".join(names)))
     return table
 
 
@@ -126,6 +126,9 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
     workload = plan.workload
     gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
     each = f", each on GPU {' and on GPU '.join(str(*one) for one in gpus)}" if gpus else ""
+    if workload.strategy != "single":
+        together = dict.fromkeys(f" on GPU {listed(one.gpus)}" for one in plan.runs if len(one.gpus) > 1)
+        each = f",{' or'.join(together)} by strategy {workload.strategy}"
     runs = f"{_until(plan.goal)}: runs" if plan.goal else many(len(plan.runs), "run")
     lines = [
         f"Plan: {many(len(cells), 'cell')}, {runs} of workload {workload.name} ({workload.description}){each}",

@@ -304,6 +304,7 @@ def test_a_strategy_of_several_gpus_runs_once_on_all_of_them(matrix: Matrix) -> 
         ("plain", (0, 1), ""),
         ("notes-dockerfile", (0, 1), ""),
     ]
+    assert plan_lines(plan)[0].endswith("), on GPU 0 and 1 by strategy ddp")
     assert [s.reason for s in plan.skipped] == ["strategy ddp needs two GPUs; its preset gives it one"]
     alone = make_plan(cells[:1], ddp, 1, replace(TWO_GPUS, gpus=(0,)), {})
     assert [s.reason for s in alone.skipped] == ["strategy ddp needs two GPUs; this host has one"]

@@ -154,7 +154,8 @@ def test_what_a_host_showed_before_it_changed_is_stale_at_once(
     assert "stale: of runs before the app" not in shown
     simulated.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz iommu=pt")
     simulated.write(simulated.gpus[1] / "vbios_version", "113-EXT85837-100")
-    monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: {("cpu-plain", "process"): "other"})
+    now = {("cpu-plain", "process"): "another"}
+    monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: now)
     shown = " ".join(CliRunner().invoke(cli, words).output.split())
     assert "matrix: stale: of runs before the app, its packages or the preset changed; they are not counted" in shown
 
