@@ -134,7 +134,8 @@ def forecast_lines(told: StageForecast) -> list[str]:
         needed = f"{before}{download_in_words(first.download_gb)} for the first stack, {of_all:.1f} GB if all"
         lines.append(f"  download: {f'{needed} have their turn' if of_all else download_in_words(0)}")
     free = "unknown" if told.free_gb is None else f"{told.free_gb:.0f} GB free"
-    lines.append(f"  disk: {sum(one.disk_gb for one in [*also, *fitting]):.0f} GB at most on {told.place}, {free}")
+    disk = sum(one.disk_gb for one in [*also, *fitting])
+    lines.append(f"  disk: {f'{disk:.0f} GB at most' if disk else 'nothing more'} on {told.place}, {free}")
     pids = "" if told.pids is None else f", {told.pids:,} processes and threads"
     lines.append(f"  each run: at most {size_in_words(told.run_bytes)} and {MOST_ENTRIES:,} files in its folder{pids}")
     if left_out := [one for one in told.stacks if one.fits is False]:

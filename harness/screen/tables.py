@@ -155,8 +155,8 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
 
 def _disk(plan: "Plan | BuildPlan") -> str:
     free = _free(plan.free_gb, plan.disk_gb)
-    downloaded = download_in_words(plan.download_gb)
-    return f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; to download: {downloaded}"
+    at_most = f"{plan.disk_gb:.1f} GB at most" if plan.disk_gb else "nothing more"
+    return f"  disk: {at_most} on {plan.place}, {free}; to download: {download_in_words(plan.download_gb)}"
 
 
 def data_line(workload: Workload, data: Path | None) -> str:

@@ -78,7 +78,8 @@ def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Ma
     made = forecast(replace(prepared, capabilities=replace(able, made=frozenset({"cpu"}))))
     (without,) = (line for line in forecast_lines(made) if line.startswith("  download: "))
     assert without.startswith("  download: 2.2 GB for the first stack, ")
-    all_made = tuple(replace(one, download_gb=0.0) for one in told.stacks)
+    all_made = tuple(replace(one, download_gb=0.0, disk_gb=0.0) for one in told.stacks)
+    assert any(one.startswith("  disk: nothing more on ") for one in forecast_lines(replace(made, stacks=all_made)))
     nothing = "nothing (all of it is on this machine)"
     for stacks, said in (
         ((all_made[0], *told.stacks[1:]), f"{nothing} for the first stack, "),

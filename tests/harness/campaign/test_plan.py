@@ -233,7 +233,8 @@ def test_a_stack_runs_only_with_its_executors(matrix: Matrix) -> None:
 def test_where_nothing_is_downloaded_it_is_said_why(matrix: Matrix) -> None:
     host = replace(DOCKER, made=frozenset({"cpu"}))
     plan = make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, host, {}, named=True)
-    assert "to download: nothing (all of it is on this machine)" in "\n".join(plan_lines(plan))
+    said = "disk: nothing more on /var/lib/docker, 500 GB free; to download: nothing (all of it is on this machine)"
+    assert said in "\n".join(plan_lines(plan))
 
 
 def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -> None:
