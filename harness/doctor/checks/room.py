@@ -17,10 +17,9 @@ def what_runs(machine: Machine) -> Iterator[Finding]:
     if room is None:
         return
     if room.cells:
-        yield note(
-            room.sentence,
-            f"{many(room.cells, 'cell')} that `matrix run` takes can run here; `matrix plan` lists the runs",
-        )
+        but = f", but for those of {many(len(room.no_room), 'stack')} without room" if room.no_room else ""
+        runs = f"{many(room.cells, 'cell')} that `matrix run` takes can run here{but}; `matrix plan` lists the runs"
+        yield note(room.sentence, runs)
     else:
         reasons = "; ".join(room.left_out)
         lacking = [finding.fix for finding in access.kfd(machine) if finding.fix and machine.kfd is None]

@@ -310,6 +310,11 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
         {("disk-space", "note")},
         "take 60 GB at most; no room for: b (30 GB)",
     ),
+    "cells of stacks without room": (
+        lambda m: replace(m, room=replace(ROOM, free_gb=65.0, no_room=("b (30 GB)",))),
+        {("what-runs", "note")},
+        "that `matrix run` takes can run here, but for those of 1 stack without room; `matrix plan` lists",
+    ),
     "a slow disk": (lambda m: replace(m, room=replace(ROOM, write_speed=12.0)), {("disk-speed", "warning")}, "12 MB/s"),
     "nothing that can run": (
         lambda m: replace(m, room=replace(ROOM, cells=0, left_out=("install it: `uv python install 3.11`",))),
@@ -336,7 +341,7 @@ def test_what_is_wrong_is_found_and_nothing_else_with_a_command_that_a_shell_can
     of_expected = {check for check, _ in expected}
     assert {one for one in worse_than_ok(findings) if one[0] in of_expected} == expected
     assert {check for check, _ in worse_than_ok(findings)} - of_expected <= NOTES
-    assert any(told in f.what for f in findings if (f.check, f.level) in expected)
+    assert any(told in f"{f.what}; {f.why}" for f in findings if (f.check, f.level) in expected)
     for fix in (finding.fix for finding in findings if finding.fix):
         # One way, not two; and what an export sets is gone with the shell.
         assert "export " not in fix or fix.endswith("  # holds in this shell")
