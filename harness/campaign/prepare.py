@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from harness.base.errors import NoSpaceError
 from harness.base.storage import file_hash
 from harness.campaign.bench import Bench
 from harness.campaign.open_bench import BenchOptions, open_bench
@@ -153,7 +154,11 @@ def _require_sessions(bench: Bench, workloads: Sequence[Workload]) -> None:
 
 
 def _run_bytes(bench: Bench) -> int:
-    return DiskLimit.of(bench.results.runs).bytes
+    if not (most := DiskLimit.of(bench.results.runs).bytes):
+        raise NoSpaceError(
+            f"{bench.results.folder}: no space is free there for what runs leave; free some, or give another --results"
+        )
+    return most
 
 
 def _has_kfd(bench: Bench) -> bool:

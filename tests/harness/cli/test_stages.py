@@ -123,6 +123,11 @@ def test_doctor_and_plan_give_one_figure_of_the_disk(
     assert fitting <= 50
 
 
+def test_a_results_folder_without_space_is_refused_before_a_plan_is_made(root: Path) -> None:
+    done = CliRunner().invoke(cli, ["--results", "/proc/x", "--root", str(root), "plan", "--executor", "process"])
+    assert str(done.exception).startswith("/proc/x: no space is free there for what runs leave; ")
+
+
 def test_of_a_plan_without_a_run_the_reason_comes_first_and_then_what_to_do(tmp_path: Path) -> None:
     for name in ("sys", "proc", "dev"):
         (tmp_path / "bare" / name).mkdir(parents=True)
