@@ -312,7 +312,7 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
     ),
     "cells of stacks without room": (
         lambda m: replace(m, room=replace(ROOM, free_gb=65.0, no_room=("b (30 GB)",))),
-        {("what-runs", "note")},
+        {("disk-space", "note"), ("what-runs", "note")},
         "that `matrix run` takes can run here, but for those of 1 stack without room; `matrix plan` lists",
     ),
     "a slow disk": (lambda m: replace(m, room=replace(ROOM, write_speed=12.0)), {("disk-speed", "warning")}, "12 MB/s"),
