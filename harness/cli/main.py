@@ -95,7 +95,7 @@ def cli(
     """
     if wheels:
         if not wheels.is_dir():
-            raise NoSuchFileError(f"--wheels {wheels}: no such folder")
+            raise NoSuchFileError(f"--wheels {wheels}: {'is not a folder' if wheels.exists() else 'no such folder'}")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
     if lacking := [name for name in ("sys", "proc", "dev") if not (root / name).is_dir()]:
         raise UserError(f"--root {root}: has no {' and no '.join(lacking)}; `matrix simulate FOLDER` writes a host")

@@ -83,8 +83,9 @@ class Settings:
             NoSuchFileError: when the folder that was given is not there.
         """
         if "--results" in self._given and not self._results.is_dir():
+            why = "is not a folder" if self._results.exists() else "no such folder"
             raise NoSuchFileError(
-                f"--results {self._results}: no such folder; name the one that `matrix run` was given, or leave it out"
+                f"--results {self._results}: {why}; name the one that `matrix run` was given, or leave it out"
             )
         return self.results
 

@@ -67,6 +67,8 @@ WRONG = {
         "none found; `.venv/bin/matrix doctor` says what to fix",
     ),
     "no matrix file": (["--matrix", "none.yaml", "show"], "none.yaml: no such file"),
+    "a file for the results": (["--results", "README.md", "status"], "README.md: is not a folder; name the one that"),
+    "a file for wheels": (["--wheels", "README.md", "status"], "--wheels README.md: is not a folder"),
     "no results to index": (["--results", "/none", "index"], "/none/runs: no such folder"),
     "another program": (["exec", "cpu-plain", "bash"], "only vpoc and python"),
 }
