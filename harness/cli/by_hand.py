@@ -4,10 +4,9 @@ from contextlib import suppress
 
 import click
 
-from harness.base.errors import UserError
 from harness.cli.completion import complete_runs
 from harness.cli.explain import LATEST, run_folder
-from harness.cli.shared import Settings, as_json, pass_settings, print_json, warn
+from harness.cli.shared import Settings, as_json, pass_settings, print_json, warn, worded
 from harness.evidence.host_changes import host_of, note_change
 from harness.evidence.index import Index
 from harness.evidence.records import check_run_id
@@ -33,7 +32,7 @@ def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_jso
     if run == LATEST:
         # Which one it is, what is printed says.
         run = run_folder(results, run).path.name
-    line = strike(results.folder_of(run), "undo" if undo else "strike", _worded(reason), _say)
+    line = strike(results.folder_of(run), "undo" if undo else "strike", worded("--reason", reason), _say)
     if record := results.record(run):
         # The index of another user, or on another host, learns of it from there.
         with suppress(OSError):
@@ -55,7 +54,7 @@ def host_changed(settings: Settings, what: str, as_json: bool) -> None:
     It is for what no file tells. Runs before and after it are not counted together, and known-good tags that rest on
     runs before it are refused here.
     """
-    change = note_change(settings.results, machine_of(settings.root), _worded(what), _say)
+    change = note_change(settings.results, machine_of(settings.root), worded("WHAT", what), _say)
     kind = host_of(settings.results, settings.root).kind
     if as_json:
         print_json({**change.model_dump(mode="json", by_alias=True), "host_kind": kind})
@@ -65,10 +64,3 @@ def host_changed(settings: Settings, what: str, as_json: bool) -> None:
 
 def _say(text: str) -> None:
     warn([text])
-
-
-def _worded(text: str) -> str:
-    words = " ".join(text.split())
-    if not words:
-        raise UserError("give it in words; they are shown wherever it matters")
-    return words

@@ -10,7 +10,18 @@ from harness.base.durations import day_of
 from harness.base.interrupts import interruptible
 from harness.base.wording import percent
 from harness.cli.completion import complete_cells
-from harness.cli.shared import Settings, as_json, as_typed, err, known, out, pass_settings, print_json, print_lines
+from harness.cli.shared import (
+    Settings,
+    as_json,
+    as_typed,
+    err,
+    known,
+    out,
+    pass_settings,
+    print_json,
+    print_lines,
+    worded,
+)
 from harness.registry.tags import tag_commands
 from harness.registry.tags.known_good_tags import ALIAS
 from harness.registry.tags.promotions import KnownGood, TagMove
@@ -79,6 +90,7 @@ def promote(
 @pass_settings
 def demote(settings: Settings, tag: str, reason: str, registry: str | None, replace: str | None, as_json: bool) -> None:
     """Take a known-good TAG away, on this host and in the registry that is given."""
+    reason = worded("--reason", reason)
     places = tag_commands.demote(settings.results, tag, reason, registry, time.time(), replace=replace)
     if as_json:
         print_json({"tag": tag, "reason": reason, "demoted_in": places})

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from harness.base import interrupts
 from harness.base.command_words import PROGRAM, YES, with_option
-from harness.base.errors import NoSuchFileError, UnknownNameError
+from harness.base.errors import NoSuchFileError, UnknownNameError, UserError
 from harness.screen.terminal import SafeConsole, echo
 
 if TYPE_CHECKING:
@@ -210,6 +210,18 @@ def known(name: str, choices: Any, kind: str) -> str:
         ]
         raise UnknownNameError(f"unknown {kind} {name!r}; {nearest(name, usable)}")
     return name
+
+
+def worded(name: str, text: str) -> str:
+    """Return a text without needless spaces; `name` is what a person gives it by.
+
+    Raises:
+        UserError: when there is nothing else in it.
+    """
+    words = " ".join(text.split())
+    if not words:
+        raise UserError(f"{name} is empty; say it in words, which are shown wherever it matters")
+    return words
 
 
 def usage_line(error: click.UsageError) -> str:

@@ -76,7 +76,9 @@ def test_a_run_that_is_struck_out_counts_no_more_until_that_is_undone(results: R
     [
         (("strike", "r9", "--reason", "x"), "no such run"),
         (("strike", "../r2", "--reason", "x"), "use letters"),
-        (("strike", "r2", "--reason", " "), "give it in words"),
+        (("strike", "r2", "--reason", " "), "--reason is empty; say it in words"),
+        (("demote", "known-good-cpu", "--reason", " "), "--reason is empty; say it in words"),
+        (("host-changed", " "), "WHAT is empty; say it in words"),
         (("strike", "r2"), "Missing option '--reason'"),
         (("strike", "r2", "--undo", "--reason", "x"), "is not struck out"),
     ],
