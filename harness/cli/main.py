@@ -70,7 +70,7 @@ CONTEXT = {"token_normalize_func": with_dashes, "help_option_names": ["-h", "--h
 )
 @click.option(
     "--root",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     envvar="MATRIX_ROOT",
     show_envvar=True,
     default=Path("/"),

@@ -233,6 +233,11 @@ def usage_line(error: click.UsageError) -> str:
         name = error.option_name
         if any(name in option.opts for option in error.ctx.find_root().command.params):
             return f"matrix: {name} goes before the command: `matrix {name} ... {error.ctx.info_name}`"
+        from difflib import get_close_matches  # noqa: PLC0415
+
+        # The dashes make short names look alike, such as --open and --force.
+        near = get_close_matches(name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
+        error.possibilities = [f"--{one}" for one in near]
     return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
 
 
