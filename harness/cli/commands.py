@@ -148,7 +148,8 @@ class Commands(click.Group):
             hint = f" (did you mean `matrix {near[0]}`?)" if near else ""
             raise click.UsageError(f"No such command {arguments[0]!r}{hint}", context)
         context.meta[TYPED] = tuple(arguments)
-        if name in TAKES_SECONDS and err.is_terminal and not HELP.intersection(arguments):
+        silent = context.resilient_parsing or HELP.intersection(arguments)
+        if name in TAKES_SECONDS and err.is_terminal and not silent:
             echo("Reading the matrix file and this host ...", err=True)
         return super().resolve_command(context, arguments)
 

@@ -1,7 +1,10 @@
 """`matrix completion`, and what a shell completes: names of the matrix file, and ids of runs."""
 
+import shlex
+import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -35,7 +38,11 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     if found is None:
         raise UserError(f"nothing completes for {shell}; give bash, zsh or fish")
-    echo(found(cli, {}, PROGRAM, VARIABLE).source())
+    source = found(cli, {}, PROGRAM, VARIABLE).source()
+    # bash asks the program that is typed; zsh and fish one of this name on the PATH, where a checkout's is not.
+    program = shlex.quote(str(Path(sys.argv[0]).absolute()))
+    source = source.replace(f"(( ! $+commands[{PROGRAM}] )) && return 1", "").replace(f" {PROGRAM})", f" {program})")
+    echo(source)
 
 
 def completes(names: Names) -> Completer:

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -66,4 +67,7 @@ def test_a_broken_matrix_file_completes_nothing_and_says_nothing() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_instructions(shell: str) -> None:
     done = subprocess.run([MATRIX, "completion", shell], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    assert f"{shell}_complete" in done.stdout
+    # A checkout's program is not on the PATH.
+    program = "$1" if shell == "bash" else MATRIX
+    assert re.search(rf"(COMPLETE=|=){shell}_complete.* {re.escape(program)}\)", done.stdout)
+    assert "$+commands" not in done.stdout

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from harness.base.paths import CHECKOUT
 from harness.cli import commands
+from harness.cli.main import cli
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
 from harness.host.fingerprint import REAL_ROOT, read_host
@@ -89,12 +91,16 @@ def test_a_mistake_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "results" / "runs").exists()
 
 
-def test_who_watches_sees_at_once_that_a_command_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_watches_sees_at_once_that_a_command_is_at_work(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     said = "Reading the matrix file and this host ...\n"
     assert not matrix_command("plan", "cpu-plian", expected=2).stderr.startswith(said)
     monkeypatch.setattr(commands, "err", SafeConsole(stderr=True, force_terminal=True))
     assert matrix_command("plan", "cpu-plian", expected=2).stderr.startswith(said)
     assert said not in matrix_command("plan", "--help").stderr
+    assert ShellComplete(cli, {}, "matrix", "_X").get_completions(["plan"], "cpu-pl")
+    assert said not in capfd.readouterr().err
 
 
 @pytest.mark.slow
