@@ -1,7 +1,7 @@
 """The forecast of a campaign in stages: what it takes and can show, before anything is downloaded."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -152,11 +152,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
         lines.append(f"  budget: no run fits; the first one needs {budget_in_words(told.least_seconds)} ({BUDGET})")
     if told.side_by_side:
         lines.append("  runs of one GPU each are made side by side, one on each GPU")
-    lines += [
-        f"  a screen is connected to GPU {gpu} ({', '.join(screens)}): a hang may take it; use the processor's "
-        "own graphics for it, where there are any"
-        for gpu, screens in told.screens.items()
-    ]
+    lines += screen_lines(told.screens)
     lines += [
         f"  a screen is connected to GPU {gpu}: no run uses it, so what trains on "
         f"{_all_of(told.gpus + len(told.screened))} stays open (--use-screen-gpu, with make "
@@ -165,6 +161,15 @@ def forecast_lines(told: StageForecast) -> list[str]:
         for gpu in told.screened
     ]
     return lines
+
+
+def screen_lines(screens: Mapping[int, Sequence[str]]) -> list[str]:
+    """Return what the screens of GPUs that runs use have to fear."""
+    return [
+        f"  a screen is connected to GPU {gpu} ({', '.join(connectors)}): a hang may take it; use the processor's "
+        "own graphics for it, where there are any"
+        for gpu, connectors in screens.items()
+    ]
 
 
 def _all_of(gpus: int) -> str:

@@ -14,7 +14,7 @@ from harness.base.wording import many
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.campaign.bench import Bench
 from harness.campaign.follow import CONTINUES
-from harness.campaign.forecast import forecast, forecast_lines
+from harness.campaign.forecast import forecast, forecast_lines, screen_lines
 from harness.campaign.plan import NOTHING_RUNS
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.reach import reach_of
@@ -268,4 +268,8 @@ def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
         return [*forecast_lines(forecast(prepared)), *([f"  data: {data.name}"] if data else [])]
     first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
+    used = {gpu for planned in prepared.plan.runs for gpu in planned.gpus}
+    others += screen_lines(
+        {gpu.index: gpu.displays for gpu in prepared.bench.host.gpus if gpu.index in used and gpu.displays}
+    )
     return [first, *([f"  goal: {reach}"] if reach else []), tables.data_line(prepared.plan.workload, data), *others]

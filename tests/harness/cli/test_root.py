@@ -148,10 +148,13 @@ def test_the_same_look_sees_this_machine_without_a_root(opened: Opened, monkeypa
 
 
 def test_the_plan_is_that_of_two_gpus(root: Path) -> None:
-    done = matrix(root, "plan", "--executor", "process", "rocm6.3-torch2.9.1-plain", "--json")
-    plan = json.loads(done.stdout)
+    words = ("plan", "--executor", "process", "rocm6.3-torch2.9.1-plain")
+    plan = json.loads(matrix(root, *words, "--json").stdout)
     assert plan["simulated"] is True
     assert plan["host"].startswith("On a simulated host, found 2 AMD GPUs")
+    # Cells that are named are run on both, whatever hangs on one.
+    assert "each on GPU 0 and on GPU 1" in (text := " ".join(matrix(root, *words).stdout.split()))
+    assert "a screen is connected to GPU 0 (DP-1): a hang may take it" in text
 
 
 def test_doctor_says_what_is_wrong_with_it(root: Path) -> None:
