@@ -150,7 +150,7 @@ def status(
         print_folded(err, f"matrix: {line}")
     if shown or not beside:
         if shown:
-            _print_verdicts(settings, shown, tags, wide=wide)
+            _print_verdicts(settings, shown, tags, host.kind, wide=wide)
         else:
             out.print("No records yet.")
         for line in _expectations(shown, expect_hours, settings.matrix.verdicts.confidence):
@@ -180,11 +180,13 @@ def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) 
             yield f"{one.cell} ({one.scope}): {expected.in_words}"
 
 
-def _print_verdicts(settings: Settings, shown: list[Verdict], tags: Sequence[KnownGood], *, wide: bool) -> None:
+def _print_verdicts(
+    settings: Settings, shown: list[Verdict], tags: Sequence[KnownGood], here: str, *, wide: bool
+) -> None:
     # As in the report's grid; cells that the matrix file has no longer come last.
     places = {name: place for place, name in enumerate(settings.matrix.cells)}
     shown.sort(key=lambda one: places.get(one.cell, len(places)))
-    table = tables.verdicts_table(shown, tags, _told_apart(shown, settings.results))
+    table = tables.verdicts_table(shown, tags, _told_apart(shown, settings.results), here)
     others = tables.columns_to_leave_out(shown)
     # Of what is left out last as much is shown as there is room for.
     print_table(out, table, others, "workload" if others[-1] == "workload" else "why", wide=wide)

@@ -202,12 +202,16 @@ COUNT_WORDS: Mapping[CountName, str] = {"passed": "passed", "failed": "failed", 
 
 
 def verdicts_table(
-    verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = (), told_apart: Mapping[str, str] | None = None
+    verdicts: Iterable[Verdict],
+    tags: Sequence[KnownGood] = (),
+    told_apart: Mapping[str, str] | None = None,
+    here: str | None = None,
 ) -> Table:
     """Return a table of verdicts with the number of runs, the bound of their starts, and that of their hours.
 
     Verdicts that one of the `tags` rests on are marked; the tag is that of their scope. `told_apart`: what tells one
-    from another of its cell and workload, by the id of its newest run.
+    from another of its cell and workload, by the id of its newest run. `here`: the kind of this host; those of another
+    are marked.
     """
     names = (
         "cell",
@@ -225,7 +229,8 @@ def verdicts_table(
     for one in verdicts:
         tagged = any(is_about(evidence, one) for evidence in tags)
         unchecked = ("numbers not checked", one.own_program)
-        marks = (("tagged", tagged), (f"{one.imported} imported", one.imported), unchecked)
+        elsewhere = ("another kind of host", here not in (None, one.host_kind))
+        marks = (("tagged", tagged), (f"{one.imported} imported", one.imported), elsewhere, unchecked)
         note = ", ".join(mark for mark, holds in marks if holds)
         totals = one.totals
         starts = f"{floor(one.start_low * 100)} %" if one.runs else ""

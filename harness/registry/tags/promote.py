@@ -111,7 +111,8 @@ def choose_claims(claims: Iterable[TagClaim], cell: str | None, thresholds: Verd
     # The image of a variant cannot be rebuilt from the matrix file.
     claims = [c for c in claims if cell in (None, c.verdict.cell) and VARIANT not in c.verdict.cell]
     if not claims:
-        raise UserError(f"there are no runs{f' of cell {cell}' if cell else ''}; `matrix run` starts some")
+        of_cell = f" of cell {cell}" if cell else ""
+        raise UserError(f"there are no runs{of_cell} on this kind of host; `matrix run` starts some")
     qualified = [claim for claim in claims if refusal(claim, thresholds) is None]
     if not qualified:
         raise UserError(str(refusal(max(claims, key=lambda claim: _nearness(claim, thresholds)), thresholds)))

@@ -79,7 +79,7 @@ def test_variants_are_shown_when_asked_for(results: Results) -> None:
 
 def test_the_verdict_that_holds_a_tag_is_marked(tagged: Results, make_evidence: Callable[..., KnownGood]) -> None:
     assert told(tagged) == {"process": None, "docker": "known-good-cpu"}
-    marked = [line for line in status(tagged).splitlines() if " tagged " in line]
+    marked = [line for line in status(tagged).splitlines() if " tagged" in line]
     assert [line.split()[0] for line in marked] == ["cpu-plain"]
     assert "cpu, docker" in marked[0]
     promoted(tagged, make_evidence(), "demoted")

@@ -57,8 +57,9 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
 
 def test_seconds_of_training_show_no_mtbf(rows: list[Row]) -> None:
     (verdict,) = judge([replace(rows[0], exposure_seconds=2.0)], {}, Verdicts())
-    told = shown(tables.verdicts_table([verdict]))
-    assert (told["trained"], told["MTBF above"]) == ("2 s", "none yet")
+    told = shown(tables.verdicts_table([verdict], here=verdict.host_kind))
+    assert (told["trained"], told["MTBF above"], told["note"]) == ("2 s", "none yet", "")
+    assert shown(tables.verdicts_table([verdict], here="x"))["note"] == "another kind of host"
 
 
 def test_what_tells_two_verdicts_on_a_cell_apart_is_left_out_last(rows: list[Row]) -> None:

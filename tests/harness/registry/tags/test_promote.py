@@ -124,7 +124,7 @@ def test_the_cell_asked_for_is_judged_and_no_other(row: Row) -> None:
     claims = claims_of(good + other)
     with pytest.raises(UserError, match=r"cell cpu-no-sdma .* 3 of 3 starts"):
         choose_claims(claims, "cpu-no-sdma", THRESHOLDS)
-    with pytest.raises(UserError, match="no runs of cell x; `matrix run`"):
+    with pytest.raises(UserError, match="no runs of cell x on this kind of host; `matrix run`"):
         choose_claims(claims, "x", THRESHOLDS)
     assert [claim.verdict.cell for claim in choose_claims(claims, None, THRESHOLDS)] == ["cpu-plain"]
 
