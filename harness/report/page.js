@@ -254,7 +254,7 @@
       again ? make("div", {}, make("p", {}, `${again.why}:`), command(again.command))
         : make("p", { class: "soft" }, "No command of this host repeats it: its data stayed on another, or its fault came from outside the app."),
       make("p", { class: "soft" }, "Cell ", make("a", { href: cellLink(run.cell, run.group) }, run.cell),
-        `, ${group.scope}, workload ${group.work}, ${run.ran_on}, began ${when(run.started)}, took ${run.seconds.toFixed(1)} s. Files: `,
+        `, ${group.scope}, workload ${group.work}${run.ran_on === "unknown" ? "" : `, ${run.ran_on}`}, began ${when(run.started)}, took ${run.seconds.toFixed(1)} s. Files: `,
         link(""), ", ", link("log.txt"), ", ", link("record.json")),
       ...(detail ? inFull(run, detail) : [make("p", {}, "Its curves and evidence are not in this page, which shows the newest runs of each cell in full; "
         + "they are in its folder.")]),

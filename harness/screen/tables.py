@@ -242,10 +242,26 @@ def verdicts_table(
         workload = f"{work_in_words(one)} ({differs})" if differs else work_in_words(one)
         scope = f"{one.scope}, {one.executor}"
         values = map(
-            escape, (f"{one.passes} of {one.runs}", starts, *lasts, scope, note, workload, one.ran_on, not_counted, why)
+            escape,
+            (
+                f"{one.passes} of {one.runs}",
+                starts,
+                *lasts,
+                scope,
+                note,
+                workload,
+                _known(one.ran_on),
+                not_counted,
+                why,
+            ),
         )
         table.add_row(escape(one.cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]{' (stale)' * one.stale}", *values)
     return table
+
+
+def _known(ran_on: str) -> str:
+    """Return what a run used; nothing where it ended before it said so."""
+    return "" if ran_on == "unknown" else ran_on
 
 
 def columns_to_leave_out(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
@@ -274,7 +290,7 @@ def runs_table(rows: Iterable[Row], counts: Counts, told: Mapping[str, str] | No
     for row in rows:
         count = counts[row.run_id]
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
-        ran_on = f"{row.node}: {row.ran_on}" if row.node else row.ran_on
+        ran_on = ": ".join(filter(None, [row.node, _known(row.ran_on)]))
         why = count.kind or row.diagnosis or count.diagnosis or ""
         # Of some runs why they count as they do is their detail, with a word before it.
         detail = count.why if row.detail in count.why else "; ".join(filter(None, [count.why, row.detail]))

@@ -56,10 +56,11 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
 
 
 def test_seconds_of_training_show_no_mtbf(rows: list[Row]) -> None:
-    (verdict,) = judge([replace(rows[0], exposure_seconds=2.0)], {}, Verdicts())
+    (verdict,) = judge([replace(rows[0], exposure_seconds=2.0, ran_on="unknown")], {}, Verdicts())
     told = shown(tables.verdicts_table([verdict], here=verdict.host_kind))
     assert (told["trained"], told["MTBF above"], told["note"]) == ("2 s", "none yet", "")
     assert shown(tables.verdicts_table([verdict], here="x"))["note"] == "another kind of host"
+    assert told["ran on"] == ""
 
 
 def test_what_tells_two_verdicts_on_a_cell_apart_is_left_out_last(rows: list[Row]) -> None:
@@ -86,11 +87,9 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
     assert shown(table, 1)["counts as"] == "failed"
     assert (shown(table, 2)["counts as"], shown(table, 2)["why"]) == ("not counted", "interrupted")
     assert shown(table, 2)["detail"] == "somebody or something ended it"
-    refused = [replace(rows[1], diagnosis="refused", first_step=False, detail="no such option")]
-    assert (
-        shown(tables.runs_table(refused, count_runs(refused)))["detail"]
-        == "the app refused the command: no such option"
-    )
+    refused = [replace(rows[1], diagnosis="refused", first_step=False, detail="no such option", ran_on="unknown")]
+    told = shown(tables.runs_table(refused, count_runs(refused)))
+    assert (told["detail"], told["ran on"]) == ("the app refused the command: no such option", "")
 
 
 def test_a_narrow_terminal_shows_these_columns_and_as_many_others_as_fit(rows: list[Row]) -> None:
