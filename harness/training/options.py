@@ -101,10 +101,12 @@ def own_workload(given: Mapping[str, Any]) -> Workload:
         return Workload.model_validate({**usual, **about, **chosen})
     except ValidationError as error:
         first = error.errors()[0]
-        place = (
-            f"--{str(first['loc'][0]).replace('_', '-')} {chosen.get(str(first['loc'][0]))}: " if first["loc"] else ""
-        )
-        raise UserError(f"{place}{first['msg'].removeprefix('Value error, ')}; see `matrix train --help`") from None
+        said = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        if not first["loc"]:
+            raise UserError(f"{said}; see `matrix train --help`") from None
+        name = str(first["loc"][0])
+        option = f"--{name.replace('_', '-')}"
+        raise UserError(f"{option} {chosen.get(name)}: {said}; give another {option} (`matrix train --help`)") from None
 
 
 def _accumulating(steps: int, chosen: Mapping[str, Any]) -> dict[str, int]:

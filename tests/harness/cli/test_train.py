@@ -42,8 +42,8 @@ def typed(place: Path, *words: str) -> Result:
         (["--inject-fault", "segv@3/x"], "say in which step"),
         # It comes from outside, which a training has nobody for.
         (["--inject-fault", "container-removed@3"], "unknown kind of fault 'container-removed'"),
-        (["--lookback", "5"], "--lookback 5: Input should be greater than or equal to 20"),
-        (["--learning-rate", "7"], "--learning-rate 7: Input should be less than or equal to 1"),
+        (["--lookback", "5"], "--lookback 5: should be greater than or equal to 20; give another --lookback"),
+        (["--learning-rate", "7"], "--learning-rate 7: should be less than or equal to 1"),
         (["--hidden-layers", "32,0"], "--hidden-layers"),
         (["--strategy", "ddp", "--backend", "nccl", "--cell", "cpu-plain"], "backend nccl works on GPUs only"),
         (["--sdpa", "efficient", "--cell", "cpu-plain"], "sdpa efficient has no kernel for a CPU"),
