@@ -43,7 +43,7 @@ def env(settings: Settings, cell: str, form: str | None, as_json: bool) -> None:
     elif form == "dotenv":
         echo(outside.dotenv, nl=False)
     else:
-        echo(outside.docker_run() if form == "docker" else shell_lines(outside))
+        echo(outside.docker_run() if form == "docker" else as_typed(shell_lines(outside)))
 
 
 @click.command()

@@ -22,6 +22,7 @@ from harness.cli.shared import (
     FiniteRange,
     Settings,
     as_json,
+    as_typed,
     asked,
     confirm,
     err,
@@ -159,7 +160,7 @@ def train_command(
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         warn(list(filter(None, [prepared.kept])))
         for line in filter(None, [prepared.summary, prepared.length and f"Length: {prepared.length}"]):
-            print_folded(err, line)
+            print_folded(err, as_typed(line))
         if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
             kept = f"kept as {place_to_keep(there).name} once another model replaces it"
             more = "of checkpoints the last ones alone are kept; --resume with more --epochs continues it instead"

@@ -251,7 +251,7 @@ class CampaignDisplay(Lane):
 
     def problem(self, text: str) -> None:
         """Show why cells could not be run."""
-        self.log(f"[red]{escape(text)}[/red]")
+        self.log(f"[red]{escape(text.replace('`matrix ', f'`{self.command()} '))}[/red]")
 
     def agrees(self, question: str) -> bool:
         """Ask the person who pressed Ctrl-C; a further Ctrl-C, and a terminal that nobody watches, answer no."""

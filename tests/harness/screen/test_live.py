@@ -348,7 +348,9 @@ def test_a_line_names_commands_as_they_are_typed_there(make_record: Callable[...
     console = Console(file=io.StringIO(), width=200)
     with CampaignDisplay(console, command=Invocation(options=("--results", "else where")).command) as display:
         display.finished(record)
+        display.problem("no host; `matrix --index SOURCE=URL`")
     assert "  crash; `.venv/bin/matrix --results 'else where' explain r1` says more" in printed(console)
+    assert "no host; `.venv/bin/matrix --results 'else where' --index SOURCE=URL`" in printed(console)
 
 
 def test_the_picture_in_the_docs_is_that_of_the_code() -> None:
