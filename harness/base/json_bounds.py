@@ -24,7 +24,7 @@ TOO_MANY = f"it holds more than {MOST_VALUES:,} values"
 _LARGE = re.compile(rb"[0-9]{20}|[eE]\+?[0-9]{2}")
 # One without an end goes to the end of the text: else that would be looked for again from each quote in it.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_TOKEN = re.compile(rb'%s|[,\[{]' % _STRING.pattern, re.DOTALL)
+_TOKEN = re.compile(rb"%s|[,\[{]" % _STRING.pattern, re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 # Where a number is asked for, a text of digits is taken for one, also escaped ones. Hashes have 64 characters.
