@@ -13,6 +13,7 @@ from urllib3.exceptions import ProtocolError
 
 from harness.base.errors import NoAnswerError, NoEngineError, NoSpaceError, UserError
 from harness.host import engine
+from harness.host.disk_use import RESERVE_BYTES
 from harness.host.engine import Builder, engine_errors, find_engine, follow_transfer, transfer_errors
 
 DIGEST = "sha256:" + "a" * 64
@@ -132,13 +133,13 @@ def test_what_an_engine_says_of_its_own_is_not_said_of_a_registry() -> None:
 def test_a_transfer_ends_where_the_disk_of_images_is_nearly_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = iter([2 << 30, 5 << 20])
+    left = iter([RESERVE_BYTES, RESERVE_BYTES - 1])
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=next(left)))
     here = engine.Engine("unix:///x", None)
     vars(here)["folder"] = tmp_path
     pieces = here.roomy([b"1", b"2"], "pulling it")
     assert next(pieces) == b"1"
-    with pytest.raises(NoSpaceError, match=r"pulling it: .*: only 5.2 MB are left; free"):
+    with pytest.raises(NoSpaceError, match=r"pulling it: .*: only 1.1 GB are left; free"):
         next(pieces)
 
 

@@ -178,16 +178,19 @@ def test_nothing_to_export_is_reported(here: Results, host: HostFacts, tmp_path:
     assert not (tmp_path / "a.tar.gz").exists()
 
 
-def test_a_damaged_record_is_left_out_and_told(
-    here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: Path
+def test_a_damaged_record_is_left_out_and_told_and_so_are_more_files_than_an_import_takes(
+    here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_run(here, "r1")
-    keep_run(here, "r2")
+    for run_id in ("r1", "r2", "r3"):
+        keep_run(here, run_id)
     Index(here).rows()
     (here.run_folder("r2") / "record.json").write_text("{", encoding="utf-8")
+    monkeypatch.setattr("harness.registry.share.exports.MOST_OF_RUN", 5)
+    (here.run_folder("r3") / "kernel-log.txt").touch()
     exported = export_records(here, tmp_path / "a.tar.gz", host)
     assert exported.runs == 1
-    assert "is damaged" in exported.left_out[0]
+    assert sum("r2/record.json: is damaged" in line for line in exported.left_out) == 1
+    assert f"{here.runs}/r3: has more than 5 files to export" in exported.left_out
 
 
 def test_the_id_of_a_run_that_is_here_with_other_content_is_reported_and_nothing_is_changed(
