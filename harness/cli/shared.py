@@ -237,7 +237,7 @@ def usage_line(error: click.UsageError) -> str:
 
         # The dashes make short names look alike, such as --open and --force.
         near = get_close_matches(name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
-        error.possibilities = [f"--{one}" for one in near]
+        error = click.NoSuchOption(name, possibilities=[f"--{one}" for one in near], ctx=error.ctx)
     return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
 
 
