@@ -22,7 +22,12 @@ PROGRAM = "vpoc"
 
 
 def commands_by_hand(intent: Intent) -> tuple[str, ...]:
-    """Return commands that train as the run did, in a folder of their own, a line each."""
+    """Return commands that train as the run did, in a folder of their own, a line each; none of an imported run.
+
+    Those have names in place of another host's paths, and whoever made the archive could have anything typed.
+    """
+    if is_shared_id(intent.run_id):
+        return ()
     container = container_from_record(intent.container) if intent.container else None
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
 
@@ -39,7 +44,6 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
         return None
     listed = intent.workload in matrix.workloads and intent.cell in matrix.cells
     by_hand = bool(fault) or not listed or bool(changed_options(intent, matrix))
-    # The commands of a run of another host have names in place of its paths.
     if is_shared_id(intent.run_id) and (by_hand or intent.stack == "host"):
         return None
     if by_hand:

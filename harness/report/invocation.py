@@ -11,6 +11,7 @@ from harness.matrix.cells import Matrix
 from harness.matrix.stages import CHANGEABLE
 from harness.matrix.workload_options import OF_APP, OWN_DATA, options_of
 from harness.matrix.workloads import Workload
+from harness.registry.share.anonymise import is_shared_id
 
 # `matrix export` writes this in place of a data file's path.
 ELSEWHERE = "<data>"
@@ -42,6 +43,8 @@ def has_own_data(intent: Intent) -> bool:
         intent.program is None
         and not Path(intent.data.path).name.startswith("synthetic-")
         and intent.data.path != ELSEWHERE
+        # Of one that was imported this may be any path.
+        and not is_shared_id(intent.run_id)
     )
 
 

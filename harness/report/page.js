@@ -280,7 +280,7 @@
       ]),
       ...detail.loss_curves.filter((one) => one.train.length).map((one) => folded(`Loss of each epoch of ${one.model}`, losses(one))),
       phases.length ? folded("Phases", table(["rank", "phase", "from second", "seconds"], phases)) : "",
-      folded("Run it by hand", make("pre", {}, detail.by_hand.join("\n"))),
+      detail.by_hand.length ? folded("Run it by hand", make("pre", {}, detail.by_hand.join("\n"))) : "",
       folded("Environment variables", ...variables),
     ];
   }
