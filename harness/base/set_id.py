@@ -30,6 +30,9 @@ def _remove_below(folder: int, levels: int) -> None:
                 found = entry.stat(follow_symlinks=False)
                 mode = found.st_mode
                 if stat.S_ISDIR(mode):
+                    if mode & stat.S_IRWXU != stat.S_IRWXU:
+                        # A program could keep others from the record of its failure by closing a folder to its owner.
+                        change_mode(folder, entry.name, stat.S_IMODE(mode) | stat.S_IRWXU)
                     _remove_below(os.open(entry.name, FOLDER, dir_fd=folder), levels - 1)
                 elif stat.S_ISREG(mode) and mode & SET_ID:
                     if found.st_nlink > 1:

@@ -28,8 +28,10 @@ def test_no_file_acts_as_its_owner_any_more(tmp_path: Path) -> None:
     work, outside = tmp_path / "work", made(tmp_path / "outside", 0o4755)
     files = [made(work / "a", 0o4755), made(work / "b" / "c", 0o2711), made(work / "d", 0o640)]
     (work / "link").symlink_to(outside)
+    # Closed to its owner, too, it would be left as it is, and the record beside it closed to all others.
+    (work / "b").chmod(0)
     remove_set_id(work)
-    assert list(map(mode, files)) == [0o755, 0o711, 0o640]
+    assert list(map(mode, [*files, work / "b"])) == [0o755, 0o711, 0o640, 0o700]
     assert mode(outside) == 0o4755
 
 
