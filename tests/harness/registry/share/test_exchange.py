@@ -186,7 +186,7 @@ def test_a_damaged_record_is_left_out_and_told_and_so_are_more_files_than_an_imp
     Index(here).rows()
     (here.run_folder("r2") / "record.json").write_text("{", encoding="utf-8")
     monkeypatch.setattr("harness.registry.share.exports.MOST_OF_RUN", 5)
-    (here.run_folder("r3") / "kernel-log.txt").touch()
+    (here.run_folder("r3") / "probe-gpu0.txt").touch()
     exported = export_records(here, tmp_path / "a.tar.gz", host)
     assert exported.runs == 1
     assert sum("r2/record.json: is damaged" in line for line in exported.left_out) == 1
