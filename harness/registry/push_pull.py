@@ -92,8 +92,8 @@ def pull(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: 
     repository, tag = name.rsplit(":", 1)
     reference = f"{repository}@{digest}" if digest else name
     doing = f"pulling {reference}"
-    _bring(engine, repository, digest or tag, doing, notify)
-    image = find(engine, reference)
+    # Not by its tag, which anybody may have moved meanwhile.
+    image = find(engine, f"{repository}@{_bring(engine, repository, digest or tag, doing, notify)}")
     if image is None:
         raise UserError(f"{doing}: the image was pulled, and was removed before it could be used; pull it again")
     with engine_errors(doing):
@@ -126,8 +126,10 @@ def pull_known_good(engine: Engine, evidence: KnownGood, notify: Notify) -> Imag
     return image
 
 
-def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> None:
-    """Have the engine hold an image of a repository, by tag or digest. What was fetched before is not fetched again.
+def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> str:
+    """Have the engine hold an image of a repository, by tag or digest; return its digest.
+
+    What was fetched before is not fetched again.
 
     Raises:
         UserError: when there is no such image, or the registry refuses or does not answer any more.
@@ -151,6 +153,7 @@ def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: 
                 engine.client.api.tag(f"{repository}@{manifest.digest}", repository, reference)
         _forget_relays(engine, f"{repository}@{manifest.digest}")
         relay.forget()
+    return manifest.digest
 
 
 def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None:

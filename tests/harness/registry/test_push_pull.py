@@ -1,0 +1,23 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.environments.images import PREFIX, Image, cell_tag
+from harness.matrix.cells import Matrix
+from harness.registry import push_pull
+
+DIGEST = f"sha256:{'d' * 64}"
+
+
+def test_an_image_is_taken_by_the_digest_that_was_pulled_wherever_its_tag_leads_by_then(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, tags = matrix.cells["cpu-plain"], list[tuple[str, ...]]()
+    pulled, other = (Image(id=one, labels={f"{PREFIX}.cell": cell.id}, layers=(), size=1) for one in ("a", "b"))
+    held = {f"r/vpoc@{DIGEST}": pulled, "r/vpoc:cpu-plain": other}
+    monkeypatch.setattr(push_pull, "_bring", lambda *_: DIGEST)
+    monkeypatch.setattr(push_pull, "find", lambda _, reference: held.get(reference))
+    engine: Any = SimpleNamespace(client=SimpleNamespace(api=SimpleNamespace(tag=lambda *words: tags.append(words))))
+    assert push_pull.pull(engine, cell, "r", None, lambda _: None) is pulled
+    assert tags == [("a", *cell_tag(cell).rsplit(":", 1))]
