@@ -3,8 +3,9 @@
 import os
 import tarfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.json_bounds import load_json
@@ -22,6 +23,9 @@ from harness.registry.saved.layout import ImageFolder
 
 PLAIN = Preset(name="plain", description="nothing set")
 LARGEST_LIST = 1 << 20
+LISTS = ("manifest.json", "index.json")
+# An image has some for each of its layers, of which there are 127 at most.
+MOST_MEMBERS = 10_000
 
 
 def images_in_source(engine: Engine, place: str, cell: Cell, verifying: Stack | None, verifier: Verifier) -> NodeImages:
@@ -114,19 +118,27 @@ def _ids_in(archive: Path) -> Iterator[str]:
     try:
         # In a folder for several: no FIFO is waited for.
         opened = open_regular(Path(os.path.realpath(archive)))
-        with opened, tarfile.open(fileobj=opened, mode="r:") as members:
-            for told in _parsed(members, "manifest.json") or []:
-                yield f"sha256:{Path(str(told['Config'])).name.removesuffix('.json')}"
-            for told in (_parsed(members, "index.json") or {}).get("manifests", []):
-                yield str(told["digest"])
-    except (OSError, tarfile.TarError, ValueError, TypeError, KeyError, AttributeError):
+        with opened, tarfile.open(fileobj=_Bounded(opened), mode="r:") as members:  # type: ignore[call-overload]
+            for member in islice(members, MOST_MEMBERS):
+                stream = members.extractfile(member) if member.isreg() and member.name in LISTS else None
+                told: Any = load_json(stream.read(LARGEST_LIST)) if stream else []
+                if member.name == "index.json":
+                    yield from (str(one["digest"]) for one in told.get("manifests", []))
+                else:
+                    yield from (f"sha256:{Path(str(one['Config'])).name.removesuffix('.json')}" for one in told)
+    # It calls itself for each header about the next member.
+    except (OSError, tarfile.TarError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return
 
 
-def _parsed(members: tarfile.TarFile, name: str) -> Any:
-    try:
-        member = members.getmember(name)
-    except KeyError:
-        return None
-    stream = members.extractfile(member) if member.isreg() else None
-    return load_json(stream.read(LARGEST_LIST)) if stream else None
+class _Bounded:
+    """A file of which tarfile, which reads headers as a whole, reads no piece that is larger than a list is."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.seek, self.tell = stream.seek, stream.tell
+
+    def read(self, size: int) -> bytes:
+        if size > LARGEST_LIST:
+            raise tarfile.ReadError("too large")
+        return self._stream.read(size)

@@ -21,7 +21,7 @@ from harness.environments.images import Image, tag_name
 from harness.environments.node_images import NodeImage, bring_image
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
-from harness.registry.image_sources import _in_source
+from harness.registry.image_sources import LARGEST_LIST, _in_source
 from harness.registry.oci import DOCKER_MANIFEST, IMAGE_MANIFEST, Manifest, Repository, digest_of
 from harness.registry.saved.layout import ImageFolder
 from harness.registry.saved.load import saved_archive
@@ -44,8 +44,8 @@ def image(id_: str) -> Image:
     return Image(id_, {"vpoc.matrix.cell": CELL}, (), 1)
 
 
-def write_archive(file: Path, members: dict[str, Any]) -> None:
-    with tarfile.open(file, "w") as archive:
+def write_archive(file: Path, members: dict[str, Any], **options: Any) -> None:
+    with tarfile.open(file, "w", **options) as archive:
         for name, value in members.items():
             content = json.dumps(value).encode()
             info = tarfile.TarInfo(name)
@@ -79,7 +79,19 @@ def nest(file: Path) -> None:
         archive.addfile(info, io.BytesIO(content))
 
 
-@pytest.mark.parametrize("make", [link_to_itself, nest, os.mkfifo, lambda file: file.symlink_to(file)])
+def headers_alone(file: Path) -> None:
+    header = tarfile.TarInfo()
+    header.type, header.size = tarfile.XHDTYPE, 12
+    file.write_bytes((header.tobuf(tarfile.USTAR_FORMAT) + b"12 path=abc\n".ljust(512, b"\0")) * 2000)
+
+
+def large_header(file: Path) -> None:
+    write_archive(file, LISTS["old"], pax_headers={"comment": "x" * LARGEST_LIST})
+
+
+@pytest.mark.parametrize(
+    "make", [link_to_itself, nest, headers_alone, large_header, os.mkfifo, lambda file: file.symlink_to(file)]
+)
 def test_what_anybody_may_put_beside_an_archive_is_passed_over(
     make: Callable[[Path], None], tmp_path: Path, matrix: Matrix
 ) -> None:
