@@ -84,7 +84,13 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
             raise ValueError(kind)
         if kind == "mlp" and len(document["hidden_layers"]) >= len(document["state_dict"]):
             raise ValueError("more layers than weights")
-        model = network(kind, len(document["features"]), document["hidden_layers"])
+        shape = kind, len(document["features"]), document["hidden_layers"]
+        with torch.device("meta"):
+            needed = sum(weight.nbytes for weight in network(*shape).parameters())
+        # Weights that are all one number need no room in a file.
+        if needed > len(content):
+            raise ValueError("larger than its file")
+        model = network(*shape)
         model.load_state_dict(document["state_dict"])
         facts = {name: document[name] for name in ("features", "target", "bar_seconds")}
         facts["scaling"] = Scaling.from_json(document["scaling"], len(facts["features"]))

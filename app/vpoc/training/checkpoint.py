@@ -15,6 +15,7 @@ import torch
 
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import remove, sha256, write_atomic
+from vpoc.training.artefact import load_plain
 from vpoc.training.loop import Trainer
 
 CHECKPOINT_SCHEMA = 3
@@ -132,7 +133,7 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
 
 def _loaded(path: Path, content: bytes) -> Checkpoint:
     """Return the checkpoint in `content`; UserError for one of another version, any error where it is none."""
-    document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    document = load_plain(content)
     if document["schema"] != CHECKPOINT_SCHEMA:
         raise UserError(f"{path}: a checkpoint of another version of vpoc; train without --resume")
     return Checkpoint(

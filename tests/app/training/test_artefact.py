@@ -12,7 +12,8 @@ import torch
 from vpoc.errors import UserError
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.models.by_name import fresh_network
+from vpoc.models.by_name import fresh_network, network
+from vpoc.training import artefact
 from vpoc.training.artefact import load_model, require_finite, serialise, weights_sha256
 from vpoc.training.scaling import fit_scaling
 
@@ -151,6 +152,16 @@ def test_facts_that_no_training_writes_are_one_line(wrong, content, tmp_path):
     with pytest.raises(UserError, match="not an intact model file"):
         load_model(tmp_path / "m.pt")
     assert time.process_time() - began < 30
+
+
+def test_a_network_that_is_larger_than_its_file_is_not_made(content, tmp_path, monkeypatch):
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    torch.save({**document, "hidden_layers": [1000, 1000]}, tmp_path / "m.pt")
+    made = []
+    monkeypatch.setattr(artefact, "network", lambda *of: made.append(torch.empty(0).device.type) or network(*of))
+    with pytest.raises(UserError, match="not an intact model file"):
+        load_model(tmp_path / "m.pt")
+    assert made == ["meta"]
 
 
 @pytest.mark.parametrize("what", [b"", b"not a model", None])

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,24 @@ def packed(value: object) -> bytes:
     return content.getvalue()
 
 
+def compressed(content: bytes) -> bytes:
+    small = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as plain, zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in plain.namelist():
+            archive.writestr(name, plain.read(name))
+    return small.getvalue()
+
+
+WHOLE = {"schema": 3, "identity": {}, "manner": {}, "position": {}, "history": {}, "state": {}}
+
+
 @pytest.mark.parametrize(
     "content",
-    [b"", b"junk", pickle.dumps(Harmful()), packed(Harmful()), packed([1]), packed({}), packed({"schema": 3})],
+    [
+        *(b"", b"junk", pickle.dumps(Harmful()), packed(Harmful()), packed([1]), packed({}), packed({"schema": 3})),
+        # A small one could fill the memory.
+        compressed(packed(WHOLE)),
+    ],
 )
 def test_a_file_that_somebody_invented_is_reported_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
