@@ -8,7 +8,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -120,8 +120,12 @@ def _take_blob(given: EngineAnswer, member: tarfile.TarInfo, stream: IO[bytes], 
         with file.open("rb") as again:
             begins = again.read(2)
             if begins[:1] in b"{[" and member.size <= LARGEST_JSON:
-                given.texts[member.name] = begins + again.read()
-                return
+                text = begins + again.read()
+                # The name of the first file of a layer may begin so, too.
+                with suppress(ValueError):
+                    load_json(text)
+                    given.texts[member.name] = text
+                    return
         media_type = PACKED.get(begins, LAYER)
         blob = {"mediaType": media_type, "digest": f"sha256:{digest.hexdigest()}", "size": member.size}
         given.layers[member.name] = keep(file, blob)

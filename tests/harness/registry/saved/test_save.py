@@ -1,7 +1,9 @@
 """What a save takes from the folder in place of what it packs, without an engine."""
 
 import gzip
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from harness.environments.images import Image
 from harness.registry.oci import IMAGE_MANIFEST, Descriptor, Manifest, digest_of
 from harness.registry.saved import save
-from harness.registry.saved.engine_archive import LAYER, EngineAnswer, Keep
+from harness.registry.saved.engine_archive import LAYER, EngineAnswer, Keep, _take_blob
 from harness.registry.saved.layout import ImageFolder
 from harness.registry.saved.saved_image import SavedImage
 
@@ -65,3 +67,11 @@ def test_layers_that_are_not_wanted_are_not_read(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(save, "read_from_engine", lambda *_: EngineAnswer({"manifest.json": b"[]"}))
     manifest = Manifest(json.dumps({"layers": [{"digest": digest_of(CONTENT), "size": 1}]}).encode(), "")
     assert save._read(None, place, [], [SavedImage("x", manifest, CONFIG)], tmp_path, lambda _: None) == {}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("content", "is_layer"), [(b'{"config": {}}', False), (b"{x}".ljust(1024, b"\0"), True)])
+def test_a_layer_may_begin_as_a_text_does(content: bytes, is_layer: bool, tmp_path: Path) -> None:
+    given, member = EngineAnswer(), tarfile.TarInfo("blobs/sha256/x")
+    member.size = len(content)
+    _take_blob(given, member, io.BytesIO(content), tmp_path, lambda _, blob: blob)
+    assert (member.name in given.layers, member.name in given.texts) == (is_layer, not is_layer)
