@@ -25,6 +25,13 @@ def minutes(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def two_weeks(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spellings") / "m.csv"
+    path.write_bytes(synthetic_csv(10, 7))
+    return path
+
+
 def frame_of(minutes, form="%Y-%m-%d %H:%M:%S", zone=ZONE, shift="0m"):
     frame = pl.read_csv(minutes, infer_schema=False)
     stamps = frame["ts"].str.to_datetime("%Y-%m-%dT%H:%M:%SZ").dt.offset_by(shift)
@@ -67,10 +74,10 @@ SPELLINGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_file_with_vix_is_taken_as_it_is(minutes, tmp_path, spelling):
+def test_a_file_with_vix_is_taken_as_it_is(two_weeks, tmp_path, spelling):
     path = tmp_path / "merged_es_vix_test.csv"
-    path.write_text(SPELLINGS[spelling](minutes))
-    wanted, found = load_bars(minutes), load_bars(path)
+    path.write_text(SPELLINGS[spelling](two_weeks))
+    wanted, found = load_bars(two_weeks), load_bars(path)
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
     assert found.bar_seconds == 60

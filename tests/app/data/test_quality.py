@@ -402,18 +402,6 @@ def test_real_files(real_data):
     assert [(roll["trade_date"], roll["jump_points"]) for roll in quality.facts["rolls"]] == [("2026-03-16", -12.5)]
 
 
-@pytest.mark.slow
-def test_the_line_is_right_in_a_file_of_several_blocks(tmp_path):
-    content = bytearray(synthetic_csv(600, 7))
-    assert len(content) > 1.2 * merged_csv.BLOCK_BYTES
-    place = content.index(b"\n", 45_000_000) + 1
-    line = content.count(b"\n", 0, place) + 1
-    content[place + 4 : place + 5] = b"x"
-    path = tmp_path / "large.csv"
-    path.write_bytes(content)
-    assert inspect(path).errors[0].startswith(f"{path}, line {line}: ts is '")
-
-
 def test_the_command(changed, minutes, capsys):
     path = changed({5000: {"low": "4444.00"}, at(3, "10:00"): ""})
     assert run(["check", str(path), "--lookback", "20"]) == 1

@@ -93,8 +93,9 @@ def test_every_device_path_agrees_with_the_cpu(merged, path, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(("placement", "value_area"), [("typical", "one_row"), ("close", "two_row")])
+@pytest.mark.parametrize(
+    ("path", "placement", "value_area"), [("naive", "typical", "one_row"), ("pooled", "close", "two_row")]
+)
 def test_device_paths_are_asked_for_the_same_kind_of_profile(summer, path, placement, value_area):
     options = options_of("session", placement=placement, value_area=value_area, rth_close="16:00", chunk_size=7)
     assert same(computed(summer, options, vpoc_path=path), computed(summer, options))

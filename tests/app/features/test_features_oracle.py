@@ -5,6 +5,7 @@ Integers are equal; other numbers agree to 1e-9 of their size (or to 1e-11, the 
 
 import datetime as dt
 from dataclasses import replace
+from itertools import product
 
 import polars as pl
 import pytest
@@ -59,9 +60,10 @@ def check(known, rows, as_of, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "as_of"), KINDS)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize(
+    ("placement", "method", "rows", "as_of"),
+    [(*chosen, *kind) for chosen, kind in zip(product(PLACEMENTS, METHODS), 2 * KINDS, strict=True)],
+)
 def test_every_placement_and_method(placement, method, rows, as_of):
     bars = synthetic(11, 23, 10)
     assert check(market(bars, 10, placement=placement, value_area=method), rows, as_of) >= 2
@@ -112,8 +114,9 @@ def test_a_narrow_profile_far_from_the_open(other, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "as_of"), KINDS)
-@pytest.mark.parametrize("minutes", [5, 15, 30])
+@pytest.mark.parametrize(
+    ("minutes", "rows", "as_of"), [(5, "session", "open"), (15, "bar", "close"), (30, "session", "close")]
+)
 def test_other_bars(minutes, rows, as_of):
     assert check(market(synthetic(minutes, 22, minutes), minutes), rows, as_of) >= 1
 
@@ -193,8 +196,9 @@ def test_without_a_first_vix(rows, as_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "as_of"), KINDS)
-@pytest.mark.parametrize("vix", [17.3, 0.1, 23.45])
+@pytest.mark.parametrize(
+    ("vix", "rows", "as_of"), [(17.3, "bar", "close"), (0.1, "session", "close"), (23.45, "session", "open")]
+)
 def test_a_vix_that_never_moves_has_no_deviation(vix, rows, as_of):
     """20 times 17.30 added up and divided by 20 is not 17.30 in floats."""
     bars = [bar._replace(vix=vix) for bar in synthetic(12, 23, 30)]

@@ -207,20 +207,6 @@ def orphans(folder):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "fault", "status", "said"),
-    [
-        pytest.param("ddp", "kill@3/1", 137, "rank 1", marks=pytest.mark.long),
-        pytest.param("averaging", "oom@3/1", 1, "out of memory", marks=pytest.mark.long),
-    ],
-)
-def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy, fault, status, said):
-    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--inject-fault", fault), status=status)
-    assert said in done.stderr
-    assert not (tmp_path / "x" / "m.pt").exists()
-    assert not orphans(tmp_path)
-
-
-@pytest.mark.parametrize(
     ("strategy", "fault", "statuses", "said"),
     [
         ("averaging", "kill@3/1", [1, -9], "rank 1 has ended"),
@@ -232,15 +218,6 @@ def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy,
 def test_other_ranks_see_the_fault_of_one(train, tmp_path, strategy, fault, statuses, said):
     assert said in as_ranks(2, *train("x", "--strategy", strategy, "--inject-fault", fault), statuses=statuses)
     assert not (tmp_path / "x" / "m.pt").exists()
-
-
-PATIENCE_OF_A_SECOND = """
-import functools, sys
-from vpoc.commands import train
-from vpoc.cli import main
-train.launch = functools.partial(train.launch, grace_s=1.0)
-main()
-"""
 
 
 @pytest.mark.parametrize("strategy", ["single", "model-parallel"])
