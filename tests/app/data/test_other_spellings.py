@@ -25,13 +25,6 @@ def minutes(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def two_weeks(tmp_path_factory):
-    path = tmp_path_factory.mktemp("spellings") / "m.csv"
-    path.write_bytes(synthetic_csv(10, 7))
-    return path
-
-
 def frame_of(minutes, form="%Y-%m-%d %H:%M:%S", zone=ZONE, shift="0m"):
     frame = pl.read_csv(minutes, infer_schema=False)
     stamps = frame["ts"].str.to_datetime("%Y-%m-%dT%H:%M:%SZ").dt.offset_by(shift)
@@ -67,23 +60,23 @@ SPELLINGS = {
     "day first with points": lambda minutes: notes(frame_of(minutes, "%d.%m.%Y %H:%M:%S")),
     "fractions after a comma": lambda minutes: frame_of(minutes, "%Y-%m-%d %H:%M:%S,000").write_csv(),
     "decimal commas": lambda minutes: semicolons(frame_of(minutes)),
-    "ends of bars": lambda minutes: notes(frame_of(minutes, shift="1m")),
+    "ends of bars": lambda minutes: notes(frame_of(minutes, shift="10m")),
     "latest first": lambda minutes: notes(frame_of(minutes).reverse()),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_file_with_vix_is_taken_as_it_is(two_weeks, tmp_path, spelling):
+def test_a_file_with_vix_is_taken_as_it_is(merged, tmp_path, spelling):
     path = tmp_path / "merged_es_vix_test.csv"
-    path.write_text(SPELLINGS[spelling](two_weeks))
-    wanted, found = load_bars(two_weeks), load_bars(path)
+    path.write_text(SPELLINGS[spelling](merged))
+    wanted, found = load_bars(merged), load_bars(path)
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
-    assert found.bar_seconds == 60
-    merged = tmp_path / "merged.csv"
-    merged.write_bytes(merge(path, None).csv)
-    np.testing.assert_array_equal(load_bars(merged).vix, wanted.vix)
+    assert found.bar_seconds == 600
+    output = tmp_path / "merged.csv"
+    output.write_bytes(merge(path, None).csv)
+    np.testing.assert_array_equal(load_bars(output).vix, wanted.vix)
     quality = inspect(path)
     assert quality.errors == []
     assert quality.facts["null_vix"] == int(np.isnan(wanted.vix).sum())
