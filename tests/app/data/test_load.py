@@ -19,7 +19,7 @@ from vpoc.features.build import build_features, stream_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.files import sha256_file
 
-BLOCKS = (1009, pytest.param(4096, marks=pytest.mark.long), 65_537)
+BLOCKS = (pytest.param(1009, marks=pytest.mark.long), 4096, 65_537)
 HEADER = "ts,open,high,low,close,volume,vix\n"
 
 

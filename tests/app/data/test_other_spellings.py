@@ -83,18 +83,18 @@ def test_a_file_with_vix_is_taken_as_it_is(merged, tmp_path, spelling):
 
 
 @pytest.mark.slow
-def test_the_commands_take_it(minutes, tmp_path, capsys):
+def test_the_commands_take_it(merged, tmp_path, capsys):
     path = tmp_path / "merged_es_vix_test.csv"
-    path.write_text(notes(frame_of(minutes)))
+    path.write_text(notes(frame_of(merged)))
     output = tmp_path / "f.parquet"
     assert run(["check", str(path), "--lookback", "20", "--merged"]) == 0
     features = ["--lookback", "20", "--rows", "session", "--output"]
     assert run(["features", "--data", str(path), *features, str(output)]) == 0
-    assert run(["features", "--data", str(minutes), *features, str(tmp_path / "g.parquet")]) == 0
+    assert run(["features", "--data", str(merged), *features, str(tmp_path / "g.parquet")]) == 0
     assert pl.read_parquet(output).equals(pl.read_parquet(tmp_path / "g.parquet"))
     assert run(["merge", "--bars", str(path), "--output", str(tmp_path / "merged.csv")]) == 0
     assert "VIX of the same file" in capsys.readouterr().out
-    assert sum(len(bars) for bars in stream_bars(path)) == len(load_bars(minutes))
+    assert sum(len(bars) for bars in stream_bars(path)) == len(load_bars(merged))
 
 
 def test_vix_from_a_file_goes_before_the_column(minutes, tmp_path):
