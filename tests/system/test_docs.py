@@ -108,9 +108,12 @@ def place(tmp_path: Path, data: InputFile) -> Path:
 WITH_EXAMPLES = [one for one in DOCUMENTS if "```sh" in one.read_text(encoding="utf-8")]
 
 
+# What the tests of images and of Slurm run is long, or skipped; the others are run whole below.
 @pytest.mark.slow
-@pytest.mark.parametrize("document", WITH_EXAMPLES, ids=lambda one: one.name)
-def test_the_options_of_every_example_are_known(document: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("document", [WITH_ENGINE, WITH_SLURM], ids=lambda one: one.name)
+def test_the_options_of_examples_that_are_run_elsewhere_are_known(
+    document: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # `matrix --wheels` changes it.
     monkeypatch.setenv("UV_FIND_LINKS", os.environ.get("UV_FIND_LINKS", ""))
     for line in examples(document):
