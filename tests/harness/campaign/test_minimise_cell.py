@@ -60,6 +60,7 @@ def test_the_cause_is_found_and_every_run_is_recorded(bench: Scripted, matrix: M
     assert len({record.intent.campaign for record in records}) == 1
 
 
+@pytest.mark.slow
 def test_the_plain_cell_is_the_control_where_it_can_be(bench: Scripted, matrix: Matrix) -> None:
     bench.outcome_of = lambda cell: "failed" if "GPU_MAX_HW_QUEUES" in cell.preset.variables else "completed"
     assert search(bench, matrix, "cpu-notes-stable").variables == {"GPU_MAX_HW_QUEUES"}

@@ -317,6 +317,7 @@ def test_what_did_not_fail_in_the_features_is_not_tried_with_others(
     assert not any("chunked" in run.name or "math" in run.name for run in bench.results.runs.iterdir())
 
 
+@pytest.mark.slow
 def test_a_vpoc_phase_that_fails_on_one_gpu_only_is_tried_in_other_ways(bench: Staged, matrix: Matrix) -> None:
     bench.passes = lambda run: 1 not in run.planned.gpus or run.workload.vpoc_path != "naive"
     bench.fails_in = "features"
