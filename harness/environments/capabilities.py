@@ -8,9 +8,7 @@ from pathlib import Path
 from harness.base.errors import NoEngineError
 from harness.base.paths import ENVIRONMENTS
 from harness.base.wording import many
-from harness.environments.environment import (
-    STAMP,
-)
+from harness.environments.environment import STAMP
 from harness.environments.images import find_cell_image, find_stack_image, inputs_of
 from harness.environments.interpreters import choose_python
 from harness.environments.own_images import find_runtime_image

@@ -129,9 +129,7 @@ def _shown(part: str, value: Any) -> str:
     return value[:12] if part == "content" else str(value)
 
 
-def _entries(
-    files: Iterable[tuple[str, tarfile.TarInfo, IO[bytes] | None]],
-) -> Iterator[tuple[str, ImageFile]]:
+def _entries(files: Iterable[tuple[str, tarfile.TarInfo, IO[bytes] | None]]) -> Iterator[tuple[str, ImageFile]]:
     return ((name, _entry(member, stream)) for name, member, stream in files if name not in OF_CONTAINER)
 
 

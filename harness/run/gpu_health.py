@@ -17,15 +17,7 @@ from harness.host.facts import GpuFacts
 from harness.host.gpu_reset import reset_gpu
 from harness.run.asked import Run
 from harness.run.gpu_probe import probe_gpu
-from harness.run.gpu_recovery import (
-    Actions,
-    Step,
-    look_for_resets,
-    probe,
-    probe_or_reset,
-    recover_gpu,
-    wait_for_memory,
-)
+from harness.run.gpu_recovery import Actions, Step, look_for_resets, probe, probe_or_reset, recover_gpu, wait_for_memory
 from harness.run.spec import RunSpec, resolve_run
 
 UNKILLABLE = "a process of a run on it cannot be killed"
@@ -68,12 +60,7 @@ class Checkup:
 
 
 def after_failure(
-    checkup: Checkup,
-    before: MemoryBefore,
-    since: float,
-    actions: Actions | None = None,
-    *,
-    unkillable: bool = False,
+    checkup: Checkup, before: MemoryBefore, since: float, actions: Actions | None = None, *, unkillable: bool = False
 ) -> tuple[str, ...]:
     """Check the GPUs of a run that did not complete, and write down what was seen; return what makes it a host fault.
 

@@ -50,10 +50,7 @@ def stamps(folder: RunFolder, program: Program) -> dict[str, tuple[object, ...]]
 
 
 def check_products(
-    folder: RunFolder,
-    program: Program,
-    before: Mapping[str, tuple[object, ...]],
-    loads: Loader | None,
+    folder: RunFolder, program: Program, before: Mapping[str, tuple[object, ...]], loads: Loader | None
 ) -> tuple[FoundProduct, ...]:
     """Copy and check what a program had to leave. `loads` says of a copy of weights what is wrong, or why unknown.
 

@@ -47,10 +47,7 @@ class Conclusion:
 
 
 def conclude(
-    goal: Goal,
-    why: EndReason,
-    tallies: Mapping[Candidate, Tally],
-    seconds: Mapping[str, float],
+    goal: Goal, why: EndReason, tallies: Mapping[Candidate, Tally], seconds: Mapping[str, float]
 ) -> Conclusion:
     """Sum up. `tallies` holds every candidate."""
     statuses = {one: status_of(tally, goal) for one, tally in tallies.items()}

@@ -132,13 +132,7 @@ class Contenders:
         return one, has_endured
 
     def _runs_missing(
-        self,
-        missing: Shortfall,
-        long: Workload | None,
-        short: Workload,
-        devices: int,
-        stage: CampaignStage,
-        lanes: int,
+        self, missing: Shortfall, long: Workload | None, short: Workload, devices: int, stage: CampaignStage, lanes: int
     ) -> tuple[int, float]:
         """Return how many long runs are missing without a failure, and the seconds that they and short ones take.
 

@@ -8,14 +8,7 @@ from itertools import islice
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stages import CampaignStage, Otherwise, exploring
 from harness.search.schedule import OF_THE_STACK
-from harness.search.stage_runs import (
-    NOT_BEGUN_AT_MOST,
-    SeenRun,
-    SeenRuns,
-    Setting,
-    StageHost,
-    StageRun,
-)
+from harness.search.stage_runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, Setting, StageHost, StageRun
 
 # The kind of count of a run that was not begun.
 NOT_BEGUN_KIND = "not begun"

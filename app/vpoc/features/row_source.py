@@ -82,12 +82,7 @@ class BlockRows:
         return UserError(f"{self.data}: it was changed while it was read; train again when it is complete")
 
 
-def block_rows(
-    data: Path,
-    options: FeatureOptions,
-    progress: Progress,
-    accepted: Collection[str] = (),
-) -> BlockRows:
+def block_rows(data: Path, options: FeatureOptions, progress: Progress, accepted: Collection[str] = ()) -> BlockRows:
     """The bar rows of the merged CSV `data`, the same as those of `build_features`.
 
     UserError as there, and on what is not plausible by a rule that is not `accepted`.

@@ -194,10 +194,7 @@ def _worth_releasing(device: DeviceMemory) -> bool:
 
 
 def matched_cards(
-    gpus: Sequence[torch.device],
-    cards: Sequence[Card],
-    allocator: Allocator,
-    variables: Mapping[str, str],
+    gpus: Sequence[torch.device], cards: Sequence[Card], allocator: Allocator, variables: Mapping[str, str]
 ) -> dict[torch.device, Card | None]:
     """The card of each GPU; None where that is not certain, and the runtime is asked in its place."""
     by_address = {card.address: card for card in cards}

@@ -162,11 +162,7 @@ class ResidentFeed:
 
 
 def loaded(
-    samples: Samples,
-    batches: Iterable[list[int]],
-    device: torch.device,
-    workers: int,
-    injector: NoFault = NO_FAULT,
+    samples: Samples, batches: Iterable[list[int]], device: torch.device, workers: int, injector: NoFault = NO_FAULT
 ) -> Iterator[list[torch.Tensor]]:
     """Inputs, labels and weights from a DataLoader whose workers run from now on, a batch of numbers at a time."""
     items = injector.items(_Items(samples))

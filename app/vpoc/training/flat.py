@@ -71,11 +71,7 @@ class FlatMlp:
         self._prepared: dict[int, list[_Layer]] = {}
 
     def steps(
-        self,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        weights: torch.Tensor,
-        divisors: Sequence[float],
+        self, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, divisors: Sequence[float]
     ) -> torch.Tensor:
         """Steps with consecutive batches of `batch_size` rows, the last maybe shorter; the loss before each, [batches].
 

@@ -117,13 +117,7 @@ class FlatTrainer(VectorTrainer):
             start = single + 1
         yield from [(start, steps)] if start < steps else []
 
-    def _blocks(
-        self,
-        chunk: Resident,
-        order: torch.Tensor,
-        sums: Floats,
-        requests: Requests,
-    ) -> Iterator[Step]:
+    def _blocks(self, chunk: Resident, order: torch.Tensor, sums: Floats, requests: Requests) -> Iterator[Step]:
         done = 0
         steps = max(PICKED_ROWS // self.options.batch_size, 1)
         started = time.perf_counter()
