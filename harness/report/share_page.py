@@ -31,7 +31,7 @@ from harness.registry.share.exports import Exported, export_records, shareable
 from harness.registry.share.names import read_scrubber
 from harness.report.answer import answer_of
 from harness.report.model import AnswerGrid, Command
-from harness.report.upstream.facts import gpu_in_words
+from harness.report.upstream.facts import gpu_in_words, host_facts
 from harness.report.upstream.public import Public
 from harness.report.words import share, utc
 
@@ -155,15 +155,7 @@ def _hosts(results: Results, rows: Iterable[Row]) -> dict[str, HostFacts]:
 
 
 def _card(number: int, host: HostFacts, public: Public) -> HostCard:
-    parameters = ", ".join(f"{name}={value}" for name, value in host.kernel_parameters.items())
-    facts = (
-        ("operating system", host.operating_system),
-        ("kernel", host.kernel),
-        ("amdgpu driver", host.driver or "that of the kernel" if host.gpus else "none"),
-        ("CPU", f"{host.cpu}, {host.cores} cores, {host.memory_bytes / GIB:.0f} GiB"),
-        ("parameters", parameters or "none that matter"),
-        *([("simulated", "yes: this host does not exist")] if host.simulated else []),
-    )
+    facts = [*host_facts(host), *([("simulated", "yes: this host does not exist")] if host.simulated else [])]
     gpus = tuple(public.text(gpu_in_words(gpu)) for gpu in host.gpus) or ("no GPU",)
     return HostCard(number, tuple((name, public.text(value)) for name, value in facts), gpus)
 

@@ -16,7 +16,7 @@ from harness.evidence.verdicts.counting import RunCount
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words
 from harness.evidence.work_folder import WorkFolder
-from harness.host.facts import GpuFacts
+from harness.host.facts import GpuFacts, HostFacts
 from harness.registry.share.anonymise import scrubber_of_run
 from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_files import shared_files
@@ -101,11 +101,7 @@ def bug_facts(
         ("torch", result.torch.version if result else f"{intent.torch or UNKNOWN} (declared)"),
         ("ROCm of the wheel", _rocm(intent, result)),
         ("Python", result.python if result else intent.python or UNKNOWN),
-        ("operating system", host.operating_system),
-        ("kernel", host.kernel),
-        ("amdgpu driver", host.driver or "that of the kernel"),
-        ("CPU", f"{host.cpu}, {host.cores} cores, {host.memory_bytes / GIB:.0f} GiB"),
-        ("kernel parameters", ", ".join(f"{k}={v}" for k, v in host.kernel_parameters.items()) or "none that matter"),
+        *host_facts(host),
         ("run as", "container" if intent.executor == "docker" else "process"),
     )
     return BugFacts(
@@ -185,6 +181,18 @@ def _rocm(intent: Intent, result: Result | None) -> str:
     if result and result.torch.hip:
         return result.torch.hip
     return f"{intent.rocm} (declared)" if intent.rocm else "none"
+
+
+def host_facts(host: HostFacts) -> tuple[tuple[str, str], ...]:
+    """Return what failures may depend on of a host besides its GPUs, by name."""
+    parameters = ", ".join(f"{name}={value}" for name, value in host.kernel_parameters.items())
+    return (
+        ("operating system", host.operating_system),
+        ("kernel", host.kernel),
+        ("amdgpu driver", host.driver or "that of the kernel" if host.gpus else "none"),
+        ("CPU", f"{host.cpu}, {host.cores} cores, {host.memory_bytes / GIB:.0f} GiB"),
+        ("kernel parameters", parameters or "none that matter"),
+    )
 
 
 def gpu_in_words(gpu: GpuFacts) -> str:
