@@ -3,8 +3,6 @@
 import stat
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from harness.host.facts import GpuFacts, HostFacts
 from harness.matrix.wheels import supported_targets
 
@@ -42,12 +40,8 @@ class Node:
     @property
     def sentence(self) -> str:
         """Return path, mode, owner and group, in the form of `ls -ln`."""
-        return f"{self.path} ({stat.filemode(self.mode)}, uid {self.owner}, {self.named_group})"
-
-    @property
-    def named_group(self) -> str:
-        """Return the number of the group, which counts in a container, and its name here."""
-        return f"gid {self.group}" + (f" {self.group_name}" if self.group_name else " without a name")
+        name = self.group_name or "without a name"
+        return f"{self.path} ({stat.filemode(self.mode)}, uid {self.owner}, gid {self.group} {name})"
 
 
 @dataclass(frozen=True)
@@ -182,10 +176,6 @@ class WantedRocm:
 
     stacks: tuple[tuple[str, str], ...]
     default: frozenset[str]
-
-    def versions(self) -> list[str]:
-        """Return each version once, oldest first."""
-        return sorted({rocm for rocm, _ in self.stacks}, key=Version)
 
 
 @dataclass(frozen=True)

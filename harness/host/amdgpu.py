@@ -42,11 +42,6 @@ def firmware(folder: Path) -> dict[str, str]:
     return {block: version for block, version in found if version}
 
 
-def vbios(folder: Path) -> str | None:
-    """Return the version of its VBIOS, such as 113-EXT85837-100, from a GPU's own folder in sysfs."""
-    return read_text(folder / "vbios_version")
-
-
 def memory_in_use(gpu: GpuFacts, root: Path = Path("/")) -> int | None:
     """Return the bytes of device memory in use; None where the driver does not tell, or not in time."""
     folder = device_folder(gpu, root)

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.base.storage import json_hash
 from harness.base.sysfs import read_text
-from harness.host.amdgpu import firmware, product_name, total_memory, vbios
+from harness.host.amdgpu import firmware, product_name, total_memory
 from harness.host.displays import connected_displays
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import boot_id
@@ -108,7 +108,7 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
             kfd_id=int(read_text(folder / "gpu_id") or 0) or None,
             firmware=firmware(card),
-            vbios=vbios(card),
+            vbios=read_text(card / "vbios_version"),
         )
         yield gpu.model_copy(update={"displays": connected_displays(gpu, root)})
         index += 1

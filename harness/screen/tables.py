@@ -50,20 +50,10 @@ def cells_table(cells: Sequence[Cell]) -> Table:
     table = _table("cell", "ROCm", "torch", "Python", "preset sets", "excluded because")
     for cell in cells:
         preset = cell.preset
-        names = [
-            *preset.variables,
-            *(f"{n} (features)" for n in preset.features),
-            *(f"{n} (train)" for n in preset.train),
-        ]
+        of_phases = [f"{name} ({phase})" for phase in ("features", "train") for name in getattr(preset, phase)]
+        sets = ", ".join([*preset.variables, *of_phases]) or "-"
         stack = cell.stack
-        row = (
-            cell.id,
-            stack.rocm or "-",
-            stack.torch or "-",
-            stack.python,
-            ", ".join(names) or "-",
-            cell.excluded or "",
-        )
+        row = (cell.id, stack.rocm or "-", stack.torch or "-", stack.python, sets, cell.excluded or "")
         table.add_row(*map(escape, row))
     return table
 
@@ -213,19 +203,8 @@ def verdicts_table(
     from another of its cell and workload, by the id of its newest run. `here`: the kind of this host; those of another
     are marked.
     """
-    names = (
-        "cell",
-        "verdict",
-        "passed",
-        "starts above",
-        "trained",
-        "MTBF above",
-        "scope",
-        "note",
-        "workload",
-        "ran on",
-    )
-    table = _table(*names, "not counted", "why")
+    results = ("passed", "starts above", "trained", "MTBF above")
+    table = _table("cell", "verdict", *results, "scope", "note", "workload", "ran on", "not counted", "why")
     for one in verdicts:
         tagged = any(is_about(evidence, one) for evidence in tags)
         unchecked = ("numbers not checked", one.own_program)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from packaging.version import Version
+
 from harness.base.wording import listed
 from harness.doctor.compatibility import kernel_report, window_of
 from harness.doctor.finding import Finding, note, ok, problem, warning
@@ -49,7 +51,7 @@ def driver_window(machine: Machine) -> Iterator[Finding]:
             f"{why}; for this driver the versions are unknown",
         )
         return
-    versions = machine.rocm.versions()
+    versions = sorted({rocm for rocm, _ in machine.rocm.stacks}, key=Version)
     outside = [rocm for rocm in versions if not window.holds(rocm)]
     what = window.in_words
     if not outside:
