@@ -70,7 +70,7 @@ WRONG = {
     ),
     "no matrix file": (["--matrix", "none.yaml", "show"], "none.yaml: no such file"),
     "a file for the results": (["--results", "README.md", "status"], "README.md: is not a folder; name the one that"),
-    "a file for a simulated host": (["--root", "README.md", "show"], "--root README.md: has no sys and no proc and no"),
+    "a file for a simulated host": (["--root", "README.md", "show"], "README.md: has no sys and no proc and no dev"),
     "a folder with files for a simulated host": (
         ["simulate", "docs"],
         "docs: is a folder with files in it; name a new",
