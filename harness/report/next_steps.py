@@ -119,8 +119,8 @@ def _towards_training(
     # The best of many is not promoted as soon as it is known-good.
     if (best.tier != "known-good" or (may_be_promoted and not more.missing.nothing)) and not changed:
         work = work_words(intent, matrix, more.workload) if intent else ()
-        takes = f"{more.missing.in_words} without a failure{more.why_more}"
-        why = f"runs it until it is known-good, which takes {takes}{_on_data(intent)}"
+        takes = f"{more.missing.in_words}{more.why_more}"
+        why = f"runs this cell until it is known-good: if nothing fails, after {takes}{_on_data(intent)}"
         on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
         good = best.tier in ("good", "known-good") and best.device != "cpu"
         return [*train, on] if good else [on]

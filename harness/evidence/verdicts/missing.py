@@ -26,7 +26,7 @@ class Shortfall:
 
     @property
     def in_words(self) -> str:
-        """Return what is missing, such as `5 more starts, 3.4 more hours and runs on one more boot`."""
+        """Return what is missing, such as `5 more starts, 3.4 more hours of training and a run after a reboot`."""
         said = []
         if self.starts:
             said.append(many(self.starts, "more start"))
@@ -34,7 +34,7 @@ class Shortfall:
             # Rounded up, so as to promise no less than is needed.
             said.append(f"{ceil(self.hours * 10) / 10:.1f} more hours of training")
         if self.boots:
-            said.append("runs on one more boot" if self.boots == 1 else f"runs on {self.boots} more boots")
+            said.append("a run after a reboot" if self.boots == 1 else f"runs after {self.boots} reboots")
         return listed(said) if said else "nothing"
 
 

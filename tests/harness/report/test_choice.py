@@ -53,7 +53,7 @@ def test_an_image_of_uncommitted_changes_is_named_as_such_and_no_more_runs_are_a
 
 def test_a_cell_of_one_boot_needs_another(make_rows: MakeRows) -> None:
     once = [replace(row, boot_id="boot") for row in make_rows("cpu-plain", 40, **QUALIFYING)]
-    assert "Without a failure, runs on one more boot would make it known good." in told(once)
+    assert "Without a failure, a run after a reboot would make it known good." in told(once)
 
 
 @pytest.mark.parametrize(("passes", "failures", "tier"), [(0, 3, "failing"), (2, 2, "flaky")])

@@ -126,7 +126,7 @@ def test_the_page_says_what_the_next_command_takes(make_rows: MakeRows, matrix: 
         rows = make_rows("cpu-plain", 1, smoke_test=smoke_test, **OWN)
         verdicts = judge(rows, {}, matrix.verdicts)
         (step,) = what_next(most_useful(verdicts), [], {}, {}, (), {}, matrix, HERE, verdicts)
-        takes = step.why.removeprefix("runs it until it is known-good, which takes ").removesuffix(" without a failure")
+        takes = step.why.removeprefix("runs this cell until it is known-good: if nothing fails, after ")
         assert takes.startswith("33 more starts" if smoke_test else "32 more starts")
         assert f"Without a failure, {takes}" in which_cell(verdicts, matrix, {}, verdicts)[0]
 
@@ -149,7 +149,7 @@ def test_next_asks_for_what_promotion_of_the_best_of_many_asks_for(
         step = what_next(own, [], {}, {}, (), {}, matrix, HERE, verdicts)[-1]
         assert "--until known-good" in step.command
         assert step.why == (
-            f"runs it until it is known-good, which takes {missing.in_words} without a failure "
+            f"runs this cell until it is known-good: if nothing fails, after {missing.in_words} "
             f"(the best of {len(tried)} that were tried is held to more)"
         )
         # Alone: 33.

@@ -178,7 +178,7 @@ def test_the_best_of_many_is_held_to_more(row: Row) -> None:
 
 def test_two_boots_are_needed(row: Row) -> None:
     (claim,) = claims_of(repeated(row, 60, boot_id="boot"))
-    assert "runs on one more boot without a failure would do" in str(refusal(claim, THRESHOLDS))
+    assert "a run after a reboot without a failure would do" in str(refusal(claim, THRESHOLDS))
 
 
 def test_hours_are_needed(row: Row) -> None:
