@@ -13,6 +13,7 @@ from harness.cli.shared import (
     INTERRUPTED,
     Settings,
     as_json,
+    as_typed,
     confirm,
     err,
     known,
@@ -184,4 +185,4 @@ def whose_and_used(signed_by: Sequence[str], *, current: bool) -> str:
     """Return in words who signed an image from elsewhere, and whether runs here use it."""
     other = "this checkout would build another: its app, lock or preset differ"
     signed = f"signed by {' and '.join(signed_by)}" if signed_by else "not signed by anybody"
-    return f"{signed}; {'`matrix run` uses it' if current else other}"
+    return f"{signed}; {as_typed('`matrix run` uses it') if current else other}"

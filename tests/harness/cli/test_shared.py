@@ -3,6 +3,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
+from harness.cli.images import whose_and_used
 from harness.cli.shared import TYPED, executor_option, known, typed_words
 from harness.matrix.cells import Matrix
 
@@ -49,3 +50,7 @@ def test_a_command_is_named_with_what_a_variable_gave(words: list[str], again: s
 
     done = CliRunner().invoke(run, words, env={"MATRIX_EXECUTOR": "process"})
     assert done.stdout.strip() == again
+
+
+def test_what_is_said_of_a_pulled_image_names_the_command_as_it_is_typed_here() -> None:
+    assert whose_and_used((), current=True) == "not signed by anybody; `.venv/bin/matrix run` uses it"
