@@ -145,7 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     begin_output()
     try:
-        if any(not word or (word[:2] == "--" and word.find("=") == len(word) - 1) for word in own_words(words)[0]):
+        own = own_words(words)[0]
+        # What follows a cell there is a program's own.
+        own = own[: own.index("exec") + 2] if "exec" in own else own
+        if any(not word or (word[:2] == "--" and word.find("=") == len(word) - 1) for word in own):
             raise UserError("a word is empty, as of a variable that is not set; leave it out, or give it a value")
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:

@@ -77,6 +77,7 @@ WRONG = {
     ),
     "a file for wheels": (["--wheels", "README.md", "status"], "--wheels README.md: is not a folder"),
     "no results to index": (["--results", "/none", "index"], "/none/runs: no such folder"),
+    "an empty word of a program": (["exec", "cpu-plain", "bash", ""], "only vpoc and python"),
     "another program": (["exec", "cpu-plain", "bash"], "only vpoc and python"),
 }
 
