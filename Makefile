@@ -71,18 +71,25 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-TARGETS = help setup setup-dev kernel doctor matrix-test build base train test test-slow test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
+TARGETS = help help-all setup setup-dev kernel doctor matrix-test build base train test test-slow test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
 .PHONY: $(TARGETS)
 
 # What is typed wrongly, and a file that is gone.
 NEAREST = import difflib, sys; name, *targets = sys.argv[1:]; near = difflib.get_close_matches(name, targets, 1); \
   of_matrix = f"\"{name}\": \"" in open("harness/cli/commands.py").read(); \
-  sys.exit(f"make: no target or file {name}; " + (f"it is `.venv/bin/matrix {name}`" if of_matrix else f"did you mean `make {near[0]}`?" if near else "`make help` lists them"))
+  sys.exit(f"make: no target or file {name}; " + (f"it is `.venv/bin/matrix {name}`" if of_matrix else f"did you mean `make {near[0]}`?" if near else "`make help-all` lists them"))
 .DEFAULT:
 	@$(PYTHON) -c '$(NEAREST)' '$@' $(TARGETS)
 
-help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
+define LIST
+grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
+endef
+
+help: ## list the everyday targets
+	@$(LIST) | grep -vE '^  make (test-|bench|gpu|soak|kernel|lock|docs|schemas)'
+
+help-all: ## list all targets: other tests, benchmarks, what writes locks and docs
+	@$(LIST)
 
 doctor: setup ## say what to fix on this host before anything runs, and how (ARGS=--json)
 	$(MATRIX) doctor $(ARGS)

@@ -44,7 +44,7 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
     ("typed", "told"),
     [
         ("matrix-tset", "did you mean `make matrix-test`?"),
-        ("xyzzy", "`make help` lists them"),
+        ("xyzzy", "`make help-all` lists them"),
         ("status", "it is `.venv/bin/matrix status`"),
     ],
 )
@@ -54,6 +54,18 @@ def test_beside_a_mistyped_target_the_nearest_is_named(typed: str, told: str) ->
     run = subprocess.run(["make", typed], cwd=CHECKOUT, env=bare, capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert run.stderr.startswith(f"make: no target or file {typed}; {told}\n")
+
+
+def test_the_everyday_targets_are_listed_within_a_screen() -> None:
+    few, every = (
+        subprocess.run(["make", "-s", name], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+        for name in ("help", "help-all")
+    )
+    assert "  make doctor  " in few
+    assert "  make help-all  " in few
+    assert sum(-(-len(line) // 80) for line in few.splitlines()) <= 23
+    assert set(few.splitlines()) < set(every.splitlines())
+    assert "  make bench-policy  " in every
 
 
 def test_clean_keeps_what_took_long_to_fetch_and_no_clean_removes_results() -> None:
