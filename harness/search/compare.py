@@ -18,8 +18,9 @@ class GroupComparison:
     """How often two groups of runs passed, on the same workload, executor and scope.
 
     `p_value` is Fisher's exact test, two-sided; `adjusted` is it after Holm's correction for all comparisons made at
-    once. `told_apart`: a group with a pass rate below this would have been shown, with probability .8, to differ
-    from one that passes as often as the better of the two did; None where no rate is low enough.
+    once. `told_apart`: a group with a pass rate below this would have been shown, with probability .8 and whatever
+    else is compared at once, to differ from one that passes as often as the better of the two did; None where no rate
+    is low enough.
     """
 
     cell: str
@@ -29,7 +30,12 @@ class GroupComparison:
     scope: str
     p_value: float
     adjusted: float
-    told_apart: float | None
+    told_apart: float | None = None
+
+    @property
+    def pair(self) -> tuple[BinomialCount, BinomialCount]:
+        """The counts of both groups."""
+        raise NotImplementedError
 
     @property
     def differ(self) -> bool:
@@ -48,11 +54,14 @@ class GroupComparison:
         p_value = f"p = {self.adjusted:.2g}"
         if self.differ:
             return f"({where}): they differ, {p_value}"
-        power = "so few runs could not have shown any two pass rates to differ; 20 runs of each tell 68 % from 100 %"
+        power = (
+            "so few runs could not have shown any two pass rates to differ; 20 runs of each tell 68 % from 100 %, "
+            "where only two are compared"
+        )
         if self.told_apart is not None:
             rate = f"a pass rate of {percent(self.told_apart)}"
             power = f"{rate} would have been told from that of the better with probability .8"
-        return f"({where}): no difference shown, {p_value}; {power}, where only two are compared"
+        return f"({where}): no difference shown, {p_value}; {power}"
 
 
 Tested = TypeVar("Tested", bound=GroupComparison)
@@ -66,6 +75,11 @@ class CellComparison(GroupComparison):
     host_kind: str
     one: BinomialCount
     two: BinomialCount
+
+    @property
+    def pair(self) -> tuple[BinomialCount, BinomialCount]:
+        """The counts of both cells."""
+        return self.one, self.two
 
     @property
     def in_words(self) -> str:
@@ -106,12 +120,11 @@ def _compared(verdict: Verdict, other: Verdict) -> CellComparison:
         two=two,
         p_value=p_value,
         adjusted=p_value,
-        told_apart=told_apart(one, two),
     )
 
 
 def corrected(made: list[Tested]) -> list[Tested]:
-    """Return comparisons with Holm's correction.
+    """Return comparisons with Holm's correction, and what each could have told apart.
 
     The smallest p-value is taken times their number, the next times one less, never falling.
     """
@@ -119,12 +132,15 @@ def corrected(made: list[Tested]) -> list[Tested]:
     adjusted = {}
     for rank, one in enumerate(sorted(made, key=lambda one: one.p_value)):
         highest = max(highest, min(1.0, one.p_value * (len(made) - rank)))
-        adjusted[one] = replace(one, adjusted=highest)
+        adjusted[one] = replace(one, adjusted=highest, told_apart=told_apart(*one.pair, len(made)))
     return [adjusted[one] for one in made]
 
 
-def told_apart(one: BinomialCount, two: BinomialCount) -> float | None:
-    """Return the highest pass rate that so many runs tell, with probability .8, from that of the better of the two."""
+def told_apart(one: BinomialCount, two: BinomialCount, comparisons: int = 1) -> float | None:
+    """Return the highest pass rate that so many runs tell, with probability .8, from that of the better of the two.
+
+    Of several comparisons each may be the one that Holm's correction asks most of.
+    """
     from scipy.stats import binom  # noqa: PLC0415
 
     better, worse = sorted((one, two), key=lambda c: c.passes / c.runs, reverse=True)
@@ -132,7 +148,7 @@ def told_apart(one: BinomialCount, two: BinomialCount) -> float | None:
     # The most passes of the worse with which the test still shows it to differ from so many of the better.
     most, critical = -1, []
     for passes in range(better.runs + 1):
-        while _is_lower(BinomialCount(most + 1, worse.runs), BinomialCount(passes, better.runs)):
+        while _is_lower(BinomialCount(most + 1, worse.runs), BinomialCount(passes, better.runs), comparisons):
             most += 1
         critical.append(most)
     chances = binom.pmf(range(better.runs + 1), better.runs, rate)
@@ -142,8 +158,9 @@ def told_apart(one: BinomialCount, two: BinomialCount) -> float | None:
     return None
 
 
-def _is_lower(worse: BinomialCount, better: BinomialCount) -> bool:
-    return worse.passes * better.runs < better.passes * worse.runs and fisher(worse, better) <= FAMILY_ERROR
+def _is_lower(worse: BinomialCount, better: BinomialCount, comparisons: int) -> bool:
+    lower = worse.passes * better.runs < better.passes * worse.runs
+    return lower and fisher(worse, better) * comparisons <= FAMILY_ERROR
 
 
 def fisher(one: BinomialCount, two: BinomialCount) -> float:

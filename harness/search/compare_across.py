@@ -8,7 +8,7 @@ from harness.evidence.host_state import VBIOS, HostState, state_from_json
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
-from harness.search.compare import GroupComparison, corrected, fisher, told_apart
+from harness.search.compare import GroupComparison, corrected, fisher
 from harness.search.sequential import BinomialCount
 
 Axis = Literal["kernel", "driver", "firmware", "parameters"]
@@ -41,6 +41,12 @@ class AcrossComparison(GroupComparison):
     newest: SideBySide
     machine: str
     also_changed: tuple[str, ...]
+
+    @property
+    def pair(self) -> tuple[BinomialCount, BinomialCount]:
+        """The counts before and since."""
+        before, newest = self.before, self.newest
+        return BinomialCount(before.passes, before.runs), BinomialCount(newest.passes, newest.runs)
 
     @property
     def in_words(self) -> str:
@@ -90,7 +96,6 @@ def _of_group(rows: Sequence[Row], counts: Counts, axis: Axis, confidence: float
             machine=row.machine,
             p_value=p_value,
             adjusted=p_value,
-            told_apart=told_apart(*pair),
             also_changed=tuple(_also_changed(others, newest, axis)),
         )
 

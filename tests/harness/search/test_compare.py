@@ -66,16 +66,20 @@ def test_several_comparisons_are_corrected_for(verdict: Callable[..., Verdict]) 
     assert compared["d"].adjusted == pytest.approx(3 * compared["d"].p_value)
     assert compared["d"].differ
     assert compared["c"].adjusted == 1.0
+    rate = told_apart(BinomialCount(20, 20), BinomialCount(19, 20), 3) or 0
+    assert compared["c"].conclusion.endswith(
+        f"; a pass rate of {percent(rate)} would have been told from that of the better with probability .8"
+    )
 
 
-@pytest.mark.parametrize(("runs", "others"), [(10, 10), (14, 14), (20, 8)])
-def test_the_power_is_that_of_the_very_test(runs: int, others: int) -> None:
+@pytest.mark.parametrize(("runs", "others", "comparisons"), [(10, 10, 1), (14, 14, 1), (20, 8, 1), (14, 14, 3)])
+def test_the_power_is_that_of_the_very_test(runs: int, others: int, comparisons: int) -> None:
     """Against every possible outcome, weighed by its probability."""
-    rate = told_apart(BinomialCount(runs, runs), BinomialCount(0, others))
+    rate = told_apart(BinomialCount(runs, runs), BinomialCount(0, others), comparisons)
     assert rate is not None
 
     def power(rate: float) -> float:
-        found = (fisher_exact([[runs, 0], [k, others - k]]).pvalue <= 0.05 for k in range(others + 1))
+        found = (fisher_exact([[runs, 0], [k, others - k]]).pvalue * comparisons <= 0.05 for k in range(others + 1))
         return sum(float(binom.pmf(k, others, rate)) for k, is_found in enumerate(found) if is_found)
 
     assert power(rate) >= 0.8
