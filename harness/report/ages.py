@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from harness.base.wording import many, percent
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.verdict import Verdict
-from harness.evidence.verdicts.words import hours_in_words, work_in_words
+from harness.evidence.verdicts.words import hours_in_words
 from harness.report.grid import Key, key_of
 from harness.report.model import FailureAges
 from harness.report.words import share
@@ -16,22 +16,27 @@ DRAWN = 6
 WIDTH, HEIGHT = 320, 120
 
 
-def failure_ages(verdicts: Iterable[Verdict], ids: Mapping[Key, str], confidence: float) -> tuple[FailureAges, ...]:
+def failure_ages(
+    verdicts: Iterable[Verdict], ids: Mapping[Key, str], works: Mapping[str, str], confidence: float
+) -> tuple[FailureAges, ...]:
     """Return how long the trainings of each verdict that is not stale lasted, those with failures first.
 
-    `ids` are those of the groups. Curves are of the verdicts with failures that have the most hours.
+    `ids` are those of the groups, `works` what each trained. Curves are of the verdicts with failures that
+    have the most hours.
     """
     known = [one for one in verdicts if not one.stale and one.totals.lives]
     in_order = sorted(known, key=lambda one: (one.totals.failures == 0, -one.totals.hours, one.cell))
-    return tuple(_ages(one, ids[key_of(one)], confidence, drawn=n < DRAWN) for n, one in enumerate(in_order))
+    groups = [ids[key_of(one)] for one in in_order]
+    told = zip(in_order, groups, strict=True)
+    return tuple(_ages(one, group, works[group], confidence, drawn=n < DRAWN) for n, (one, group) in enumerate(told))
 
 
-def _ages(verdict: Verdict, group: str, confidence: float, *, drawn: bool) -> FailureAges:
+def _ages(verdict: Verdict, group: str, work: str, confidence: float, *, drawn: bool) -> FailureAges:
     totals = verdict.totals
     points = survival(totals.lives, confidence)
     failed = sorted(life.hours for life in totals.lives if life.failed)
     runs, longest = many(len(totals.lives), "run"), hours_in_words(totals.lengths[0])
-    where = f"`{verdict.cell}` ({verdict.scope}, workload {work_in_words(verdict)}, {verdict.executor})"
+    where = f"`{verdict.cell}` ({verdict.scope}, workload {work}, {verdict.executor})"
     if not failed:
         said = f"{where}: no failure in {hours_in_words(totals.hours)}, {runs}, the longest {longest}"
     else:

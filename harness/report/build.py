@@ -121,7 +121,7 @@ def build_report(
         groups=grids,
         verdicts=verdict_lines(verdicts, ids),
         failures=by_diagnosis(found, explanations),
-        failure_ages=failure_ages(verdicts, ids, matrix.verdicts.confidence),
+        failure_ages=failure_ages(verdicts, ids, {one.id: one.work for one in grids}, matrix.verdicts.confidence),
         runs=run_lines(
             rows, verdicts, ids, counts, {run_id: commands[command] for run_id, command in repeating.items()}
         ),

@@ -12,8 +12,11 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.totals import Life
-from harness.matrix.cells import Matrix
+from harness.evidence.verdicts.verdict import judge
+from harness.matrix.cells import Matrix, Verdicts
+from harness.report.ages import failure_ages
 from harness.report.build import build_report
+from harness.report.grid import group_ids
 from harness.report.markdown import to_markdown
 from harness.report.model import Report
 from harness.report.page import to_html
@@ -36,7 +39,12 @@ def lasting(rows: list[Row], *hours: float) -> list[Row]:
 
 
 def test_without_a_failure_it_is_a_sentence(make_rows: MakeRows, reported: Reported) -> None:
-    (ages,) = reported(lasting(make_rows("cpu-plain", 14), *[0.51] * 13, 0.5)).failure_ages
+    rows = lasting(make_rows("cpu-plain", 14), *[0.51] * 13, 0.5)
+    (ages,) = reported(rows).failure_ages
+    # What tells two workloads of one name apart is said here, too.
+    verdicts, ids = judge(rows, {}, Verdicts()), group_ids(rows)
+    (apart,) = failure_ages(verdicts, ids, dict.fromkeys(ids.values(), "quick (--lookback 46)"), 0.95)
+    assert "(cpu, workload quick (--lookback 46), process)" in apart.said
     assert ages.said.startswith(
         "`cpu-plain` (cpu, workload quick on merged.csv, process): no failure in 7.1 h, 14 runs, the longest "
     )
