@@ -11,12 +11,14 @@ from typing import Literal
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.base.paths import APP
+from harness.campaign.bench import REACH
 from harness.campaign.open_bench import BenchOptions
 from harness.campaign.plan import BEST, first_plain_cell, placements
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.environments.environment import ensure_environment, image_environment
 from harness.environments.executors.container import KFD, WORK, DeviceNode, gpu_devices
 from harness.environments.images import cell_tag, inputs_of
+from harness.environments.pins import UnreachableError
 from harness.evidence.app_files import InputFile
 from harness.evidence.run_folder import RunFolder
 from harness.host.displays import headless_first
@@ -131,7 +133,10 @@ def command_in_cell(
     capabilities = capabilities_of(host, None, [cell], None)
     if reason := why_not(cell, capabilities, named=cell_id != BEST):
         raise UserError(f"cell {cell.id} cannot run here: {reason}")
-    environment = ensure_environment(cell.stack, notify)
+    try:
+        environment = ensure_environment(cell.stack, notify)
+    except UnreachableError as error:
+        raise UnreachableError(f"{error}; {REACH}") from None
     phase: Literal["features", "train"] = "features" if command[1:2] == ("features",) else "train"
     gpus = visible_devices(cell.preset.devices or capabilities.gpus[:1]) if environment.device == "cuda" else {}
     variables = {**os.environ, **environment.variables, **cell.preset.variables_of(phase), **gpus}

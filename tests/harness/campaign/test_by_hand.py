@@ -9,6 +9,7 @@ from harness.campaign import by_hand
 from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.campaign.open_bench import BenchOptions
 from harness.environments import capabilities
+from harness.environments.pins import UnreachableError
 from harness.evidence.records import Results
 from harness.matrix.cells import Matrix
 
@@ -64,3 +65,12 @@ def test_help_is_answered_without_an_environment(matrix: Matrix) -> None:
     program, words, variables = command_in_cell(matrix, "cpu-plain", ("vpoc", "train", "--help"), notify)
     said = subprocess.run([program, *words[1:]], env=variables, capture_output=True, text=True, check=True).stdout
     assert "--batch-size" in said
+
+
+def test_where_an_index_does_not_answer_it_is_said_what_to_do(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise UnreachableError("stack cpu: https://there/ does not answer")
+
+    monkeypatch.setattr(by_hand, "ensure_environment", refuse)
+    with pytest.raises(UnreachableError, match="does not answer; check the network, set HTTPS_PROXY behind a proxy"):
+        command_in_cell(matrix, "cpu-plain", ("vpoc", "synth"), print)
