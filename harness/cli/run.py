@@ -246,7 +246,8 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Next
     if bench.lacks_base and not ended.interrupted and not ended.succeeded:
         again = settings.invocation.command(*with_option(words, "--executor", "process"))
         return NextCommand(command=again, why=f"runs cells as processes: {bench.lacks_base}")
-    if not ended.interrupted and not (ended.conclusion and ended.conclusion.continues):
+    nothing = ended.conclusion is None and not (ended.done or ended.interrupted or ended.succeeded)
+    if not (ended.interrupted or nothing) and not (ended.conclusion and ended.conclusion.continues):
         return None
     if ended.conclusion and (least := ended.conclusion.least_budget):
         again = settings.invocation.command(*with_option(words, "--budget", budget_in_words(least)))
@@ -254,7 +255,7 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Next
     again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
     why = "continues from these records, after a reboot" if reboot else "continues this campaign"
-    if ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done:
+    if nothing or (ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done):
         why += ", once a stack can be made, and says of each what it lacks"
     return NextCommand(command=again, why=why)
 

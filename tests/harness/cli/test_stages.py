@@ -279,7 +279,8 @@ def test_a_campaign_of_which_no_run_is_done_repeats_no_older_answer(
     assert "writing the report" in told.stderr.splitlines()
     assert ("No run on this kind of host counts yet." in shown) == bool(done)
     assert ("\nReport in " in shown) == (not done)
-    assert "\nNext: " in f"\n{shown}"
+    (following,) = [line for line in shown.splitlines() if line.startswith("Next: ")]
+    assert following.endswith(f"run --executor process {FIRST} --repeats 3 --yes") == (not done)
 
 
 def test_where_no_base_image_can_be_had_the_next_command_runs_processes(
