@@ -3,6 +3,8 @@
 import stat
 from dataclasses import dataclass
 
+from packaging.version import Version
+
 from harness.host.facts import GpuFacts, HostFacts
 from harness.matrix.wheels import supported_targets
 
@@ -176,6 +178,10 @@ class WantedRocm:
 
     stacks: tuple[tuple[str, str], ...]
     default: frozenset[str]
+
+    def versions(self) -> list[str]:
+        """Return each version once, oldest first; 7.14 and 7.14.0 are one."""
+        return [rocm for _, rocm in sorted({Version(rocm): rocm for rocm, _ in self.stacks}.items())]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from packaging.version import Version
-
 from harness.base.wording import listed
 from harness.doctor.compatibility import kernel_report, window_of
 from harness.doctor.finding import Finding, note, ok, problem, warning
@@ -51,7 +49,7 @@ def driver_window(machine: Machine) -> Iterator[Finding]:
             f"{why}; for this driver the versions are unknown",
         )
         return
-    versions = sorted({rocm for rocm, _ in machine.rocm.stacks}, key=Version)
+    versions = machine.rocm.versions()
     outside = [rocm for rocm in versions if not window.holds(rocm)]
     what = window.in_words
     if not outside:

@@ -6,6 +6,7 @@ from packaging.version import Version
 from harness.base.yaml_lines import read_yaml
 from harness.doctor import compatibility
 from harness.doctor.compatibility import kernel_report, window_of
+from harness.doctor.machine import WantedRocm
 from harness.matrix.cells import Matrix
 from harness.matrix.wheels import supported_targets
 
@@ -83,3 +84,8 @@ def test_the_table_names_what_exists(matrix: Matrix) -> None:
     for stack in matrix.stacks.values():
         unpublished = stack.rocm is None or Version(stack.rocm) >= Version("7.14")
         assert unpublished or any(window.holds(stack.rocm or "") for window in windows)
+
+
+def test_versions_of_the_matrix_that_are_one_are_named_once() -> None:
+    stacks = tuple((rocm, f"rocm{rocm}-torch2.14.0") for rocm in ("10.0.0", "7.14", "6.3", "7.14.0"))
+    assert WantedRocm(stacks, frozenset()).versions() == ["6.3", "7.14.0", "10.0.0"]
