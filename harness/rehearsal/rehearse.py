@@ -75,8 +75,7 @@ class Rehearsing:
             UserError: when the place of the rehearsal cannot be made.
             KeyboardInterrupt: when somebody interrupts it; what is running is ended.
         """
-        self.notify("making room for a rehearsal; another one of this checkout is waited for")
-        with _own_folder(self.engine):
+        with _own_folder(self.engine, self.notify):
             ensure_kernel(self.notify)
             for stack in stacks:
                 yield self._one(stack)
@@ -259,9 +258,10 @@ def remove_images(engine: Engine | None, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def _own_folder(engine: Engine | None) -> Iterator[None]:
+def _own_folder(engine: Engine | None, say: Notify) -> Iterator[None]:
     """Have the place of rehearsals to oneself, empty; nothing is left of it."""
-    with locked(FOLDER.with_suffix(".lock")):
+    with locked(FOLDER.with_suffix(".lock"), say):
+        say("making room for a rehearsal")
         # A rehearsal was killed.
         remove_images(engine, [f"rehearsal-{json_hash(str(CHECKOUT))[:4]}-{left.name}" for left in FOLDER.glob("*")])
         shutil.rmtree(FOLDER, ignore_errors=True)

@@ -108,6 +108,12 @@ def test_the_places_of_a_rehearsal_are_its_own(tmp_path: Path) -> None:
     assert [Path(place).relative_to(tmp_path).parts[0] for place in run.stdout.split()] == ["locks", *["cache"] * 3]
 
 
+def test_another_rehearsal_is_waited_for_only_where_there_is_one(results: Path, matrix: Matrix) -> None:
+    said: list[str] = []
+    assert list(rehearse.Rehearsing(matrix, Results(results), notify=said.append).all([])) == []
+    assert said[0] == "making room for a rehearsal"
+
+
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing_but_records(tmp_path: Path) -> None:
     words = [PROGRAM, "--results", str(tmp_path / "results"), "rehearse", "--stub", "rocm10.0.0-torch2.13.0"]
