@@ -39,7 +39,7 @@ STAMP = b"ts"
 DATE_LENGTH = len("2018-01-02")
 # The app's words, and those for who has only `matrix`.
 APP_MERGES = "`vpoc merge` makes one"
-MERGE = ".venv/bin/matrix exec best vpoc merge --bars {bars} --vix VIX.csv --output merged.csv"
+MERGE = ".venv/bin/matrix exec cpu-plain vpoc merge --bars {bars} --vix VIX.csv --output merged.csv"
 HOW_TO_MERGE = f"`{MERGE.format(bars='BARS.csv')}` makes one (docs/data.md)"
 ACCEPT = re.compile(r"say --accept (\w+)$")
 

@@ -19,7 +19,7 @@ from tests.harness.test_makefile import make
         ("stage endurance has a workload of its own; leave --workload out", "--workload goes into ARGS="),
         # What is wrong is no suggestion, and a whole command is typed as it is.
         ("--data bars.csv: no such file", ""),
-        ("it has no column vix; `matrix exec best vpoc merge --bars bars.csv` adds one", ""),
+        ("it has no column vix; `matrix exec cpu-plain vpoc merge --bars bars.csv` adds one", ""),
     ],
 )
 def test_options_that_a_message_suggests_have_their_variables_of_make(

@@ -334,8 +334,8 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
         ("a,b\n1,2\n", "not a merged CSV: its first line has 2 of at least 7 columns"),
         (
             "ts,open,high,low,close,volume,symbol\n1,2,3,4,5,6,ESZ3\n",
-            "not a merged CSV: it has no column vix; `.venv/bin/matrix exec best vpoc merge --bars DATA --vix VIX.csv "
-            "--output merged.csv` adds one",
+            "not a merged CSV: it has no column vix; `.venv/bin/matrix exec cpu-plain vpoc merge --bars DATA --vix "
+            "VIX.csv --output merged.csv` adds one",
         ),
         ("time;open;high;low;close;vol\n1;2;3;4;5;6\n", "not a merged CSV: it has no column vix"),
         ("ts,open,high,low,close,volume,vix\n", "there is a header but no rows"),

@@ -203,7 +203,8 @@ def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
         (
             "echo 'vpoc: no column vix; `vpoc merge` makes one' >&2; exit 2",
             True,
-            "no column vix; `.venv/bin/matrix exec best vpoc merge --bars BARS.csv --vix VIX.csv --output merged.csv`",
+            "no column vix; `.venv/bin/matrix exec cpu-plain vpoc merge --bars BARS.csv --vix VIX.csv --output "
+            "merged.csv`",
         ),
         ("kill -KILL $$", False, "could not be checked: vpoc check ended with SIGKILL"),
     ],
