@@ -12,6 +12,7 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from harness.base.errors import UnknownNameError, UserError
+from harness.campaign.answered import NextCommand, last_answer
 from harness.cli.completion import complete_runs
 from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json
 from harness.diagnosis.explain import explain_record
@@ -108,6 +109,8 @@ def explain(
             strike = settings.invocation.command("strike", record.intent.run_id, *reason)
             lines += [f"counts    as a failure: {counted}", f"try       {strike}  # where that was you, and no hang"]
         lines += [f"try       {continues}  # continues its training"] if continues else []
+        if record.outcome == "interrupted" and (again := _continues_campaign(settings, record)):
+            lines.append(f"try       {again.command}  # {again.why}")
     else:
         raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
     if as_json:
@@ -165,6 +168,13 @@ def _continues(settings: Settings, record: Record) -> str | None:
     """Return the command that continues the training that the run was an attempt of; None where it has its model."""
     here = unfinished_trainings(settings.results, machine_of(settings.root))
     return next((one.state.command for one in here if record.intent.run_id in one.state.run_ids), None)
+
+
+def _continues_campaign(settings: Settings, record: Record) -> NextCommand | None:
+    """Return the command that continues the last campaign, of which the run is the last."""
+    newest = max(Index(settings.results).rows(), key=lambda row: row.started, default=None)
+    mine = newest is not None and newest.run_id == record.intent.run_id
+    return last_answer(settings.results, machine_of(settings.root)).next_command if mine else None
 
 
 def _beside(results: Results, record: Record) -> str | None:

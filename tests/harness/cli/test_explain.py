@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.campaign.answered import LastAnswer, NextCommand, remember_answer
 from harness.cli.explain import _presets, explain
 from harness.cli.shared import Settings
 from harness.evidence.isolations import FaultIsolation, write_isolation
@@ -307,6 +308,16 @@ def test_the_stack_of_another_host_is_no_command_for_this_one(
     results.begin(record.intent)
     results.finish(record.model_copy(update={"explanation": found}))
     assert "try       .venv/bin/matrix run-cell 'x-plain; touch here'" in command("r1").stdout.splitlines()
+
+
+def test_the_command_that_continues_a_campaign_is_said_with_its_last_run(
+    recorded: Callable[..., Path], results: Results, command: Command
+) -> None:
+    recorded("r1", "", outcome="interrupted")
+    remember_answer(results, machine_of(Path("/")), LastAnswer(None, None, NextCommand("matrix run", "continues it")))
+    assert "try       matrix run  # continues it" in command("latest").stdout.splitlines()
+    recorded("r2", "")
+    assert "continues it" not in command("r2").stdout
 
 
 def test_the_command_that_continues_a_training_is_said_with_its_attempts(
