@@ -18,7 +18,7 @@ from harness.screen.terminal import echo
 @click.command("strike")
 @click.argument("run", shell_complete=complete_runs)
 @click.option("--reason", required=True, help="Why; it is shown wherever the run is.")
-@click.option("--undo", is_flag=True, help="Let a run count again that was struck out.")
+@click.option("--undo", is_flag=True, help="Let a run count again that was struck out; --reason says why.")
 @as_json
 @pass_settings
 def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_json: bool) -> None:
