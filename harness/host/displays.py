@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness.base.sysfs import read_text
 from harness.host.amdgpu import device_folder
 from harness.host.facts import GpuFacts
 
@@ -42,7 +43,4 @@ def _connectors(gpu: GpuFacts, root: Path) -> list[tuple[str, str]]:
 
 
 def _status(connector: Path) -> str:
-    try:
-        return (connector / "status").read_text(encoding="ascii").strip()
-    except OSError:
-        return "unknown"
+    return read_text(connector / "status") or "unknown"

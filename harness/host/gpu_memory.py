@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
+from harness.base.sysfs import read_text
 from harness.base.time_limits import Look
 from harness.host.fingerprint import is_simulated
 
@@ -34,8 +35,8 @@ def kfd_memory(root: Path = Path("/")) -> ByProcess:
     held: dict[int, dict[str, int]] = defaultdict(dict)
     for file in root.glob("sys/class/kfd/kfd/proc/[0-9]*/vram_*"):
         try:
-            held[int(file.parent.name)][file.name.removeprefix("vram_")] = int(file.read_text(encoding="ascii"))
-        except (OSError, ValueError):
+            held[int(file.parent.name)][file.name.removeprefix("vram_")] = int(read_text(file) or "")
+        except ValueError:
             continue
     return held
 

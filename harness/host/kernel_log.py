@@ -16,6 +16,8 @@ COMMAND_SECONDS = 10
 # The kernel's own clock and the wall clock drift apart, and a message may have come just before a run was noted down.
 SLACK_SECONDS = 2.0
 RECORD_BYTES = 8192
+# Of a kernel that was told to keep much; the file of a simulated host may have no end.
+LARGEST_LOG = 32 << 20
 # The fourth field of a record, after priority, number and time.
 FLAGS = 3
 # How journalctl says, with exit status 0, that the kernel's messages are not among those it shows, or that it has none.
@@ -116,7 +118,8 @@ def _kmsg(file: Path, uptime: float) -> tuple[str, ...]:
 
 
 def _reads(descriptor: int) -> Iterator[bytes]:
-    while True:
+    left = LARGEST_LOG
+    while left > 0:
         # What is read may have been overwritten meanwhile: the next read goes on behind it.
         with contextlib.suppress(BrokenPipeError):
             try:
@@ -125,6 +128,7 @@ def _reads(descriptor: int) -> Iterator[bytes]:
                 return
             if not record:
                 return
+            left -= len(record)
             yield record
 
 

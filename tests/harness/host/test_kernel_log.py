@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.host import kernel_log
 from harness.host.kernel_log import read_kernel_log
 
 JOURNAL = "2026-11-21T19:00:01.123456+0000 host kernel: amdgpu 0000:03:00.0: ring gfx_0.0.0 timeout"
@@ -70,7 +71,9 @@ def test_where_the_journal_tells_nothing_only_dev_kmsg_is_read(
     assert read_kernel_log(time.time() - 5).lines == ("/dev/kmsg",)
 
 
-def test_records_of_dev_kmsg_are_read_since_then(tmp_path: Path, commands: Commands) -> None:
+def test_records_of_dev_kmsg_are_read_since_then(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands("journalctl", "echo of another machine")
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "kmsg").write_text(
@@ -81,6 +84,10 @@ def test_records_of_dev_kmsg_are_read_since_then(tmp_path: Path, commands: Comma
     log = read_kernel_log(time.time() - 10, tmp_path)
     assert log.missing is None
     assert [line.partition("] ")[2] for line in log.lines] == ["amdgpu 0000:03:00.0: GPU reset(1) succeeded!"]
+    # The file of a simulated host may have no end.
+    monkeypatch.setattr(kernel_log, "LARGEST_LOG", 1)
+    monkeypatch.setattr(kernel_log, "RECORD_BYTES", 30)
+    assert read_kernel_log(time.time() - 10, tmp_path).lines == ()
 
 
 def test_without_dev_kmsg_the_log_is_missing(tmp_path: Path) -> None:
