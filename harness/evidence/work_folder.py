@@ -69,6 +69,7 @@ class WorkFolder:
 
     path: PurePath
 
+    # The app's account of what it did; written last.
     RESULT: ClassVar = "result.json"
     VERIFICATION: ClassVar = "verification.json"
     # In runs of earlier harnesses.
@@ -96,8 +97,6 @@ class WorkFolder:
     POSITION: ClassVar = "position-{rank}.bin"
     STACKS: ClassVar = "stacks-{rank}.txt"
 
-    # The app's account of what it did; written last.
-    result = FilePlace(RESULT)
     # The training computed again in parts; in the folder of what verifies a run alone.
     verification = FilePlace(VERIFICATION)
     # The features that one process hands to the next.

@@ -17,13 +17,9 @@ class BudgetSpentError(Exception):
 
 @dataclass(frozen=True)
 class LeastFailing:
-    """The least failing level, an index; None where no level fails any more.
-
-    `error`: the probability that it is another. `rates`: the weights of RATES after the runs.
-    """
+    """The least failing level, an index; None where no level fails any more. `rates`: the weights of RATES then."""
 
     level: int | None
-    error: float
     rates: tuple[float, ...]
 
     @property
@@ -56,7 +52,7 @@ def least_failing(
         failed = fails(asked)
         belief.learn(belief.up_to(asked if failed is None else min(failed, asked)), passed=failed is None)
     found = int(known.argmax())
-    return LeastFailing(found if found < levels else None, float(1 - known[found]), belief.rates_of(found))
+    return LeastFailing(found if found < levels else None, belief.rates_of(found))
 
 
 def mean_rate(rates: Sequence[float]) -> float:

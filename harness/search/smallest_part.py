@@ -6,7 +6,6 @@ from typing import Literal
 
 from harness.search.belief import Belief
 from harness.search.least_failing import MOST_ERROR, NEVER_AGAIN, BudgetSpentError, least_failing, mean_rate
-from harness.search.sequential import BinomialCount
 
 PartOutcome = Literal["found", "not-localised", "not-seen-again", "not-enough-runs"]
 Part = tuple[int, int]
@@ -24,16 +23,14 @@ ANYWHERE = 0.2
 class SmallestPart:
     """The result of a search.
 
-    `part` is the smallest at which it fails; None where that was not found. `alone` counts runs of it, `rest` those of
-    what comes after it. `rest_too`: whether that fails as well; None where it was not seen, or nothing comes after it.
-    `rate` is the failure rate of what has the part in it, as far as the runs tell.
+    `part` is the smallest at which it fails; None where that was not found. `rest_too`: whether what comes after it
+    fails as well; None where that was not seen, or nothing comes after it. `rate` is the failure rate of what has the
+    part in it, as far as the runs tell.
     """
 
     conclusion: PartOutcome
     part: Part | None
     runs: int
-    alone: BinomialCount
-    rest: BinomialCount
     rest_too: bool | None
     rate: float | None
 
@@ -73,7 +70,7 @@ class _Search:
         self, chunks: int, run: Callable[[Part], bool], max_runs: int, fewest: int, notify: Callable[[str], None]
     ) -> None:
         self._chunks, self._run, self._max_runs, self._fewest, self._notify = chunks, run, max_runs, fewest, notify
-        self._seen: dict[Part, BinomialCount] = {}
+        self._made = 0
         self._part: Part | None = None
         self._rates: tuple[float, ...] | None = None
         self._rest_too: bool | None = None
@@ -90,20 +87,13 @@ class _Search:
 
     def summary(self, conclusion: PartOutcome) -> SmallestPart:
         """The search so far."""
-        nothing, part = BinomialCount(), self._part
         return SmallestPart(
             conclusion=conclusion,
-            part=part,
+            part=self._part,
             runs=self._made,
-            alone=self._seen.get(part, nothing) if part else nothing,
-            rest=self._seen.get((part[1], self._chunks), nothing) if part else nothing,
             rest_too=self._rest_too,
             rate=None if self._rates is None else mean_rate(self._rates),
         )
-
-    @property
-    def _made(self) -> int:
-        return sum(count.runs for count in self._seen.values())
 
     def _find(self) -> Part | None:
         """The part; None where nothing fails any more."""
@@ -153,5 +143,5 @@ class _Search:
         if self._made >= self._max_runs:
             raise BudgetSpentError
         passed = self._run(part)
-        self._seen[part] = self._seen.get(part, BinomialCount()).add(passed=passed)
+        self._made += 1
         return passed

@@ -56,11 +56,6 @@ def check_id(check: Check) -> str:
     return check.__name__.replace("_", "-")
 
 
-def about(check: Check) -> str:
-    """Return the subject of a check."""
-    return (check.__doc__ or "").splitlines()[0].rstrip(".")
-
-
 def examine(machine: Machine) -> tuple[Finding, ...]:
     """Return the findings of all checks on a machine."""
     return tuple(replace(finding, check=check_id(check)) for check in CHECKS for finding in check(machine))
