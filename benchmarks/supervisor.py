@@ -27,6 +27,7 @@ from benchmarks.pages import machine, python_and_cores, today
 from benchmarks.wedges import HOURS, WEDGES, Remedy, share_settled
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.base.sysfs import REAL_ROOT
 from harness.campaign.display import Display
 from harness.campaign.plan import BEST
 from harness.environments.environment import ensure_environment
@@ -35,7 +36,7 @@ from harness.evidence.records import Results
 from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import find_engine
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.fingerprint import REAL_ROOT, read_host
+from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.workloads import SyntheticData

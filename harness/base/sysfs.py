@@ -1,7 +1,15 @@
 """Reading the one-value files of /sys and /proc."""
 
-import os
 from pathlib import Path
+
+# The machine itself. Every other root is a simulated host.
+REAL_ROOT = Path("/")
+
+
+def is_simulated(root: Path) -> bool:
+    """Return whether a root stands for /sys, /proc and /dev, in place of the machine's own."""
+    return root.resolve() != REAL_ROOT
+
 
 # In characters, more than /proc/cpuinfo has of a thousand cores.
 LARGEST = 4 << 20
@@ -10,15 +18,10 @@ LARGEST = 4 << 20
 def read_text(file: Path) -> str | None:
     """Return the content of a file, the first 4 MB, without white space around it; None where it cannot be read."""
     try:
-        with open(file, encoding="utf-8", errors="replace", opener=_opened) as stream:
+        with file.open(encoding="utf-8", errors="replace") as stream:
             return stream.read(LARGEST).strip()
     except OSError:
         return None
-
-
-def _opened(file: str, flags: int) -> int:
-    # On a simulated host of somebody else it may be a FIFO.
-    return os.open(file, flags | os.O_NONBLOCK)
 
 
 def read_number(file: Path, base: int = 10) -> int | None:

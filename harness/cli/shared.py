@@ -106,7 +106,7 @@ class Settings:
     @property
     def simulated(self) -> bool:
         """Return whether the host is a simulated one."""
-        from harness.host.fingerprint import is_simulated  # noqa: PLC0415
+        from harness.base.sysfs import is_simulated  # noqa: PLC0415
 
         return is_simulated(self.root)
 

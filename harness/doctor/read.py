@@ -7,11 +7,11 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.base.sysfs import entries, read_number, read_text
+from harness.base.sysfs import REAL_ROOT, entries, read_number, read_text
 from harness.doctor.atomics import read_atomics
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import Caller, GpuProcess, HostGpu, Machine, Node, WantedRocm, Wsl
-from harness.host.fingerprint import REAL_ROOT, read_host
+from harness.host.fingerprint import read_host
 from harness.host.memory_owners import memory_owners
 from harness.matrix.cells import Matrix
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from harness.base.paths import state_folder
 from harness.base.storage import read_regular
-from harness.host.fingerprint import REAL_ROOT, machine_of
+from harness.base.sysfs import REAL_ROOT
+from harness.host.fingerprint import machine_of
 
 NAME = "records.db"
 # Beside it: the results folder that it is of.

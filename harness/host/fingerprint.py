@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.storage import json_hash
-from harness.base.sysfs import read_text
+from harness.base.sysfs import REAL_ROOT, is_simulated, read_text
 from harness.host.amdgpu import firmware, product_name, total_memory
 from harness.host.displays import connected_displays
 from harness.host.facts import GpuFacts, HostFacts
@@ -26,14 +26,7 @@ KERNEL_PARAMETERS = re.compile(
     r"(?:^|\s)(amd_iommu|intel_iommu|iommu|pci|pcie_aspm|pcie_acs_override|processor\.max_cstate)=(\S+)"
 )
 
-# The machine itself. Every other root is a simulated host.
-REAL_ROOT = Path("/")
 MACHINE_LENGTH = 16
-
-
-def is_simulated(root: Path) -> bool:
-    """Return whether a root stands for /sys, /proc and /dev, in place of the machine's own."""
-    return root.resolve() != REAL_ROOT
 
 
 def read_host(root: Path) -> HostFacts:

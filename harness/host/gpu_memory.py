@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from harness.base.sysfs import read_text
+from harness.base.sysfs import is_simulated, read_text
 from harness.base.time_limits import Look
-from harness.host.fingerprint import is_simulated
 
 # A HIP or CUDA context with one small tensor takes more than this.
 USED_BYTES = 16 << 20

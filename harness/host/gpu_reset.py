@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from harness.base.sysfs import is_simulated
 from harness.base.time_limits import ANSWER_SECONDS, Look
 from harness.host.amdgpu import device_folder, pci_address
 from harness.host.displays import why_a_screen_may_be_lost
 from harness.host.facts import GpuFacts
-from harness.host.fingerprint import is_simulated
 from harness.host.memory_owners import memory_owners
 
 TOOL_SECONDS = 60

@@ -7,12 +7,13 @@ from typing import Any
 
 from harness.base.errors import NoEngineError, NoSpaceError, UserError
 from harness.base.paths import LOCKS
+from harness.base.sysfs import REAL_ROOT
 from harness.environments import pins
 from harness.environments.build import ensure_cell_image
 from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
 from harness.environments.images import CELLS, Image, cell_tag, find, find_cell_image, inputs_of
 from harness.host.engine import Engine, Notify, transfer_errors
-from harness.host.fingerprint import REAL_ROOT, read_host
+from harness.host.fingerprint import read_host
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
 from harness.registry.attestations.attached import Signed, signed_beside

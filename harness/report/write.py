@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.storage import write_durably
+from harness.base.sysfs import REAL_ROOT
 from harness.base.text import printable
 from harness.campaign.answered import LastAnswer, last_answer
 from harness.environments.environment_hashes import current_hashes
@@ -15,7 +16,6 @@ from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import counts_of
-from harness.host.fingerprint import REAL_ROOT
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import read_moves, standing_tags
 from harness.report.build import build_report

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from harness.base.errors import UserError
 from harness.base.storage import json_hash
+from harness.base.sysfs import is_simulated
 from harness.base.wording import many
 from harness.evidence.last_line import last_line
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import is_simulated
 from harness.host.slurm import boot_times, cancel, nodes_of, own_jobs
 from harness.host.slurm_programs import SlurmSilentError
 from harness.matrix.clusters import Cluster

@@ -17,11 +17,12 @@ import pytest
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.base.sysfs import REAL_ROOT
 from harness.environments.executors.docker import LABEL
 from harness.environments.images import Image, find
 from harness.evidence.records import Results
 from harness.host.engine import Engine, engine_errors, follow_transfer
-from harness.host.fingerprint import REAL_ROOT, read_host
+from harness.host.fingerprint import read_host
 from harness.matrix.load import load_matrix
 from harness.registry.oci import Repository
 from harness.registry.tags.known_good import NothingPromotedError, resolve_tag

@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
 from harness.base.paths import CHECKOUT
+from harness.base.sysfs import REAL_ROOT
 from harness.cli.main import main
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor, Job
@@ -27,7 +28,7 @@ from harness.evidence.app_files import InputFile, Phase
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import REAL_ROOT, read_host
+from harness.host.fingerprint import read_host
 from harness.host.processes import variable_of
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.sysfs import REAL_ROOT, is_simulated
 from harness.environments.images import find
 from harness.environments.source_state import is_dirty
 from harness.evidence.host_changes import host_of
@@ -15,7 +16,6 @@ from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.engine import Engine, Notify, find_engine
-from harness.host.fingerprint import REAL_ROOT, is_simulated
 from harness.matrix.cells import Matrix
 from harness.registry.attestations.attest import attest_evidence, attest_image
 from harness.registry.image_commands import the_engine

@@ -10,6 +10,7 @@ import pytest
 
 from harness.base import storage
 from harness.base.errors import UserError
+from harness.base.sysfs import REAL_ROOT
 from harness.evidence.host_changes import changed_host, changes_of, host_of, note_change
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -17,7 +18,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.strikes import strike, strikes_of, struck_out
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import REAL_ROOT, machine_of
+from harness.host.fingerprint import machine_of
 from harness.registry.tags.known_good import why_not_usable
 from harness.registry.tags.promotions import KnownGood
 from tests.harness.typed import typed

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from harness.base.storage import json_hash
+from harness.base.sysfs import REAL_ROOT
 from harness.host import fingerprint
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import REAL_ROOT, gfx_target, machine_of, read_host, training_gpus
+from harness.host.fingerprint import gfx_target, machine_of, read_host, training_gpus
 
 NODE = "simd_count {simd}\ngfx_target_version {gfx}\ndrm_render_minor {minor}\n"
 

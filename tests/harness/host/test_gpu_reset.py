@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.sysfs import is_simulated
 from harness.host import gpu_reset
-from harness.host.fingerprint import is_simulated
 from harness.host.gpu_reset import reset_gpu
 from tests.harness.gpu_tree import ADDRESSES, KFD_IDS, Tree, a_gpu, silent
 
