@@ -178,7 +178,9 @@ class Lane(Display):
     def finished(self, record: Record) -> None:
         """Show the outcome of the run."""
         self._show(None)
-        self._display.ended(record.finished - record.intent.started)
+        # One that was interrupted is made again.
+        if record.outcome != "interrupted":
+            self._display.ended(record.finished - record.intent.started)
         for line in finished_lines(record, self._label, self._display.command):
             self._display.log(line)
         self._display.judge()

@@ -272,6 +272,9 @@ def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record:
     console, cell = console_of(terminal=True), matrix.cells["cpu-plain"]
     with CampaignDisplay(console) as display:
         display.finished(make_record())
+        display.finished(make_record("r", "interrupted", None, "stopped by SIGINT"))
+        wait_for(console, "1 run, ")
+        assert "2 runs, " not in printed(console)
         display.started(PlannedRun(cell, 2), 2, 25)
         wait_for(console, "1 of 25 runs")
     # It took an hour, and 24 are left.
