@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from harness.base.paths import CHECKOUT
-from harness.environments.dockerfile import render
+from harness.environments.docker.dockerfile import render
 from harness.matrix.lint import lint
 from harness.matrix.load import load_matrix
 from harness.matrix.wheels import PYTORCH, load_wheels

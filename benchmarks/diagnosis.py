@@ -14,8 +14,8 @@ from typing import Literal
 
 from scipy.stats import binomtest
 
+from harness.base.files.yaml_lines import read_yaml
 from harness.base.paths import CHECKOUT
-from harness.base.yaml_lines import read_yaml
 from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 

@@ -22,9 +22,9 @@ import click
 
 from benchmarks import pages
 from benchmarks.pages import hardware
+from harness.base.files.storage import file_hash
 from harness.base.paths import CACHE, CHECKOUT, ENVIRONMENTS
-from harness.base.storage import file_hash
-from harness.environments.uv_process import uv
+from harness.environments.python.uv_process import uv
 
 SESSIONS = 1014
 LARGER = 10

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from harness.base.paths import CHECKOUT
-from harness.host.processes import stat_of
+from harness.host.processes.processes import stat_of
 
 PAIRS = 5
 # Chosen so that the bare command takes about 30 s on one core of the development machine.

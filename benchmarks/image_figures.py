@@ -24,11 +24,11 @@ from benchmarks.rehearsed_images import use_images
 from harness.base import paths
 from harness.base.paths import CHECKOUT
 from harness.environments import app_wheel, environment
-from harness.environments.build import ensure_cell_image, ensure_own_stack_image
-from harness.environments.images import find
-from harness.environments.pins import lock_file
-from harness.environments.verify_image import EQUAL, compare_with_rebuilt
-from harness.environments.wheelhouse import fetch
+from harness.environments.docker.build import ensure_cell_image, ensure_own_stack_image
+from harness.environments.docker.images import find
+from harness.environments.docker.verify_image import EQUAL, compare_with_rebuilt
+from harness.environments.python.pins import lock_file
+from harness.environments.python.wheelhouse import fetch
 from harness.faults.own_engine import own_engine, why_no_own_engine
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Cell, Matrix, Preset

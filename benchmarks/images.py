@@ -24,10 +24,10 @@ from benchmarks.harness_cost import verification
 from harness.base import paths
 from harness.base.paths import CHECKOUT
 from harness.environments import app_wheel, environment
-from harness.environments.build import ensure_cell_image, ensure_stack_image
-from harness.environments.images import Image, find
-from harness.environments.pins import lock_file
-from harness.environments.wheelhouse import fetch
+from harness.environments.docker.build import ensure_cell_image, ensure_stack_image
+from harness.environments.docker.images import Image, find
+from harness.environments.python.pins import lock_file
+from harness.environments.python.wheelhouse import fetch
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.load import load_matrix

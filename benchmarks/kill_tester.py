@@ -19,19 +19,19 @@ from pathlib import Path
 import psutil
 
 from harness.base.errors import UserError
-from harness.base.failpoints import VARIABLE
+from harness.base.files.failpoints import VARIABLE
 from harness.base.paths import CHECKOUT
-from harness.campaign.gpu_locks import gpu_lock_file
+from harness.campaign.bench.gpu_locks import gpu_lock_file
 from harness.environments.environment import install_app
 from harness.environments.executors.docker import LABEL
+from harness.evidence.files.run_files import Intent
 from harness.evidence.index import Index
 from harness.evidence.index_file import index_file
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent
 from harness.host.engine import Engine
 from harness.host.fingerprint import read_host
-from harness.host.processes import variable_of
-from harness.host.run_processes import RUN_MARK
+from harness.host.processes.processes import variable_of
+from harness.host.processes.run_processes import RUN_MARK
 
 HERE = Path(__file__).resolve().parent
 POLL_SECONDS = 0.01

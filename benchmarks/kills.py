@@ -15,7 +15,7 @@ from statistics import median
 
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, kill_often
 from benchmarks.pages import machine, today
-from harness.base.failpoints import POINTS
+from harness.base.files.failpoints import POINTS
 from harness.base.paths import CHECKOUT
 from harness.host.engine import find_engine
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.app_files import Progress
+from harness.evidence.files.app_files import Progress
 from harness.evidence.verdicts.verdict import Tier
 from harness.screen.live import Current, LiveView, Scene, Square
 

@@ -18,12 +18,12 @@ from benchmarks.pages import python_and_cores, today
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.environments.programs import take_program
-from harness.evidence.app_files import InputFile
+from harness.environments.python.programs import take_program
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.fingerprint import read_host
-from harness.host.run_processes import processes_of_run
+from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.programs import Program

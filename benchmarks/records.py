@@ -19,9 +19,9 @@ from playwright.sync_api import sync_playwright
 
 from benchmarks.pages import machine_and_load, today, write_page
 from harness.base.paths import CHECKOUT
-from harness.evidence.health_log import health_file
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.gpus.health_log import health_file
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep, Record
 from harness.matrix.load import load_matrix
 from tests.harness.report.synthetic import Kind, write_runs
 

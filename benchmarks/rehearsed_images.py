@@ -19,9 +19,9 @@ import docker
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.environments.build import ensure_cell_image
-from harness.environments.images import find
-from harness.environments.verify_image import compare_with_rebuilt
+from harness.environments.docker.build import ensure_cell_image
+from harness.environments.docker.images import find
+from harness.environments.docker.verify_image import compare_with_rebuilt
 from harness.evidence.records import Results
 from harness.host.engine import Engine, Notify, find_engine
 from harness.matrix.cells import Cell, Matrix

@@ -22,10 +22,10 @@ from unittest.mock import patch
 
 from scipy.stats import t as student
 
-from harness.campaign.display import Display
+from harness.campaign.bench.display import Display
 from harness.environments.executors.job import Executor, Handle, Job
-from harness.evidence.progress import ProgressReader
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.reported.progress import ProgressReader
 from harness.evidence.verdicts.expectation import HOUR, expected_hours
 from harness.evidence.verdicts.exposure_rates import failure_rate_bound
 from harness.run.watch.limits import LIMITS, Limits

@@ -28,12 +28,12 @@ from benchmarks.wedges import HOURS, WEDGES, Remedy, share_settled
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.base.sysfs import REAL_ROOT
-from harness.campaign.display import Display
-from harness.campaign.plan import BEST
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import BEST
 from harness.environments.environment import ensure_environment
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.records import Results
-from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import find_engine
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import read_host

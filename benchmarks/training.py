@@ -25,10 +25,10 @@ from benchmarks.features import APP_PYTHON, BENCH, KEEPING_BYTECODE, Row, comman
 from benchmarks.pages import hardware
 from benchmarks.training_lightning import BATCH, EPOCHS, HIDDEN
 from benchmarks.training_worker import PREDICTED
+from harness.base.files.storage import file_hash
 from harness.base.paths import CHECKOUT
-from harness.base.storage import file_hash
-from harness.environments.pins import lock_file, try_sources
-from harness.environments.uv_process import uv
+from harness.environments.python.pins import lock_file, try_sources
+from harness.environments.python.uv_process import uv
 from harness.matrix.load import load_matrix
 
 SESSIONS = 1014

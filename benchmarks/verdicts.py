@@ -17,8 +17,8 @@ from scipy.stats import binomtest
 
 from benchmarks.pages import simulation
 from harness.base.paths import CHECKOUT
+from harness.evidence.files.run_files import HealthStep
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.totals import Totals, totals_of
 from harness.evidence.verdicts.verdict import reaches, tier_of

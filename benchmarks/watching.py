@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.watching_figures import TITLES, Part, page
 from benchmarks.watching_shapes import hangs, shapes
+from harness.base.files.storage import write_durably, write_json
 from harness.base.paths import CHECKOUT
-from harness.base.storage import write_durably, write_json
 from harness.evidence.records import Results
 from harness.faults.inject import inject_all, inject_fault
 from harness.faults.injection import Injection

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
 from harness.faults.injection import seconds_to_find
 from harness.run.watch.limits import ENOUGH_RUNS, limits_of
 from harness.run.watch.watch import Watch

@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.base.interrupts import GRACE_SECONDS
-from harness.campaign.bench import Bench
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import Plan, PlannedRun
 from harness.campaign.campaign import Campaign
-from harness.campaign.display import Display
-from harness.campaign.plan import Plan, PlannedRun
 from harness.campaign.reboot import MOST_REBOOTS
-from harness.campaign.run_plan import run_plan
 from harness.campaign.runner import Runner
+from harness.campaign.sequence.run_plan import run_plan
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile
-from harness.evidence.health_log import append_steps, unhealthy_gpus
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.gpus.health_log import append_steps, unhealthy_gpus
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep, Record
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.gpu_reset import TOOL_SECONDS, Reset
+from harness.host.gpus.gpu_reset import TOOL_SECONDS, Reset
 from harness.matrix.cells import Cell, Matrix
 from harness.run.asked import Run
 from harness.run.gpu_probe import LIMIT_SCALE, Probed

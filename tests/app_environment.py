@@ -13,14 +13,14 @@ from pathlib import Path
 from packaging.version import Version
 
 from harness.base.errors import UserError
+from harness.base.files.storage import json_hash
 from harness.base.paths import APP, CACHE, CHECKOUT, ENVIRONMENTS
-from harness.base.storage import json_hash
 from harness.environments import environment
 from harness.environments.compiled_kernel import place_kernel
-from harness.environments.interpreters import ensure_python
-from harness.environments.pins import lock_file, try_sources, wheel_folders
-from harness.environments.uv_process import uv
-from harness.environments.wheelhouse import read_lock
+from harness.environments.python.interpreters import ensure_python
+from harness.environments.python.pins import lock_file, try_sources, wheel_folders
+from harness.environments.python.uv_process import uv
+from harness.environments.python.wheelhouse import read_lock
 from harness.matrix.load import load_matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.wheels import missing_wheel

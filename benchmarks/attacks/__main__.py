@@ -26,10 +26,10 @@ from benchmarks.attacks.page import merged, read_rows, write_page
 from benchmarks.attacks.places import HONEST_CELL, MATRIX, Place, make_canary, remove_tree
 from benchmarks.attacks.run import Row, run_attack
 from benchmarks.kill_tester import write_stand_in
+from harness.base.files.storage import locked
 from harness.base.paths import CHECKOUT
-from harness.base.storage import locked
-from harness.environments.build import ensure_cell_image
-from harness.evidence.run_folder import RunFolder
+from harness.environments.docker.build import ensure_cell_image
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
@@ -188,7 +188,7 @@ def main() -> None:
 
 def _random_trees(minutes: float) -> dict[str, object]:
     """Try random trees in `work/` for so long; return how many they were."""
-    test = "tests/harness/base/test_untrusted_tree.py"
+    test = "tests/harness/base/files/test_untrusted_tree.py"
     command = [sys.executable, "-m", "pytest", test, "-k", "many_minutes", "--capture=no"]
     environment = {**os.environ, "MINUTES": str(minutes)}
     done = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT, env=environment)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.attacks.places import DESCRIPTION
-from harness.campaign.bench import Bench
+from harness.campaign.bench.bench import Bench
 from harness.cli.main import main
 from harness.environments.environment import Environment
 from harness.environments.verifier import Verifier

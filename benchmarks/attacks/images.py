@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.attacks.hostile.__main__ import CANARY, EARLIER, NAME, PYTHON, TETHER
 from harness.base.paths import CHECKOUT
-from harness.environments.images import PREFIX
+from harness.environments.docker.images import PREFIX
 from harness.host.engine import Engine
 
 LAUNCH = "import sys; sys.path.insert(0, {root!r}); from benchmarks.attacks.hostile.__main__ import main; main()"

@@ -18,10 +18,10 @@ from benchmarks.attacks.hostile.app import DONE, ESCAPES, HTML, Attack
 from benchmarks.attacks.places import HONEST_CELL, HOSTILE_CELL, Place, changed, remove_tree, state_of
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.engine import Engine
-from harness.host.run_processes import processes_of_run
+from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.stacks import ExecutorName
 
 HANG_SECONDS = 60

@@ -26,7 +26,7 @@ from benchmarks.evening.simulated import BUDGET, Evening, evening, in_turn
 from benchmarks.evening.worlds import HINDERED, SOUND, WORLDS, stacks
 from benchmarks.pages import simulation
 from harness.base.paths import CHECKOUT
-from harness.campaign.prepare import ASSUMED_BUILD_SECONDS
+from harness.campaign.planning.prepare import ASSUMED_BUILD_SECONDS
 
 PAGE = CHECKOUT / "docs" / "evidence" / "evening-figures.md"
 ANSWER_WITHIN, ANSWER_GB = 90 * MINUTE, 8.0

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.evening.worlds import World, the_matrix
 from benchmarks.verdicts import BAD, ROW
-from harness.campaign.prepare import setup_seconds_of
+from harness.campaign.planning.prepare import setup_seconds_of
+from harness.evidence.files.run_files import HealthStep
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep
 from harness.evidence.verdicts.counting import count_runs
-from harness.search.stage_runs import SeenRun, SeenRuns, StageRun, family
+from harness.search.stages.runs import SeenRun, SeenRuns, StageRun, family
 
 HOUR, MINUTE = 3600.0, 60.0
 BESIDE_TRAINING = 80.0

@@ -6,11 +6,11 @@ from typing import Literal
 
 from benchmarks.evening.clock import HOUR, Clock
 from benchmarks.evening.worlds import HINDERED, WORLDS, Answer, World, stacks, the_matrix
-from harness.campaign.prepare import setup_seconds_of
+from harness.campaign.planning.prepare import setup_seconds_of
 from harness.evidence.verdicts.totals import totals_of
 from harness.evidence.verdicts.verdict import reaches
-from harness.search.stage_runs import Setting, StageHost, StageRun
-from harness.search.stage_search import StageEnd, StageSearch
+from harness.search.stages.runs import Setting, StageHost, StageRun
+from harness.search.stages.search import StageEnd, StageSearch
 
 BUDGET = 10 * HOUR
 ALL_WORLDS = {**WORLDS, **HINDERED}

@@ -8,7 +8,7 @@ from functools import cache
 from harness.base.paths import CHECKOUT
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
-from harness.search.stage_runs import Setting, StageRun
+from harness.search.stages.runs import Setting, StageRun
 
 GPUS = (0, 1)
 

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.base.json_bounds import load_json
-from harness.base.storage import read_regular, write_json
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import read_regular, write_json
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts.recommend import NamedCell

@@ -11,20 +11,20 @@ from typing import Literal
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.base.paths import APP
-from harness.campaign.bench import REACH
-from harness.campaign.open_bench import BenchOptions
-from harness.campaign.plan import BEST, first_plain_cell, placements
+from harness.campaign.bench.bench import REACH
+from harness.campaign.bench.open_bench import BenchOptions
+from harness.campaign.bench.plan import BEST, first_plain_cell, placements
 from harness.environments.capabilities import capabilities_of, why_not
+from harness.environments.docker.images import cell_tag, inputs_of
 from harness.environments.environment import ensure_environment, image_environment
 from harness.environments.executors.container import KFD, WORK, DeviceNode, gpu_devices
-from harness.environments.images import cell_tag, inputs_of
-from harness.environments.pins import UnreachableError
-from harness.evidence.app_files import InputFile
-from harness.evidence.run_folder import RunFolder
-from harness.host.displays import headless_first
+from harness.environments.python.pins import UnreachableError
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.engine import Notify
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host, training_gpus
+from harness.host.gpus.displays import headless_first
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workloads import Workload
 from harness.run.asked import Run

@@ -9,10 +9,9 @@ from itertools import count
 from pathlib import Path
 from secrets import randbelow
 
-from harness.base.failpoints import reached
-from harness.base.paths import LOCKS
-from harness.base.shared_locks import lock_at_once
-from harness.base.storage import (
+from harness.base.files.failpoints import reached
+from harness.base.files.shared_locks import lock_at_once
+from harness.base.files.storage import (
     LARGEST_READ,
     SHORT_LOCK_SECONDS,
     file_hash,
@@ -22,11 +21,12 @@ from harness.base.storage import (
     read_regular,
     write_json,
 )
-from harness.campaign.bench import Bench
+from harness.base.paths import LOCKS
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.plan import PendingRun, Plan, PlannedRun
 from harness.campaign.campaign_file import parse_campaign
-from harness.campaign.plan import PendingRun, Plan, PlannedRun
+from harness.environments.docker.images import recipe
 from harness.environments.environment import app_source_hash
-from harness.environments.images import recipe
 from harness.evidence.index import Index
 from harness.evidence.records import Results, attempt_ids, new_run_id
 from harness.evidence.row import Row

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.base.json_bounds import load_json
+from harness.base.files.json_bounds import load_json
 
 # A run takes three.
 MOST_VALUES = 1 << 18

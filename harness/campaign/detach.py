@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.base.errors import UserError
-from harness.base.storage import cannot_be_written, open_regular
+from harness.base.files.storage import cannot_be_written, open_regular
 
 ANSWER_SECONDS = 10
 # What a unit sees of the caller's environment besides the variables of our own.

@@ -9,9 +9,9 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.paths import ENVIRONMENTS
 from harness.campaign.by_hand import ASSUMED_NODES, NO_GPU_HERE, gpus_or_assumed, never_pulled, nodes_or_assumed
+from harness.environments.docker.images import cell_tag
 from harness.environments.executors.container import WORK, Container, container_of
 from harness.environments.executors.pids import pids_limit
-from harness.environments.images import cell_tag
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell
 from harness.run.launch import visible_devices

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from harness.base.command_words import agreed
 from harness.base.errors import UserError
-from harness.base.json_bounds import load_json
-from harness.base.storage import json_hash, read_regular, write_durably, write_json
-from harness.evidence.health_log import FOLDER
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import json_hash, read_regular, write_durably, write_json
+from harness.evidence.gpus.health_log import FOLDER
 from harness.evidence.records import Results
 from harness.matrix.stacks import ExecutorName
 

@@ -9,28 +9,28 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.failpoints import reached
+from harness.base.files.failpoints import reached
+from harness.base.files.storage import SHORT_LOCK_SECONDS, locked, remove_unfinished
+from harness.base.files.untrusted_tree import NotAFileError
 from harness.base.paths import APPS, DATA
-from harness.base.storage import SHORT_LOCK_SECONDS, locked, remove_unfinished
-from harness.base.untrusted_tree import NotAFileError
-from harness.campaign.bench import Bench
-from harness.campaign.display import Display
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
 from harness.environments.executors.docker import DockerExecutor
 from harness.environments.executors.job import Executor, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.health_log import append_steps, read_steps
+from harness.evidence.files.run_files import Intent, Record
+from harness.evidence.files.work_folder import WorkFolder
+from harness.evidence.gpus.health_log import append_steps, read_steps
 from harness.evidence.index import Index
-from harness.evidence.orphans import account_for
-from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, is_of_training, owner_alive
-from harness.evidence.run_files import Intent, Record
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.reported.orphans import account_for
+from harness.evidence.reported.progress import last_lines
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.jobs import ENDINGS, JobEnding
-from harness.host.run_processes import cannot_be_killed, end_processes_of_run, look_at_processes, run_mark
+from harness.host.processes.run_processes import cannot_be_killed, end_processes_of_run, look_at_processes, run_mark
+from harness.host.processes.unmarked import note_containers
 from harness.host.slurm import job_here
-from harness.host.unmarked import note_containers
 from harness.run.gpu_recovery import look_for_resets
 from harness.run.notes import Unreadable
 from harness.run.watch.limits import LIMITS

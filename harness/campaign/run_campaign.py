@@ -6,18 +6,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
 from harness.campaign.campaign import Campaign, begin_or_continue
-from harness.campaign.display import Display
-from harness.campaign.isolate import FEWEST_FAILURES, hint, isolate_fault, plain_cells, question_about, suspects
-from harness.campaign.prepare import PreparedCampaign
-from harness.campaign.pursue import pursue_goal, with_candidates_counted
-from harness.campaign.run_plan import run_plan
-from harness.campaign.run_spread import run_spread
-from harness.campaign.run_stages import run_stages
+from harness.campaign.controls.isolate import (
+    FEWEST_FAILURES,
+    hint,
+    isolate_fault,
+    plain_cells,
+    question_about,
+    suspects,
+)
+from harness.campaign.gpus.unproven import host_cause
+from harness.campaign.planning.prepare import PreparedCampaign
+from harness.campaign.planning.tallies import Tallies
 from harness.campaign.runner import EngineLosses, Runner
-from harness.campaign.tallies import Tallies
-from harness.campaign.unproven import host_cause
+from harness.campaign.sequence.pursue import pursue_goal, with_candidates_counted
+from harness.campaign.sequence.run_plan import run_plan
+from harness.campaign.sequence.run_spread import run_spread
+from harness.campaign.sequence.run_stages import run_stages
 from harness.evidence.by_node import worst_node
 from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index

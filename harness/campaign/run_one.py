@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.base.errors import InUseError, UserError
-from harness.campaign.bench import Bench
-from harness.campaign.dispatch import RunRequest
-from harness.campaign.display import Display
-from harness.campaign.open_bench import BenchOptions, open_bench
-from harness.campaign.plan import PendingRun, PlannedRun, placements, unfit
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.dispatch import RunRequest
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.open_bench import BenchOptions, open_bench
+from harness.campaign.bench.plan import PendingRun, PlannedRun, placements, unfit
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, Runner
 from harness.environments.capabilities import capabilities_of, why_not
-from harness.environments.node_images import bring_image
+from harness.environments.docker.node_images import bring_image
 from harness.environments.verifier import Verifier
+from harness.evidence.files.run_files import Record, Scheduled
 from harness.evidence.records import check_run_id, new_run_id
-from harness.evidence.run_files import Record, Scheduled
 from harness.host.engine import Notify
 from harness.matrix.cells import Cell
 from harness.matrix.workloads import Workload

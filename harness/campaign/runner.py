@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from harness.base.errors import UserError
-from harness.base.failpoints import reached
+from harness.base.files.failpoints import reached
 from harness.base.interrupts import shielded
-from harness.campaign.bench import Bench
-from harness.campaign.dispatch import Dispatcher
-from harness.campaign.display import Display
-from harness.campaign.follow import CONTINUES, Follower
-from harness.campaign.plan import PendingRun
-from harness.evidence.app_files import Progress
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.dispatch import Dispatcher
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import PendingRun
+from harness.campaign.other_hosts.follow import CONTINUES, Follower
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
-from harness.evidence.run_files import Record
 from harness.matrix.workloads import Workload
 from harness.run.asked import Run
 from harness.run.watch.watch import Observer

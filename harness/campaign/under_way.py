@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.json_bounds import load_json
-from harness.base.storage import read_regular, write_json
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import read_regular, write_json
 from harness.base.text import one_line
 from harness.evidence.records import Results
-from harness.host.processes import ProcessId, boot_id
+from harness.host.processes.processes import ProcessId, boot_id
 
 FOLDER = "campaigns"
 WHATS = ("campaign", "training")

@@ -7,10 +7,10 @@ import click
 from harness.cli.completion import complete_runs
 from harness.cli.explain import LATEST, run_folder
 from harness.cli.shared import Settings, as_json, pass_settings, print_json, warn, worded
-from harness.evidence.host_changes import host_of, note_change
+from harness.evidence.gpus.host_changes import host_of, note_change
+from harness.evidence.gpus.strikes import strike
 from harness.evidence.index import Index
 from harness.evidence.records import check_run_id
-from harness.evidence.strikes import strike
 from harness.host.fingerprint import machine_of
 from harness.screen.terminal import echo
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.campaign.prepare import PreparedCampaign, prepare_campaign, prepare_stages
-from harness.campaign.screen_gpus import may_use
+from harness.campaign.planning.prepare import PreparedCampaign, prepare_campaign, prepare_stages
+from harness.campaign.planning.screen_gpus import may_use
 from harness.cli.completion import complete_cells, complete_selections, complete_stages
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.program_options import program_options, taken

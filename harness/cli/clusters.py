@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
-from harness.campaign.dispatch import RunRequest
-from harness.campaign.open_bench import BenchOptions, open_bench
+from harness.campaign.bench.dispatch import RunRequest
+from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.recovery import close_leftovers, executor_of_intent
 from harness.campaign.run_one import run_requested
 from harness.cli.shared import INTERRUPTED, Settings, err, known, pass_settings
-from harness.evidence.host_changes import host_of
-from harness.evidence.run_files import Scheduled
+from harness.evidence.files.run_files import Scheduled
+from harness.evidence.gpus.host_changes import host_of
 from harness.host.jobs import JobEnding
 from harness.host.slurm import job_here, node_here
 from harness.matrix.clusters import Cluster

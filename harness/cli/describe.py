@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from harness.base.urls import without_credentials
-from harness.campaign.plan import Plan
+from harness.campaign.bench.plan import Plan
 from harness.campaign.run_campaign import CampaignResult
 from harness.cli.shared import error_object
 from harness.environments.capabilities import Capabilities

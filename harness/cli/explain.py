@@ -18,11 +18,11 @@ from harness.cli.shared import Settings, as_json, err, out, pass_settings, print
 from harness.diagnosis.explain import explain_record
 from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
+from harness.evidence.files.run_files import Explanation, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.index import Index
 from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
-from harness.evidence.run_files import Explanation, Record
-from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.shared_time import shared_time_in_words
 from harness.host.fingerprint import machine_of

@@ -22,9 +22,9 @@ from harness.cli.shared import (
     print_lines,
 )
 from harness.environments.capabilities import choose_engine
-from harness.environments.dockerfile import cell_part, stack_part
-from harness.environments.dockerfile import render as render_cell
-from harness.environments.images import base_reference, cell_tag
+from harness.environments.docker.dockerfile import cell_part, stack_part
+from harness.environments.docker.dockerfile import render as render_cell
+from harness.environments.docker.images import base_reference, cell_tag
 from harness.host.engine import find_engine
 from harness.matrix.cells import Cell
 from harness.registry import image_commands

@@ -12,7 +12,7 @@ from harness.base.closed_terminal import Terminal, outliving
 from harness.base.command_words import agreed
 from harness.base.interrupts import interruptible
 from harness.campaign.detach import detach
-from harness.campaign.follow import CONTINUES
+from harness.campaign.other_hosts.follow import CONTINUES
 from harness.cli.shared import INTERRUPTED, Settings, err, out, print_json, typed_words
 from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.campaign.isolate import isolate_fault, plain_cells, question_about, suspect_of
+from harness.campaign.controls.isolate import isolate_fault, plain_cells, question_about, suspect_of
 from harness.campaign.run_one import open_bench_for
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown

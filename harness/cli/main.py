@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from harness import __version__
 from harness.base.command_words import own_words
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.storage import remedy_for
+from harness.base.files.storage import remedy_for
 from harness.base.urls import without_credentials
 from harness.cli.by_make import with_make
 from harness.cli.commands import Commands, with_dashes

@@ -8,14 +8,14 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.wording import many, percent
-from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
+from harness.campaign.controls.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
 from harness.cli.minimise_run import cell_meant, minimise_run
 from harness.cli.shared import Settings, as_json, known, pass_settings, print_json, print_lines
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
-from harness.evidence.host_changes import host_of
+from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of

@@ -8,15 +8,15 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.wording import many, percent
+from harness.campaign.controls.shrink import Over, failed_run, require_failed
+from harness.campaign.controls.shrink_over import Shrunk, shrink
 from harness.campaign.run_one import open_bench_for
-from harness.campaign.shrink import Over, failed_run, require_failed
-from harness.campaign.shrink_over import Shrunk, shrink
 from harness.cli.explain import read_record, run_folder
 from harness.cli.in_background import search_shown
 from harness.cli.shared import Settings, known, print_json, print_lines
 from harness.cli.workload_choice import bench_options
-from harness.evidence.host_changes import host_of
-from harness.evidence.run_files import Record
+from harness.evidence.files.run_files import Record
+from harness.evidence.gpus.host_changes import host_of
 from harness.matrix.variants import VARIANT, find_cell
 from harness.report.invocation import has_own_data
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from harness.base.errors import UserError
-from harness.base.storage import write_durably
+from harness.base.files.storage import write_durably
+from harness.campaign.bench.plan import BEST
 from harness.campaign.by_hand import best_cell
 from harness.campaign.own_program import CellOutside, cell_outside, shell_lines
-from harness.campaign.plan import BEST
 from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, as_typed, known, pass_settings, print_json
 from harness.host.fingerprint import read_host

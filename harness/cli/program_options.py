@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.base.errors import UserError
 from harness.cli.goal import Duration
 from harness.cli.shared import Settings
-from harness.environments.programs import take_program
+from harness.environments.python.programs import take_program
 from harness.matrix.programs import STDOUT
 from harness.matrix.workload_options import OF_APP
 from harness.matrix.workloads import Workload

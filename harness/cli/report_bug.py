@@ -6,13 +6,13 @@ from pathlib import Path
 import click
 
 from harness.base.errors import UserError
-from harness.base.storage import write_durably
+from harness.base.files.storage import write_durably
 from harness.base.text import printable
 from harness.cli.completion import complete_runs
 from harness.cli.explain import read_record, run_folder
 from harness.cli.shared import Settings, as_json, pass_settings, print_json
 from harness.diagnosis.explain import explain_record
-from harness.evidence.host_changes import host_of
+from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of

@@ -12,15 +12,15 @@ from harness.base.command_words import with_option
 from harness.base.errors import UserError
 from harness.base.wording import many
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
-from harness.campaign.bench import Bench
-from harness.campaign.follow import CONTINUES
-from harness.campaign.forecast import forecast, forecast_lines, screen_lines
-from harness.campaign.plan import NOTHING_RUNS
-from harness.campaign.prepare import PreparedCampaign
-from harness.campaign.reach import reach_of
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.plan import NOTHING_RUNS
+from harness.campaign.other_hosts.follow import CONTINUES
+from harness.campaign.planning.forecast import forecast, forecast_lines, screen_lines
+from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.reboot import check_reboot, reboot_and_resume, reboots_left, this_command
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
+from harness.campaign.sequence.reach import reach_of
 from harness.campaign.under_way import noted_under_way
 from harness.cli.campaign_choice import campaign_options, prepare
 from harness.cli.clusters import dispatchers_of, of_cluster
@@ -43,7 +43,7 @@ from harness.cli.shared import (
     typed_words,
     warn,
 )
-from harness.evidence.health_log import unhealthy_gpus
+from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.fingerprint import machine_of
 from harness.screen import tables

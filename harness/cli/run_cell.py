@@ -6,8 +6,8 @@ from typing import IO, Any
 
 import click
 
+from harness.campaign.bench.plan import BEST
 from harness.campaign.by_hand import command_in_cell, docker_command
-from harness.campaign.plan import BEST
 from harness.campaign.run_one import run_one
 from harness.cli.clusters import run_request
 from harness.cli.completion import complete_cells

@@ -6,15 +6,15 @@ from typing import Any
 from pydantic import BaseModel
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.app_files import Progress, Result, Verification
-from harness.evidence.gpu_evidence import GPU_EVIDENCE, GpuEvidence
-from harness.evidence.gpu_sensors import GpuSensorSample
-from harness.evidence.host_changes import HostChange
+from harness.evidence.files.app_files import Progress, Result, Verification
+from harness.evidence.files.run_files import HealthStep, Intent, Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
+from harness.evidence.gpus.gpu_evidence import GPU_EVIDENCE, GpuEvidence
+from harness.evidence.gpus.gpu_sensors import GpuSensorSample
+from harness.evidence.gpus.host_changes import HostChange
+from harness.evidence.gpus.strikes import Strike
 from harness.evidence.isolations import FaultIsolation
-from harness.evidence.run_files import HealthStep, Intent, Record
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.strikes import Strike
-from harness.evidence.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
 from harness.registry.share.imports import Origin
 from harness.registry.tags.promotions import TagMove

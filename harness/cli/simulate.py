@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from harness.base.errors import UserError
-from harness.base.storage import cannot_be_written
+from harness.base.files.storage import cannot_be_written
 from harness.cli.shared import as_json, as_typed, print_json
 from harness.host.simulated import dual_7900xt
 from harness.screen.terminal import echo

@@ -27,7 +27,7 @@ from harness.cli.shared import (
     warn,
 )
 from harness.evidence.by_node import NodeRuns, by_node
-from harness.evidence.host_changes import host_of
+from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.isolations import FaultIsolation, read_isolations, sentences
 from harness.evidence.records import Results
@@ -48,7 +48,7 @@ from harness.screen.fitted import print_folded, print_table, wide_option
 from harness.training.state import unfinished_trainings
 
 if TYPE_CHECKING:
-    from harness.evidence.run_files import Record
+    from harness.evidence.files.run_files import Record
 
 LEGEND = "above: lower bounds of the share of starts and the mean time between failures"
 
@@ -221,7 +221,7 @@ def _print_following(
     # What explains a choice takes its time to import.
     from harness.campaign.answered import last_answer  # noqa: PLC0415
     from harness.report.model import Command  # noqa: PLC0415
-    from harness.report.of_host import of_host, record_reader  # noqa: PLC0415
+    from harness.report.sections.of_host import of_host, record_reader  # noqa: PLC0415
     from harness.screen.answer import print_next  # noqa: PLC0415
 
     results, matrix = settings.results, settings.matrix
@@ -254,7 +254,7 @@ def _hint(rows: Iterable[Row], results: Results, machine: str, answers: Sequence
     if all(row.outcome == "completed" or row.device == "cpu" for row in here):
         return None
     # What explains failures takes its time to import.
-    from harness.campaign.isolate import hint  # noqa: PLC0415
+    from harness.campaign.controls.isolate import hint  # noqa: PLC0415
 
     return hint(here, counts_of(results), answers)
 

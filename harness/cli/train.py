@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 
 from harness.base.errors import UserError
-from harness.campaign.plan import BEST
+from harness.campaign.bench.plan import BEST
 from harness.campaign.under_way import noted_under_way
 from harness.cli.by_make import with_make
 from harness.cli.completion import complete_cells, complete_workloads
@@ -33,7 +33,7 @@ from harness.cli.shared import (
     typed_words,
     warn,
 )
-from harness.evidence.host_changes import host_of
+from harness.evidence.gpus.host_changes import host_of
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import ExecutorName
 from harness.matrix.workload_options import REPEATED, arguments, options_of

@@ -7,8 +7,8 @@ import click
 
 from harness.base.interrupts import interruptible
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
-from harness.environments.images import CELLS, Image
-from harness.environments.verify_image import DIFFERENT, EQUAL, find_to_verify, verify_by_rebuilding
+from harness.environments.docker.images import CELLS, Image
+from harness.environments.docker.verify_image import DIFFERENT, EQUAL, find_to_verify, verify_by_rebuilding
 from harness.host.engine import Engine
 from harness.registry.attestations.check import check_offline
 from harness.registry.image_commands import the_engine

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.campaign.open_bench import BenchOptions
+from harness.campaign.bench.open_bench import BenchOptions
 from harness.cli.completion import complete_workloads
 from harness.cli.program_options import own_program, taken
 from harness.cli.shared import Settings, executor_option, known

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.base.json_bounds import load_json
-from harness.base.storage import open_regular
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import open_regular
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import Line, as_lines, read_lines
 from harness.diagnosis.matcher import OfRun
@@ -14,10 +14,10 @@ from harness.diagnosis.rules import load_signatures
 from harness.diagnosis.scan import Found, scan, worth_reading
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
+from harness.evidence.files.run_files import Explanation, Intent, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import Outcome
-from harness.evidence.progress import last_lines, last_phase
-from harness.evidence.run_files import Explanation, Intent, Record
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.reported.progress import last_lines, last_phase
 from harness.matrix.cells import Preset
 from harness.matrix.wheels import supported_targets
 

@@ -5,7 +5,7 @@ from typing import BinaryIO
 from harness.diagnosis.judge import ASK_THE_KERNEL, END_LINES, Facts, cut, diagnose, stopped
 from harness.diagnosis.lines import WithEnd, read_lines
 from harness.diagnosis.scan import Found, scan, worth_reading
-from harness.evidence.run_files import EvidenceLine, Explanation
+from harness.evidence.files.run_files import EvidenceLine, Explanation
 
 
 def explain_files(

@@ -11,9 +11,9 @@ from harness.diagnosis.matcher import Hit, matcher_of
 from harness.diagnosis.rules import FailureClass, Fault, Signature, load_signatures
 from harness.diagnosis.scan import Found
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
+from harness.evidence.files.run_files import EvidenceLine, Explanation
 from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import OfResult
-from harness.evidence.run_files import EvidenceLine, Explanation
 
 UNKNOWN = "unknown"
 STOPPED = "stopped"

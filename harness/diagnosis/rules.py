@@ -12,8 +12,8 @@ from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.base.errors import UserError
+from harness.base.files.yaml_lines import Document, read_yaml
 from harness.base.versions import Specifier
-from harness.base.yaml_lines import Document, read_yaml
 from harness.diagnosis.allocations import Allocation
 from harness.diagnosis.patterns import kind_of, needed_text, of_kinds
 from harness.diagnosis.tracebacks import Raised
@@ -22,7 +22,7 @@ from harness.matrix.programs import linear_pattern
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
-# All that `harness.host.kernel_resets` knows of a rule.
+# All that `harness.host.gpus.kernel_resets` knows of a rule.
 OF_A_RESET = {"id", "where", "text", "regex", "class_", "cause", "remedy", "link", "presets"}
 # By these it shows whether the process that a line of the kernel names is the run's.
 PROCESS_GROUPS = {"pid", "name"}

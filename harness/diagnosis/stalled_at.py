@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness.base.storage import read_regular
-from harness.base.untrusted_tree import NotAFileError
+from harness.base.files.storage import read_regular
+from harness.base.files.untrusted_tree import NotAFileError
 from harness.diagnosis.lines import Line, as_lines
 from harness.diagnosis.matcher import Hit, matcher_of
-from harness.evidence.python_stacks import parse_stacks
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.step_position import read_positions
-from harness.evidence.work_folder import LARGEST
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import LARGEST
+from harness.evidence.reported.python_stacks import parse_stacks
+from harness.evidence.reported.step_position import read_positions
 
 STAGES = ("", "loader", "forward", "backward", "collective", "update")
 """The names of stages in the rules, by their numbers in the file of positions; 0 is outside of a step."""

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import read_regular
+from harness.base.files.storage import read_regular
 from harness.base.time_limits import Look
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
-from harness.environments.images import base_reference, find
+from harness.environments.docker.images import base_reference, find
 from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
 from harness.host.slurm import hooks_of_nodes
 from harness.host.slurm import is_there as slurm_is_there

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.base.sysfs import entries, read_number, read_text
 from harness.doctor.machine import AMD, Card, Link
-from harness.host.amdgpu import total_memory, used_memory
+from harness.host.gpus.amdgpu import total_memory, used_memory
 
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 DISPLAY_CLASS = 0x03

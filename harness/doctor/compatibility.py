@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from harness.base.yaml_lines import read_yaml
+from harness.base.files.yaml_lines import read_yaml
 
 
 @dataclass(frozen=True)

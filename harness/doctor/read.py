@@ -12,7 +12,7 @@ from harness.doctor.atomics import read_atomics
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import Caller, GpuProcess, HostGpu, Machine, Node, WantedRocm, Wsl
 from harness.host.fingerprint import read_host
-from harness.host.memory_owners import memory_owners
+from harness.host.gpus.memory_owners import memory_owners
 from harness.matrix.cells import Matrix
 
 GLIBC_PLACES = ("lib/x86_64-linux-gnu", "lib64", "usr/lib64", "usr/lib")

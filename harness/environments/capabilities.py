@@ -8,15 +8,15 @@ from pathlib import Path
 from harness.base.errors import NoEngineError
 from harness.base.paths import ENVIRONMENTS
 from harness.base.wording import many
+from harness.environments.docker.images import find_cell_image, find_stack_image, inputs_of
+from harness.environments.docker.own_images import find_runtime_image
 from harness.environments.environment import STAMP
-from harness.environments.images import find_cell_image, find_stack_image, inputs_of
-from harness.environments.interpreters import choose_python
-from harness.environments.own_images import find_runtime_image
+from harness.environments.python.interpreters import choose_python
 from harness.host.disk_use import MOST_BYTES
-from harness.host.displays import headless_first
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import training_gpus
+from harness.host.gpus.displays import headless_first
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import ExecutorName, Stack
 from harness.matrix.wheels import has_kernels

@@ -13,14 +13,14 @@ from typing import Any
 
 import psutil
 
+from harness.base.files.storage import json_hash, locked
+from harness.base.files.tree_removal import remove_below
 from harness.base.paths import ENVIRONMENTS
-from harness.base.storage import json_hash, locked
-from harness.base.tree_removal import remove_below
+from harness.environments.docker.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, tag_of_cell
+from harness.environments.docker.own_images import own_ids
 from harness.environments.environment import STAMP
-from harness.environments.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, tag_of_cell
 from harness.environments.in_use import alone_with
-from harness.environments.own_images import own_ids
-from harness.environments.programs import PROGRAMS, remove_copy
+from harness.environments.python.programs import PROGRAMS, remove_copy
 from harness.host.engine import ENGINE_ERRORS, Engine, engine_errors, explain
 
 # Repositories of this host alone. Some engines give the images in them a digest, too.

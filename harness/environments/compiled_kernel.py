@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.files.storage import json_hash, locked, write_durably
 from harness.base.paths import APP, CACHE, CHECKOUT
-from harness.base.storage import json_hash, locked, write_durably
 
 LOCK = CHECKOUT / "requirements-compiler.txt"
 PLATFORM = "manylinux_2_17_x86_64"

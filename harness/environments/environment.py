@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import NoSpaceError, UserError
+from harness.base.files.storage import file_hash, json_hash, locked, tree_hash, write_json
 from harness.base.paths import APP, APPS, ENVIRONMENTS
-from harness.base.storage import file_hash, json_hash, locked, tree_hash, write_json
-from harness.environments import pins
 from harness.environments.compiled_kernel import compiler, ensure_kernel, place_kernel
 from harness.environments.in_use import keep_in_place
-from harness.environments.interpreters import choose_python, ensure_python
-from harness.environments.pins import Build, UnreachableError
-from harness.environments.uv_process import uv
-from harness.environments.wheelhouse import installable
+from harness.environments.python import pins
+from harness.environments.python.interpreters import choose_python, ensure_python
+from harness.environments.python.pins import Build, UnreachableError
+from harness.environments.python.uv_process import uv
+from harness.environments.python.wheelhouse import installable
 from harness.matrix.cells import Preset
 from harness.matrix.stacks import Stack
 from harness.matrix.wheels import size

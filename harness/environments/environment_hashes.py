@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.environments.environment import environment_hash, identify
-from harness.environments.pins import base_digest, lock_file
+from harness.environments.python.pins import base_digest, lock_file
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.variants import find_cell
@@ -35,7 +35,7 @@ def _identity_of_image(stack: Stack) -> dict[str, Any] | None:
     if not lock_file(stack).is_file():
         return None
     # To import it, and to find an engine, takes longer than all the rest; without a lock neither tells anything.
-    from harness.environments.images import inputs_of  # noqa: PLC0415
+    from harness.environments.docker.images import inputs_of  # noqa: PLC0415
 
     identity = inputs_of(None if base_digest(stack) else _engine_if_any(), stack).identity
     return identity if all(identity.values()) else None

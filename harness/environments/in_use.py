@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from harness.base.files.shared_locks import is_at, lock_at_once
+from harness.base.files.storage import open_regular
 from harness.base.paths import ENVIRONMENTS
-from harness.base.shared_locks import is_at, lock_at_once
-from harness.base.storage import open_regular
 
 LOCK = "in-use.lock"
 _held: list[int] = []

@@ -49,7 +49,7 @@ def make_verifier(stack: Stack | None, engine: "Engine | None", notify: "Notify"
         return Verifier(missing="the matrix has no stack for CPUs that could be made here")
     try:
         # Half a second, which those do not wait for who only describe runs.
-        from harness.environments.build import ensure_own_stack_image  # noqa: PLC0415
+        from harness.environments.docker.build import ensure_own_stack_image  # noqa: PLC0415
 
         if engine is None:
             return Verifier(ensure_environment(stack, notify))

@@ -6,7 +6,7 @@ The app chooses by the same rules (`vpoc.training.keeping`).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.evidence.app_files import Training
+from harness.evidence.files.app_files import Training
 
 
 def kept_epoch(told: Training, options: Mapping[str, Any]) -> int:

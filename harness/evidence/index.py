@@ -11,14 +11,14 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.failpoints import reached
-from harness.base.storage import create, locked, read_regular, unfinished
-from harness.evidence.exposure import exposure_of
+from harness.base.files.failpoints import reached
+from harness.base.files.storage import create, locked, read_regular, unfinished
+from harness.evidence.files.run_files import Record
+from harness.evidence.gpus.strikes import struck_out
 from harness.evidence.index_file import index_file
 from harness.evidence.records import Results
+from harness.evidence.reported.exposure import exposure_of
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
-from harness.evidence.strikes import struck_out
 
 Used = TypeVar("Used")
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from harness.base.files.storage import read_regular
 from harness.base.paths import state_folder
-from harness.base.storage import read_regular
 from harness.base.sysfs import REAL_ROOT
 from harness.host.fingerprint import machine_of
 

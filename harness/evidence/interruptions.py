@@ -2,7 +2,7 @@
 
 import subprocess
 
-from harness.evidence.run_files import Interruption, Record
+from harness.evidence.files.run_files import Interruption, Record
 
 BY_SIGNAL: dict[str, Interruption] = {"SIGINT": "ctrl-c", "SIGHUP": "hup", "SIGTERM": "term"}
 ANSWER_SECONDS = 2.0

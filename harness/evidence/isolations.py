@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pydantic import Field, ValidationError
 
 from harness.base.durations import day_of
-from harness.base.json_files import File, Moment, Versioned
-from harness.base.storage import read_regular, write_json
+from harness.base.files.json_files import File, Moment, Versioned
+from harness.base.files.storage import read_regular, write_json
 from harness.evidence.records import Results
 
 FOLDER = "isolations"

@@ -15,10 +15,10 @@ from secrets import token_hex
 from typing import TypeVar
 
 from harness.base.errors import UserError
-from harness.base.failpoints import reached
-from harness.base.group_sharing import share_below
-from harness.base.set_id import remove_set_id
-from harness.base.storage import (
+from harness.base.files.failpoints import reached
+from harness.base.files.group_sharing import share_below
+from harness.base.files.set_id import remove_set_id
+from harness.base.files.storage import (
     cannot_be_written,
     is_shared,
     make_folder_durably,
@@ -26,11 +26,11 @@ from harness.base.storage import (
     sync_folder,
     unfinished,
 )
-from harness.base.tree_removal import opened_folder
-from harness.evidence.run_files import Intent, Record
-from harness.evidence.run_folder import RunFolder
+from harness.base.files.tree_removal import opened_folder
+from harness.evidence.files.run_files import Intent, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.disk_use import require_room
-from harness.host.processes import ProcessId
+from harness.host.processes.processes import ProcessId
 
 OfFolder = TypeVar("OfFolder", Intent, Record)
 

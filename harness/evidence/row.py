@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any
 
-from harness.environments.source_state import is_dirty
-from harness.evidence.exposure import Exposure, recorded_exposure
+from harness.environments.docker.source_state import is_dirty
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.host_state import state_of
 from harness.evidence.interruptions import interruption_of
-from harness.evidence.run_files import Intent, Record
+from harness.evidence.reported.exposure import Exposure, recorded_exposure
 from harness.evidence.verdicts.scope import scope_of
 from harness.matrix.workload_options import family_of
 from harness.matrix.workloads import qualifies_for_promotion

@@ -14,10 +14,10 @@ import psutil
 from harness.base.errors import UserError
 from harness.environments.executors.container import KFD, DeviceNode
 from harness.environments.executors.docker import LABEL
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
 from harness.faults.own_engine import SYS_ADMIN, OwnEngine, has_capabilities, why_no_own_engine
 from harness.host.engine import Engine
-from harness.host.run_processes import processes_of_run, run_mark
+from harness.host.processes.run_processes import processes_of_run, run_mark
 from harness.run.asked import Run
 
 PAUSE_SECONDS = 10.0

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from harness.base.errors import UserError
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import new_run_id
-from harness.evidence.run_files import Record
 from harness.faults.external import Site
 from harness.faults.injection import Injection, last_progress, seconds_to_find
 from harness.faults.kinds import WORKLOAD, FaultKind

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.evidence.run_files import OutcomeName
+from harness.evidence.files.run_files import OutcomeName
 from harness.faults.external import (
     BrokenTorch,
     ContainerRemoved,

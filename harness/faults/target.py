@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench
-from harness.campaign.display import Display
-from harness.campaign.open_bench import BenchOptions, open_bench
-from harness.campaign.plan import PendingRun, PlannedRun
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.open_bench import BenchOptions, open_bench
+from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, Runner
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.verifier import verifying_stack
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results, new_run_id
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
 from harness.faults.kinds import WORKLOAD
 from harness.faults.own_engine import OwnEngine, own_engine
 from harness.host.engine import Engine, Notify
-from harness.host.run_processes import processes_of_run, run_mark
+from harness.host.processes.run_processes import processes_of_run, run_mark
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import ExecutorName
 from harness.matrix.workloads import Workload

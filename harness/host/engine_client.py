@@ -15,7 +15,7 @@ import docker
 from docker.errors import DockerException
 from requests import PreparedRequest, Response
 
-from harness.base.json_bounds import load_json
+from harness.base.files.json_bounds import load_json
 from harness.host.json_elements import elements
 
 _log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from harness.base.json_files import File
+from harness.base.files.json_files import File
 
 
 class GpuFacts(File):

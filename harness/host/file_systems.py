@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from harness.base.untrusted_tree import shown
+from harness.base.files.untrusted_tree import shown
 
 MOUNTS = Path("/proc/self/mountinfo")
 OF_NETWORKS = (

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.base.storage import json_hash
+from harness.base.files.storage import json_hash
 from harness.base.sysfs import REAL_ROOT, is_simulated, read_text
-from harness.host.amdgpu import firmware, product_name, total_memory
-from harness.host.displays import connected_displays
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.processes import boot_id
+from harness.host.gpus.amdgpu import firmware, product_name, total_memory
+from harness.host.gpus.displays import connected_displays
+from harness.host.processes.processes import boot_id
 from harness.matrix.wheels import supported_targets
 
 # Of amdgpu, and of the kernel's command line: those that change how ROCm computes, copies or recovers.

@@ -14,8 +14,8 @@ from typing import Literal, Self
 from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from harness.base.files.yaml_lines import read_yaml
 from harness.base.versions import Specifier
-from harness.base.yaml_lines import read_yaml
 from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.strategies import Strategy
 

@@ -10,8 +10,8 @@ from typing import Literal, Self
 from packaging.version import Version
 from pydantic import Field, model_validator
 
+from harness.base.files.yaml_lines import read_yaml
 from harness.base.wording import listed
-from harness.base.yaml_lines import read_yaml
 from harness.matrix.strict import Strict
 
 TABLE = Path(__file__).with_name("wheels.yaml")

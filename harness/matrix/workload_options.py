@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.base.storage import json_hash
+from harness.base.files.storage import json_hash
 from harness.matrix.workloads import Workload
 
 # The workload of a training of the user's own; no matrix file has it.

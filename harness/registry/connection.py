@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import parse_url
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.json_bounds import json_object
+from harness.base.files.json_bounds import json_object
 from harness.base.time_limits import LEAST_SPEED, Look, coming_in_time
 from harness.host.engine import engine_errors, reach_engine
 

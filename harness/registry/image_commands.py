@@ -8,10 +8,10 @@ from typing import Any
 from harness.base.errors import NoEngineError, NoSpaceError, UserError
 from harness.base.paths import LOCKS
 from harness.base.sysfs import REAL_ROOT
-from harness.environments import pins
-from harness.environments.build import ensure_cell_image
 from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
-from harness.environments.images import CELLS, Image, cell_tag, find, find_cell_image, inputs_of
+from harness.environments.docker.build import ensure_cell_image
+from harness.environments.docker.images import CELLS, Image, cell_tag, find, find_cell_image, inputs_of
+from harness.environments.python import pins
 from harness.host.engine import Engine, Notify, transfer_errors
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Cell, Matrix

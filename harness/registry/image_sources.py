@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.json_bounds import load_json
-from harness.base.storage import open_regular
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import open_regular
+from harness.environments.docker.images import Image, cell_tag, find, tag_name
+from harness.environments.docker.node_images import NodeImage, NodeImages
 from harness.environments.environment import Environment
-from harness.environments.images import Image, cell_tag, find, tag_name
-from harness.environments.node_images import NodeImage, NodeImages
 from harness.environments.verifier import Verifier
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Preset

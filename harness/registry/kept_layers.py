@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Event, Lock
 
 from harness.base.errors import NoAnswerError, NoSpaceError, UserError
+from harness.base.files.storage import NO_SPACE, cannot_be_written, file_hash, size_of
 from harness.base.paths import CACHE
-from harness.base.storage import NO_SPACE, cannot_be_written, file_hash, size_of
 from harness.host.engine import Notify
 from harness.registry.oci import Repository
 from harness.registry.patience import patiently

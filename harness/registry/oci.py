@@ -17,7 +17,7 @@ import docker.auth
 from requests import Response
 
 from harness.base.errors import UserError
-from harness.base.json_bounds import json_object
+from harness.base.files.json_bounds import json_object
 from harness.host.engine import engine_errors
 from harness.registry.connection import ACCEPTED, CREATED, NOT_FOUND, OK, Connection
 

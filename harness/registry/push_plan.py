@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.environments.images import Image
+from harness.environments.docker.images import Image
 from harness.host.engine import Engine, engine_errors
 from harness.registry.oci import Repository
 

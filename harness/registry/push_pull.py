@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.storage import locked
-from harness.environments.images import (
+from harness.base.files.storage import locked
+from harness.environments.docker.images import (
     CELLS,
     PREFIX,
     Image,

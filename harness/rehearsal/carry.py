@@ -14,19 +14,19 @@ from pathlib import Path
 from harness.base import interrupts
 from harness.base.errors import UserError
 from harness.base.paths import IMAGES, REHEARSAL, REHEARSAL_VARIABLE
-from harness.campaign.bench import Bench
-from harness.campaign.display import Display
-from harness.campaign.open_bench import BenchOptions, open_bench
-from harness.campaign.plan import PendingRun, PlannedRun
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.open_bench import BenchOptions, open_bench
+from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.runner import Runner
+from harness.environments.docker.images import find
 from harness.environments.environment import Environment
-from harness.environments.images import find
-from harness.environments.interpreters import choose_python
-from harness.environments.pins import ensure_lock
+from harness.environments.python.interpreters import choose_python
+from harness.environments.python.pins import ensure_lock
+from harness.environments.python.wheelhouse import fetch, read_lock
 from harness.environments.verifier import Verifier
-from harness.environments.wheelhouse import fetch, read_lock
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results, new_run_id
-from harness.evidence.run_files import Record
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Preset
 from harness.matrix.workloads import SyntheticData, Workload

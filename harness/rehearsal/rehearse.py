@@ -14,14 +14,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
+from harness.base.files.storage import json_hash, locked
 from harness.base.paths import APPS, CACHE, CHECKOUT, DATA, REHEARSAL_VARIABLE
-from harness.base.storage import json_hash, locked
 from harness.environments.compiled_kernel import KERNELS, ensure_kernel
-from harness.environments.images import PREFIX
-from harness.environments.interpreters import choose_python
-from harness.environments.pins import ensure_lock, pins_file
+from harness.environments.docker.images import PREFIX
+from harness.environments.python.interpreters import choose_python
+from harness.environments.python.pins import ensure_lock, pins_file
+from harness.environments.python.wheelhouse import fetch
 from harness.environments.verifier import verifying_stack
-from harness.environments.wheelhouse import fetch
 from harness.evidence.records import Results
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.matrix.cells import Matrix

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.base.json_files import File, OneLine, Versioned
-from harness.evidence.run_files import OutcomeName
+from harness.base.files.json_files import File, OneLine, Versioned
+from harness.evidence.files.run_files import OutcomeName
 from harness.matrix.stacks import ExecutorName, Stack
 
 StepName = Literal["lock", "fetch", "build", "verify", "run", "record"]

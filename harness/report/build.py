@@ -6,8 +6,8 @@ from functools import partial
 
 from harness import __version__
 from harness.base.wording import many
-from harness.environments.dockerfile import render
-from harness.evidence.gpu_evidence import read_gpu_evidence
+from harness.environments.docker.dockerfile import render
+from harness.evidence.gpus.gpu_evidence import read_gpu_evidence
 from harness.evidence.host_state import HostSettings
 from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
@@ -20,20 +20,20 @@ from harness.evidence.verdicts.words import runs_in_words
 from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
-from harness.report.ages import failure_ages
-from harness.report.answer import answer_of
-from harness.report.by_hand import again
-from harness.report.cautions import cautions
-from harness.report.choice import which_cell
-from harness.report.code_evidence import code_evidence
-from harness.report.criteria import ReadRecord, states_in_words, which_criteria_are_met
-from harness.report.details import detail_of
-from harness.report.failures import by_diagnosis, failures, what_fails
-from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines, work_of
 from harness.report.invocation import AS_MADE, Invocation
 from harness.report.model import Answer, Answers, Command, ExcludedCells, FindingLine, Report, RunDetail
-from harness.report.notes import what_the_notes_changed
-from harness.report.of_host import of_host, record_reader
+from harness.report.of_runs.by_hand import again
+from harness.report.of_runs.details import detail_of
+from harness.report.sections.ages import failure_ages
+from harness.report.sections.answer import answer_of
+from harness.report.sections.cautions import cautions
+from harness.report.sections.choice import which_cell
+from harness.report.sections.code_evidence import code_evidence
+from harness.report.sections.criteria import ReadRecord, states_in_words, which_criteria_are_met
+from harness.report.sections.failures import by_diagnosis, failures, what_fails
+from harness.report.sections.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines, work_of
+from harness.report.sections.notes import what_the_notes_changed
+from harness.report.sections.of_host import of_host, record_reader
 
 # How many runs of each cell of each grid are shown in full: the newest, and the newest that did not complete.
 NEWEST, NEWEST_FAILED = 3, 2

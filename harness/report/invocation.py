@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.command_words import PROGRAM
-from harness.evidence.run_files import Intent
+from harness.evidence.files.run_files import Intent
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import CHANGEABLE
 from harness.matrix.workload_options import OF_APP, OWN_DATA, options_of

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
-from harness.report.code_evidence import counts_in_words
 from harness.report.model import CodeEvidence, CodeRun, Group, PassCount, Report
+from harness.report.sections.code_evidence import counts_in_words
 from harness.report.words import utc
 
 

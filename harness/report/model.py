@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from harness.base.json_files import File, Versioned
-from harness.evidence.gpu_evidence import RowVerdict
-from harness.evidence.run_files import Explanation, OutcomeName
+from harness.base.files.json_files import File, Versioned
+from harness.evidence.files.run_files import Explanation, OutcomeName
+from harness.evidence.gpus.gpu_evidence import RowVerdict
 from harness.evidence.verdicts.verdict import Tier
 from harness.host.facts import HostFacts
 from harness.matrix.lint import FindingKind

@@ -13,10 +13,10 @@ from plotly.offline import get_plotlyjs
 
 from harness.evidence.verdicts.recommend import TIERS
 from harness.evidence.verdicts.words import TIERS_IN_WORDS, hours_in_words
-from harness.report.ages import steps
-from harness.report.code_evidence import counts_in_words
-from harness.report.grid import NOT_COUNTED
 from harness.report.model import AnswerPlace, Report, VerdictLine
+from harness.report.sections.ages import steps
+from harness.report.sections.code_evidence import counts_in_words
+from harness.report.sections.grid import NOT_COUNTED
 from harness.report.shades import scale, shade
 from harness.report.words import utc
 

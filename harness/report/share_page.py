@@ -9,12 +9,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__
 from harness.base.errors import UserError
-from harness.base.storage import write_durably
+from harness.base.files.storage import write_durably
 from harness.base.text import printable
 from harness.base.wording import many
 from harness.campaign.answered import last_answer
 from harness.environments.environment_hashes import current_hashes
-from harness.evidence.host_changes import host_of
+from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -29,8 +29,8 @@ from harness.matrix.cells import Matrix
 from harness.registry.share.archive import ENDING
 from harness.registry.share.exports import Exported, export_records, shareable
 from harness.registry.share.names import read_scrubber
-from harness.report.answer import answer_of
 from harness.report.model import AnswerGrid, Command
+from harness.report.sections.answer import answer_of
 from harness.report.upstream.facts import gpu_in_words, host_facts
 from harness.report.upstream.public import Public
 from harness.report.words import share, utc

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import write_durably
+from harness.base.files.storage import write_durably
 from harness.base.sysfs import REAL_ROOT
 from harness.base.text import printable
 from harness.campaign.answered import LastAnswer, last_answer
 from harness.environments.environment_hashes import current_hashes
-from harness.evidence.host_changes import host_of
+from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results

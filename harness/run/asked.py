@@ -7,9 +7,9 @@ from pathlib import Path, PurePath
 from harness.environments.environment import Environment
 from harness.environments.executors.container import Container, DeviceNode
 from harness.environments.verifier import NO_VERIFIER, Verifier
-from harness.evidence.app_files import InputFile, Phase
-from harness.evidence.program_files import TakenOver
-from harness.evidence.run_files import Scheduled
+from harness.evidence.files.app_files import InputFile, Phase
+from harness.evidence.files.program_files import TakenOver
+from harness.evidence.files.run_files import Scheduled
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell
 from harness.matrix.workload_options import device_count, workload_hash

@@ -9,15 +9,15 @@ from itertools import chain, islice
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 
-from harness.base.tree_removal import let_change
+from harness.base.files.tree_removal import let_change
 from harness.environments.executors.job import Exit
-from harness.evidence.accounting import Accounting
-from harness.evidence.app_files import Result, Wait
-from harness.evidence.kept_copies import keep_result
-from harness.evidence.leftovers import Leftover, in_short, leftovers
-from harness.evidence.memory import MemoryUse
+from harness.evidence.files.app_files import Result, Wait
+from harness.evidence.files.kept_copies import keep_result
+from harness.evidence.files.leftovers import Leftover, in_short, leftovers
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
+from harness.evidence.reported.accounting import Accounting
+from harness.evidence.reported.memory import MemoryUse
 from harness.run.notes import Notes, Unreadable
 from harness.run.spec import RunSpec
 from harness.run.watch.limits import Limits, known_stalls, limits_of

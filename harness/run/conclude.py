@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from harness.base.interrupts import GRACE_SECONDS, open_to_interruption
 from harness.diagnosis.explain import explain_run
+from harness.evidence.files.run_files import Explanation
 from harness.evidence.outcome.decide import Outcome, decide, undecided
 from harness.evidence.outcome.evidence import Evidence
-from harness.evidence.run_files import Explanation
-from harness.host.run_processes import end_processes_of_run
+from harness.host.processes.run_processes import end_processes_of_run
 from harness.run.gpu_health import Checkup, MemoryBefore, after_completion, after_failure, after_unkillable
 from harness.run.notes import Notes, cannot_be_read
 from harness.run.spec import RunSpec

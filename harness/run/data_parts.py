@@ -8,7 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from harness.base.errors import UserError
-from harness.base.storage import cannot_be_written
+from harness.base.files.storage import cannot_be_written
 
 # A trade date begins at 18:00 there.
 EXCHANGE, BEGINS = "America/New_York", 18

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from harness.base.paths import DATA
 from harness.environments.executors.job import Executor
-from harness.evidence.health_log import append_steps, proven_gpus, unhealthy_gpus
+from harness.evidence.files.run_files import HealthOccasion
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.health_log import append_steps, proven_gpus, unhealthy_gpus
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthOccasion
-from harness.evidence.run_folder import RunFolder
-from harness.host.amdgpu import memory_in_use
 from harness.host.facts import GpuFacts
-from harness.host.gpu_reset import reset_gpu
+from harness.host.gpus.amdgpu import memory_in_use
+from harness.host.gpus.gpu_reset import reset_gpu
 from harness.run.asked import Run
 from harness.run.gpu_probe import probe_gpu
 from harness.run.gpu_recovery import Actions, Step, look_for_resets, probe, probe_or_reset, recover_gpu, wait_for_memory

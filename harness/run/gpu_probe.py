@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pydantic import AliasChoices, BaseModel, Field
 
+from harness.base.files.json_bounds import load_json
 from harness.base.interrupts import GRACE_SECONDS
-from harness.base.json_bounds import load_json
 from harness.environments.executors.job import Executor, Handle, JobLost
-from harness.evidence.last_line import last_line
+from harness.evidence.reported.last_line import last_line
 from harness.host.facts import GpuFacts
-from harness.host.run_processes import end_processes_of_run
+from harness.host.processes.run_processes import end_processes_of_run
 from harness.run.spec import RunSpec
 
 # A few seconds each; what they compute is exact, so that a GPU that computes wrongly fails too.

@@ -3,8 +3,8 @@
 import time
 from typing import NamedTuple
 
-from harness.evidence.health_log import LOCKED, last_steps, unhealthy_gpus
-from harness.evidence.run_files import HealthStep
+from harness.evidence.files.run_files import HealthStep
+from harness.evidence.gpus.health_log import LOCKED, last_steps, unhealthy_gpus
 from harness.host.facts import GpuFacts
 from harness.run.gpu_health import Checkup, MemoryBefore
 from harness.run.gpu_recovery import MIB, Actions, Step, probe_or_reset

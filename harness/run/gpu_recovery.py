@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.wording import many
-from harness.evidence.run_files import HealthCheck, HealthOccasion, HealthStep, Intent
-from harness.host.amdgpu import pci_address
+from harness.evidence.files.run_files import HealthCheck, HealthOccasion, HealthStep, Intent
 from harness.host.facts import GpuFacts
-from harness.host.gpu_reset import Reset
+from harness.host.gpus.amdgpu import pci_address
+from harness.host.gpus.gpu_reset import Reset
+from harness.host.gpus.kernel_resets import reset_lines
 from harness.host.kernel_log import read_kernel_log
-from harness.host.kernel_resets import reset_lines
 from harness.run.gpu_probe import Probed
 
 MEMORY_SECONDS = 60

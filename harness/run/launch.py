@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from harness.base.contract import NONCE_VARIABLE, OLD_CONTRACT
 from harness.environments.executors.container import DATA, inside
-from harness.evidence.app_files import Phase
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.files.app_files import Phase
+from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.programs import Program
 from harness.matrix.workload_options import CHOICE_OPTIONS, FEATURE_OPTIONS, arguments, options_of, train_options
 from harness.run.asked import Run

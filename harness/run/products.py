@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.base.json_bounds import load_json
-from harness.base.untrusted_tree import NotAFileError
-from harness.evidence.kept_copies import copied
+from harness.base.files.json_bounds import load_json
+from harness.base.files.untrusted_tree import NotAFileError
+from harness.evidence.files.kept_copies import copied
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import LARGEST, WorkFolder
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import FoundProduct
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import LARGEST, WorkFolder
 from harness.matrix.programs import Product, Program
 
 # Empty lists take thirty times as much in memory.

@@ -8,16 +8,16 @@ from pathlib import Path
 from harness.base.errors import RemovedMeanwhileError, UserError
 from harness.base.interrupts import open_to_interruption, shielded
 from harness.environments.executors.job import Executor, Exit
-from harness.evidence.accounting import Accounting, asked_of
+from harness.evidence.files.leftovers import remove_excess
+from harness.evidence.files.run_files import Interruption, Record
+from harness.evidence.files.work_folder import hand_over
 from harness.evidence.interruptions import host_is_shutting_down, interruption_by
-from harness.evidence.leftovers import remove_excess
 from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
-from harness.evidence.run_files import Interruption, Record
-from harness.evidence.work_folder import hand_over
-from harness.host.gpu_memory import GpuWatch
+from harness.evidence.reported.accounting import Accounting, asked_of
+from harness.host.gpus.gpu_memory import GpuWatch
 from harness.host.jobs import ENDINGS
 from harness.host.slurm import why_ended
 from harness.run.asked import Run

@@ -7,19 +7,19 @@ from pathlib import Path, PurePath
 from secrets import token_hex
 
 from harness import __version__
+from harness.base.files.storage import json_hash
 from harness.base.paths import REHEARSAL
-from harness.base.storage import json_hash
 from harness.environments.executors.container import KFD, WORK, Container, container_of
 from harness.environments.executors.job import Job
 from harness.environments.executors.pids import pids_limit
-from harness.evidence.app_files import Phase
+from harness.evidence.files.app_files import Phase
+from harness.evidence.files.program_files import TakenOver
+from harness.evidence.files.run_files import Intent
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder, resumed_steps
 from harness.evidence.outcome.request import Request
-from harness.evidence.program_files import TakenOver
-from harness.evidence.run_files import Intent
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import WorkFolder, resumed_steps
 from harness.host.facts import GpuFacts
-from harness.host.processes import ProcessId
+from harness.host.processes.processes import ProcessId
 from harness.matrix.workload_options import family_of, workload_hash
 from harness.run.asked import Run
 from harness.run.launch import Launch, base_variables, launch_of, visible_devices

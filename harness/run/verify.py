@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from harness.base.errors import NoSpaceError
-from harness.base.untrusted_tree import ANY_SIZE, NotAFileError
+from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError
 from harness.base.wording import size_in_words
 from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
-from harness.evidence.app_files import KeptState, Phase, Result
-from harness.evidence.kept_copies import keep_models, keep_state, keep_verification
-from harness.evidence.kept_states import pick
-from harness.evidence.last_line import last_line
+from harness.evidence.files.app_files import KeptState, Phase, Result
+from harness.evidence.files.kept_copies import keep_models, keep_state, keep_verification
+from harness.evidence.files.kept_states import pick
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence, PickedState
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.reported.last_line import last_line
 from harness.host.disk_use import DiskLimit
 from harness.run.notes import Unreadable
 from harness.run.products import Loader

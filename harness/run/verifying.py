@@ -7,9 +7,9 @@ from harness.environments.environment import Environment
 from harness.environments.executors.container import WORK, container_of, inside
 from harness.environments.executors.job import Job
 from harness.environments.executors.pids import pids_limit
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.outcome.tolerances import COMPARED_STEPS
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import WorkFolder
 from harness.matrix.workload_options import REFERENCE_OPTIONS, arguments, options_of
 from harness.run.asked import Run
 from harness.run.launch import base_variables

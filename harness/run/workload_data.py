@@ -9,17 +9,17 @@ import time
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.files.storage import file_hash
+from harness.base.files.untrusted_copy import copy_out
+from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
 from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import DATA
-from harness.base.storage import file_hash
-from harness.base.untrusted_copy import copy_out
-from harness.base.untrusted_tree import NotAFileError, UntrustedTree
 from harness.base.wording import many
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
 from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Job, JobLost
-from harness.evidence.app_files import InputFile
-from harness.evidence.last_line import APP_ERROR, last_line
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.reported.last_line import APP_ERROR, last_line
 from harness.matrix.refusals import FEWEST_SESSIONS
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
 from harness.matrix.workloads import SHORTEST_LOOKBACK, Workload

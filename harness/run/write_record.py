@@ -4,12 +4,12 @@ import time
 
 from harness.base.errors import UserError
 from harness.base.interrupts import shielded
-from harness.evidence.last_line import APP_ERROR, last_line
+from harness.evidence.files.run_files import Interruption, Record
 from harness.evidence.outcome.decide import APP_EXITS, undecided
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
-from harness.evidence.run_files import Interruption, Record
-from harness.host.run_processes import name_survivors
+from harness.evidence.reported.last_line import APP_ERROR, last_line
+from harness.host.processes.run_processes import name_survivors
 from harness.run.asked import Run
 from harness.run.conclude import RunConclusion
 from harness.run.notes import Notes, cannot_be_read

@@ -17,11 +17,11 @@ from rich.markup import escape
 from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.base.interrupts import say_in_view
-from harness.campaign.display import Display, Elsewhere
-from harness.campaign.plan import PlannedRun
-from harness.evidence.app_files import Progress
+from harness.campaign.bench.display import Display, Elsewhere
+from harness.campaign.bench.plan import PlannedRun
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.engine import ENGINE_ERRORS

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from harness.base.durations import span
 from harness.base.wording import many
-from harness.evidence.app_files import Progress
-from harness.evidence.run_files import Intent
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_files import Intent
 from harness.evidence.verdicts.verdict import Tier, Verdict
 from harness.matrix.cells import Cell
 from harness.screen.colours import TIER_COLOURS

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from harness.base.durations import span
 from harness.base.wording import download_in_words, listed, many, size_in_words
-from harness.environments.interpreters import python_source
+from harness.environments.python.interpreters import python_source
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import CountName, Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
@@ -25,7 +25,7 @@ from harness.registry.tags.promotions import KnownGood
 from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
 
 if TYPE_CHECKING:
-    from harness.campaign.plan import Plan
+    from harness.campaign.bench.plan import Plan
     from harness.environments.capabilities import Skipped
     from harness.evidence.by_node import NodeRuns
     from harness.matrix.lint import LintFinding

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.base.errors import UserError
-from harness.base.storage import read_regular
+from harness.base.files.storage import read_regular
 from harness.campaign.campaign_file import parse_campaign
 from harness.campaign.under_way import UnderWay, under_way
-from harness.evidence.app_files import Progress
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.index import Index
-from harness.evidence.program_progress import ProgramProgress, progress_of
-from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
+from harness.evidence.reported.program_progress import ProgramProgress, progress_of
+from harness.evidence.reported.progress import last_lines
 from harness.evidence.row import Row, data_name, family_of_intent
-from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
-from harness.host.processes import boot_id
+from harness.host.processes.processes import boot_id
 from harness.matrix.cells import Matrix
 from harness.screen.live import Current, Scene, Stall, expected_end, squares_of
 from harness.training.state import TRAININGS_FOLDER

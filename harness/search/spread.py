@@ -13,8 +13,8 @@ from harness.evidence.verdicts.totals import HOUR, Life, Totals
 from harness.matrix.stages import CampaignStage
 from harness.search.goal import Goal
 from harness.search.schedule import Candidate, Next, Tally, next_run
-from harness.search.stage_runs import SeenRun, SeenRuns, StageRun, family
-from harness.search.stage_search import StageSearch
+from harness.search.stages.runs import SeenRun, SeenRuns, StageRun, family
+from harness.search.stages.search import StageSearch
 
 
 def stage_runs_at_once(

@@ -9,9 +9,9 @@ from statistics import median
 from typing import Protocol
 
 from harness.base.errors import UnhealthyHostError, UserError
-from harness.base.storage import json_hash
+from harness.base.files.storage import json_hash
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import attempt_ids
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED, Counts
 from harness.matrix.cells import Cell
 

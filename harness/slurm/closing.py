@@ -1,7 +1,7 @@
 """The end of closing a run on its node: its record where the machine is another one now, or why there is none."""
 
 from harness.base.interrupts import shielded
-from harness.campaign.bench import Bench
+from harness.campaign.bench.bench import Bench
 from harness.campaign.recovery import record_of_lost
 from harness.evidence.records import owner_alive
 

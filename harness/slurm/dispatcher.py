@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import write_durably
-from harness.campaign.dispatch import Closing, JobSeen, RunRequest
-from harness.evidence.last_line import last_line
+from harness.base.files.storage import write_durably
+from harness.campaign.bench.dispatch import Closing, JobSeen, RunRequest
+from harness.evidence.files.run_files import Intent
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent
+from harness.evidence.reported.last_line import last_line
 from harness.host.facts import HostFacts
 from harness.host.file_systems import is_network
 from harness.host.jobs import JobEnding

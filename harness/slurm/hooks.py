@@ -8,16 +8,16 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.files.storage import OWN, read_regular, write_durably
 from harness.base.paths import state_folder
-from harness.base.storage import OWN, read_regular, write_durably
 from harness.campaign.recovery import end_run
 from harness.environments.executors.job import Executor
-from harness.evidence.health_log import read_steps, unhealthy_gpus
+from harness.evidence.files.run_files import Intent
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.health_log import read_steps, unhealthy_gpus
 from harness.evidence.records import Results, check_run_id
-from harness.evidence.run_files import Intent
-from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
-from harness.host.run_processes import cannot_be_killed, marked_runs
+from harness.host.processes.run_processes import cannot_be_killed, marked_runs
 from harness.slurm.job_script import job_output
 
 FOLDER = "slurm-drained"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from harness.base.json_files import Moment, Versioned
-from harness.base.storage import cannot_be_written, read_regular, write_durably
+from harness.base.files.json_files import Moment, Versioned
+from harness.base.files.storage import cannot_be_written, read_regular, write_durably
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench
-from harness.campaign.display import Display
-from harness.campaign.follow import CONTINUES
-from harness.campaign.plan import PendingRun, PlannedRun
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import PendingRun, PlannedRun
+from harness.campaign.other_hosts.follow import CONTINUES
 from harness.campaign.runner import Runner
-from harness.evidence.app_files import Progress
-from harness.evidence.health_log import unhealthy_gpus
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.program_files import TakenOver
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.work_folder import checkpoint_folders, newest_checkpoints
+from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.evidence.outcome.decide import AFTER_FAULT
-from harness.evidence.program_files import TakenOver
-from harness.evidence.run_files import Record
-from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints
 from harness.matrix.cells import Cell
 from harness.matrix.programs import Program
 from harness.matrix.workloads import Workload

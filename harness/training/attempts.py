@@ -8,12 +8,12 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from harness.base.errors import InUseError, UserError
-from harness.base.json_bounds import json_object
-from harness.base.storage import make_folder_durably, read_regular, wait_for_lock, write_durably
+from harness.base.files.json_bounds import json_object
+from harness.base.files.storage import make_folder_durably, read_regular, wait_for_lock, write_durably
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
-from harness.evidence.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
 from harness.training.fallbacks import Attempt, Begin
 from harness.training.state import TRAININGS_FOLDER, TrainingState
 

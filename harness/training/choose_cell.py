@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from harness.base.errors import UserError
 from harness.campaign.answered import last_answer
-from harness.campaign.plan import BEST, first_plain_cell
+from harness.campaign.bench.plan import BEST, first_plain_cell
 from harness.environments.capabilities import Capabilities, why_not
 from harness.evidence.records import Results
 from harness.evidence.verdicts.of_results import verdicts

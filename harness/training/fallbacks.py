@@ -8,7 +8,7 @@ from typing import Literal
 from packaging.version import Version
 
 from harness.base.wording import many
-from harness.evidence.run_files import OutcomeName
+from harness.evidence.files.run_files import OutcomeName
 from harness.matrix.cells import Preset
 from harness.matrix.strategies import RANK_PER_DEVICE, Strategy
 from harness.matrix.variants import VARIANT

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from harness.base.wording import percent
-from harness.evidence.app_files import Progress
+from harness.evidence.files.app_files import Progress
 
 WINDOW_SECONDS = 600.0
 # In a row, each with more of it than the one before.

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.base.wording import many
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell
 from harness.matrix.workload_options import options_of

@@ -4,10 +4,10 @@ import json
 import math
 from pathlib import Path
 
-from harness.base.storage import read_regular
+from harness.base.files.storage import read_regular
 from harness.base.wording import many
-from harness.evidence.app_files import Result, Training
-from harness.evidence.work_folder import LARGEST, model_names
+from harness.evidence.files.app_files import Result, Training
+from harness.evidence.files.work_folder import LARGEST, model_names
 
 WORSE = "WORSE: do not use this model"
 LOWER = "lower, which alone is no evidence of skill"

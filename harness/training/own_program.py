@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import cannot_be_written, copy_durably, file_hash, unfinished
-from harness.base.untrusted_copy import copy_out
-from harness.base.untrusted_tree import BLOCK, NotAFileError, shown
-from harness.evidence.last_line import last_line
+from harness.base.files.storage import cannot_be_written, copy_durably, file_hash, unfinished
+from harness.base.files.untrusted_copy import copy_out
+from harness.base.files.untrusted_tree import BLOCK, NotAFileError, shown
+from harness.evidence.files.program_files import TakenOver, checkpoints, written_files
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import LARGEST, WorkFolder
 from harness.evidence.outcome.diagnoses import Diagnosis
-from harness.evidence.program_files import TakenOver, checkpoints, written_files
-from harness.evidence.program_progress import told_by
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import LARGEST, WorkFolder
+from harness.evidence.reported.last_line import last_line
+from harness.evidence.reported.program_progress import told_by
 from harness.matrix.programs import STDOUT, Program
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.fallbacks import Attempt, Begin

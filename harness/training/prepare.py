@@ -8,12 +8,12 @@ from typing import Any
 
 from harness.base.durations import when
 from harness.base.errors import UserError
+from harness.base.files.storage import json_hash
 from harness.base.schema1 import former_names
-from harness.base.storage import json_hash
-from harness.campaign.bench import Bench
-from harness.campaign.display import Display
-from harness.campaign.open_bench import BenchOptions, open_bench
-from harness.campaign.plan import BEST, Plan, make_plan, plain_cpu_cell
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.open_bench import BenchOptions, open_bench
+from harness.campaign.bench.plan import BEST, Plan, make_plan, plain_cpu_cell
 from harness.campaign.recovery import close_leftovers
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import AMD

@@ -6,12 +6,12 @@ from itertools import chain, count
 from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
-from harness.base.storage import cannot_be_written, copy_durably, file_hash, sync_folder, unfinished
-from harness.base.untrusted_copy import copy_out
-from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import (
+from harness.base.files.storage import cannot_be_written, copy_durably, file_hash, sync_folder, unfinished
+from harness.base.files.untrusted_copy import copy_out
+from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, shown
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import (
     CHECKPOINT,
     LARGEST,
     checkpoint_folders,

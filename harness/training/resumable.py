@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.storage import read_regular
+from harness.base.files.storage import read_regular
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.work_folder import checkpoint_folders, newest_checkpoints, steps_done
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
-from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints, steps_done
 from harness.matrix.workload_options import arguments
 from harness.training.attempts import ATTEMPTS_FILE
 

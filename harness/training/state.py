@@ -12,9 +12,9 @@ from pydantic import Field, ValidationError
 
 from harness.base.durations import when
 from harness.base.errors import InUseError
-from harness.base.json_files import Moment, Versioned
-from harness.base.shared_locks import lock_at_once
-from harness.base.storage import (
+from harness.base.files.json_files import Moment, Versioned
+from harness.base.files.shared_locks import lock_at_once
+from harness.base.files.storage import (
     AnotherUsersError,
     json_hash,
     make_folder_durably,

@@ -8,14 +8,14 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.wording import many
-from harness.campaign.bench import Bench
-from harness.campaign.display import Display
-from harness.campaign.plan import PendingRun, PlannedRun
-from harness.campaign.unhealthy import recheck_unhealthy
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import PendingRun, PlannedRun
+from harness.campaign.gpus.unhealthy import recheck_unhealthy
 from harness.environments.executors.container import container_from_record
-from harness.evidence.last_line import APP_ERROR, last_line
-from harness.evidence.run_files import Record
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.work_folder import WorkFolder
+from harness.evidence.reported.last_line import APP_ERROR, last_line
 from harness.matrix.workload_options import device_count
 from harness.training.attempt import PlannedRestart, TrainingJob, gpus_of_cell, healthy_gpus, make_attempt
 from harness.training.attempts import (

@@ -11,9 +11,9 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.base.silent_hosts import forget_silent
-from harness.evidence.app_files import Result
+from harness.evidence.files.app_files import Result
+from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.isolations import FaultIsolation
-from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix

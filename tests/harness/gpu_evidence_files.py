@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.evidence.gpu_evidence import GPU_EVIDENCE
+from harness.evidence.gpus.gpu_evidence import GPU_EVIDENCE
 from harness.evidence.records import Results
 
 SOURCE = "0123456789abcdef0123456789abcdef01234567"

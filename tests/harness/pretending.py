@@ -7,12 +7,12 @@ from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench, StackUnavailableError
-from harness.campaign.display import Display
-from harness.campaign.plan import PlannedRun
+from harness.campaign.bench.bench import Bench, StackUnavailableError
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import PlannedRun
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Preset
 from harness.matrix.workloads import Workload

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
-from harness.campaign.bench import Bench
-from harness.campaign.plan import PlannedRun
-from harness.evidence.run_files import Record
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.plan import PlannedRun
+from harness.evidence.files.run_files import Record
 from harness.matrix.cells import Cell
 
 

@@ -15,16 +15,16 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.environments.build import ensure_cell_image
+from harness.environments.docker.build import ensure_cell_image
+from harness.environments.docker.images import Image, find, tag_of_cell
 from harness.environments.executors.container import WORK, Container, container_of
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Exit, Handle, Job
-from harness.environments.images import Image, find, tag_of_cell
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
 from harness.faults.own_engine import OwnEngine, own_engine, why_no_own_engine
 from harness.host.engine import Engine, find_engine
-from harness.host.run_processes import run_mark
+from harness.host.processes.run_processes import run_mark
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.run.launch import base_variables

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from docker.errors import APIError
 
-from harness.environments.own_images import own_ids
+from harness.environments.docker.own_images import own_ids
 from harness.host.engine import Engine
 
 # The hosts of registries that tests have served.

@@ -5,12 +5,12 @@ from pathlib import Path
 from secrets import token_hex
 
 from harness.base.contract import CONTRACT
+from harness.base.files.storage import json_hash
 from harness.base.paths import CHECKOUT
-from harness.base.storage import json_hash
-from harness.environments.images import CONTRACT_LABEL, INPUTS, Image, find, inputs_of, open_labels, stack_tag
-from harness.environments.own_images import remember
-from harness.environments.pins import lock_file
-from harness.environments.wheelhouse import read_lock
+from harness.environments.docker.images import CONTRACT_LABEL, INPUTS, Image, find, inputs_of, open_labels, stack_tag
+from harness.environments.docker.own_images import remember
+from harness.environments.python.pins import lock_file
+from harness.environments.python.wheelhouse import read_lock
 from harness.host.engine import Engine
 from harness.matrix.load import load_matrix
 

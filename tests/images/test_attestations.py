@@ -9,7 +9,7 @@ from secrets import token_hex
 
 import pytest
 
-from harness.environments.images import Image
+from harness.environments.docker.images import Image
 from harness.host.engine import Engine
 from harness.registry.attestations import attached
 from harness.registry.attestations.attached import signed_beside

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from harness.base.paths import CHECKOUT
-from harness.environments.images import find
+from harness.environments.docker.images import find
 from harness.host.engine import Engine
 
 

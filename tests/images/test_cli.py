@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.environments.images import Image
+from harness.environments.docker.images import Image
 from harness.matrix.load import load_matrix
 from tests.harness.typed import typed
 

@@ -20,7 +20,7 @@ from harness.environments.executors.container import Container, DeviceNode, cont
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.docker import DockerExecutor
 from harness.environments.executors.job import Exit, Handle, Job, JobLost
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.engine import Engine
 from harness.host.facts import GpuFacts
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.environments.images import Image
+from harness.environments.docker.images import Image
 
 DOCUMENT = CHECKOUT / "docs" / "images.md"
 LINKED = (".venv", ".cache", "matrix.yaml", "Makefile", "requirements.txt", "pyproject.toml", "images", "harness")

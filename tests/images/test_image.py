@@ -10,9 +10,9 @@ import testinfra
 from testinfra.host import Host
 
 from harness.base.contract import CONTRACT
-from harness.environments.images import Image
-from harness.environments.pins import lock_file
-from harness.environments.wheelhouse import read_lock
+from harness.environments.docker.images import Image
+from harness.environments.python.pins import lock_file
+from harness.environments.python.wheelhouse import read_lock
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack

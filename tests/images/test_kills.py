@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, kill_often
+from harness.environments.docker.images import Image
 from harness.environments.executors.docker import LABEL, DockerExecutor
-from harness.environments.images import Image
 from harness.host.engine import Engine
 
 POINTS = ("container-created", "record-begins", "orphan-ended")
@@ -20,8 +20,8 @@ POINTS = ("container-created", "record-begins", "orphan-ended")
 ALSO = ("job-started", "job-noted")
 READS = """
 import os, signal, sys
-from harness.environments.image_tree import image_files
-from harness.environments.images import Image
+from harness.environments.docker.image_tree import image_files
+from harness.environments.docker.images import Image
 from harness.host.engine import find_engine
 with image_files(find_engine(), Image(sys.argv[1], {}, (), 0)) as files:
     next(iter(files))

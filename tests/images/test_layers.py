@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.environments import layers
-from harness.environments.build import ensure_cell_image
-from harness.environments.image_tree import differences_from, tree_of
-from harness.environments.images import Epochs, Image, told_epochs
-from harness.environments.rebuild import rebuilt
+from harness.environments.docker import layers
+from harness.environments.docker.build import ensure_cell_image
+from harness.environments.docker.image_tree import differences_from, tree_of
+from harness.environments.docker.images import Epochs, Image, told_epochs
+from harness.environments.docker.rebuild import rebuilt
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 

@@ -18,8 +18,8 @@ from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.base.sysfs import REAL_ROOT
+from harness.environments.docker.images import Image, find
 from harness.environments.executors.docker import LABEL
-from harness.environments.images import Image, find
 from harness.evidence.records import Results
 from harness.host.engine import Engine, engine_errors, follow_transfer
 from harness.host.fingerprint import read_host

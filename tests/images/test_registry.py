@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.base.paths import CHECKOUT, LOCKS
-from harness.environments.images import Image, cell_tag, find
+from harness.environments.docker.images import Image, cell_tag, find
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry.oci import Repository

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.environments.images import PREFIX
+from harness.environments.docker.images import PREFIX
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.host.engine import Engine

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.rehearsed_images import OTHER, REGISTRY, use_images
 from harness.base.paths import CHECKOUT
-from harness.environments.verify_image import EQUAL, SAME_CONTENT
+from harness.environments.docker.verify_image import EQUAL, SAME_CONTENT
 from harness.faults.own_engine import OwnEngine
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix

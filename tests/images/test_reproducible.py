@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.environments.build import ensure_cell_image
-from harness.environments.image_tree import differences_from, tree_of
-from harness.environments.images import Image, find
-from harness.environments.verify_image import EQUAL
+from harness.environments.docker.build import ensure_cell_image
+from harness.environments.docker.image_tree import differences_from, tree_of
+from harness.environments.docker.images import Image, find
+from harness.environments.docker.verify_image import EQUAL
 from harness.host.engine import Engine
 from harness.matrix.load import load_matrix
 from tests.images.conftest import BASE, MAIN
@@ -25,8 +25,8 @@ SMALLER = "cpu-debian13-torch2.6.0-no-sdma"
 COMPARE = f"""
 import json, sys
 from harness.base.paths import CHECKOUT
-from harness.environments.images import find
-from harness.environments.verify_image import compare_with_rebuilt
+from harness.environments.docker.images import find
+from harness.environments.docker.verify_image import compare_with_rebuilt
 from harness.host.engine import find_engine
 from harness.matrix.load import load_matrix
 engine = find_engine()

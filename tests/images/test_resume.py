@@ -20,7 +20,7 @@ import requests
 
 from benchmarks.metered_line import MeteredLine
 from harness.base.paths import CHECKOUT
-from harness.environments.images import PREFIX, Image, find
+from harness.environments.docker.images import PREFIX, Image, find
 from harness.faults.own_engine import own_engine, why_no_own_engine
 from harness.host.engine import Engine
 from harness.registry.kept_layers import LAYERS

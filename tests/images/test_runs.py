@@ -12,10 +12,10 @@ import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.paths import CHECKOUT
-from harness.environments.build import ensure_cell_image, ensure_stack_image
+from harness.environments.docker.build import ensure_cell_image, ensure_stack_image
+from harness.environments.docker.images import Image
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 from harness.environments.executors.docker import LABEL
-from harness.environments.images import Image
 from harness.host.engine import Engine
 from harness.matrix.load import load_matrix
 from tests.images.conftest import wait_until

@@ -8,7 +8,7 @@ from secrets import token_hex
 import pytest
 
 from harness.base.errors import NoSpaceError, UserError
-from harness.environments.images import PREFIX, Image, find
+from harness.environments.docker.images import PREFIX, Image, find
 from harness.faults.own_engine import OwnEngine
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix

@@ -10,17 +10,17 @@ import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.paths import CHECKOUT
-from harness.campaign.bench import Bench
-from harness.campaign.display import Display
-from harness.campaign.open_bench import BenchOptions, open_bench
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.run_one import first_run
-from harness.environments.build import ensure_own_stack_image
+from harness.environments.docker.build import ensure_own_stack_image
+from harness.environments.docker.images import Image, find, inputs_of
+from harness.environments.docker.own_images import find_runtime_image
 from harness.environments.environment import FORMER_OPTIONS, image_environment
-from harness.environments.images import Image, find, inputs_of
-from harness.environments.own_images import find_runtime_image
 from harness.environments.verifier import verifying_stack
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.load import load_matrix

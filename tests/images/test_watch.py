@@ -8,8 +8,8 @@ import pytest
 from harness.environments.executors.container import WORK, Container
 from harness.environments.executors.docker import DockerExecutor
 from harness.environments.executors.job import Job
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
 from harness.host.engine import Engine
 from harness.run.launch import base_variables
 from harness.run.watch.limits import LIMITS, Limits

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.base.files.storage import json_hash, locked
 from harness.base.paths import CACHE
-from harness.base.storage import json_hash, locked
 
 PLACE = CACHE / "oracles"
 SUITE = "sid"

@@ -11,7 +11,7 @@ import pytest
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.environments.images import (
+from harness.environments.docker.images import (
     CONTRACT_LABEL,
     INPUTS,
     PREFIX,
@@ -22,7 +22,7 @@ from harness.environments.images import (
     inputs_of,
     stack_tag,
 )
-from harness.environments.own_images import remember
+from harness.environments.docker.own_images import remember
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix

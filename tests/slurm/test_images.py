@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS
-from harness.base.shared_locks import open_shared_lock
+from harness.base.files.shared_locks import open_shared_lock
+from harness.environments.docker.images import Image
+from harness.environments.docker.node_images import lock_of_image
 from harness.environments.executors.docker import LABEL
-from harness.environments.images import Image
-from harness.environments.node_images import lock_of_image
 from harness.evidence.records import Results
 from harness.faults.own_engine import own_engine, why_no_own_engine
 from harness.host.engine import Engine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.evidence.run_files import Record
+from harness.evidence.files.run_files import Record
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
 from harness.slurm.nodes import note_node

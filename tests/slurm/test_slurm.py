@@ -15,16 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.base.storage import write_durably
+from harness.base.files.storage import write_durably
 from harness.doctor.ask import ask_slurm
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.index import Index
-from harness.evidence.progress import last_lines
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record
+from harness.evidence.reported.progress import last_lines
 from harness.evidence.verdicts.counting import NOT_BEGUN, counts_of
 from harness.host.fingerprint import read_host
-from harness.host.processes import variable_of
-from harness.host.run_processes import RUN_MARK
+from harness.host.processes.processes import variable_of
+from harness.host.processes.run_processes import RUN_MARK
 from harness.rehearsal.stand_in_app import HELD, SLOW, STEPS
 from harness.slurm.nodes import note_node
 from tests.slurm.cluster import Cluster, cluster

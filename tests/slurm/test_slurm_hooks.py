@@ -17,11 +17,11 @@ from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.paths import CHECKOUT
 from harness.doctor.ask import ask_slurm
 from harness.environments.executors.docker import LABEL
-from harness.evidence.health_log import append_steps
-from harness.evidence.host_changes import host_of
+from harness.evidence.files.run_files import HealthStep
+from harness.evidence.gpus.health_log import append_steps
+from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep
-from harness.host.run_processes import processes_of_run, run_mark
+from harness.host.processes.run_processes import processes_of_run, run_mark
 from harness.rehearsal.stand_in_app import ENDLESS, SLOW
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.stand_in_images import built, engine_here, write_matrix

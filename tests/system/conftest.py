@@ -24,13 +24,13 @@ from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor, Job
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.environments.verifier import Verifier
-from harness.evidence.app_files import InputFile, Phase
+from harness.evidence.files.app_files import InputFile, Phase
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
-from harness.host.processes import variable_of
-from harness.host.run_processes import RUN_MARK, run_mark
+from harness.host.processes.processes import variable_of
+from harness.host.processes.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.load import load_matrix
 from harness.matrix.workloads import SyntheticData, Workload

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.base.contract import CONTRACT
-from harness.campaign import bench
+from harness.campaign.bench import bench
 from harness.cli.main import main
 from harness.environments import capabilities, environment_hashes, verifier
 from harness.environments.environment import STAMP, Environment

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.base.contract import CONTRACT
-from harness.evidence.run_files import Record
+from harness.evidence.files.run_files import Record
 from harness.matrix.cells import Matrix
 
 RunTiny = Callable[..., Record]

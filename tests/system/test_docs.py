@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.app_files import InputFile
+from harness.evidence.files.app_files import InputFile
 from tests.system.conftest import in_this_process
 
 # Their examples need an engine, or Slurm: tests/images and tests/slurm run them, here only their options are tried.

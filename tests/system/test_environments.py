@@ -11,9 +11,9 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.paths import APP, ENVIRONMENTS
 from harness.environments import environment as environments
-from harness.environments import interpreters, pins
 from harness.environments.environment import STAMP, Environment, ensure_environment, identify
-from harness.environments.pins import lock_file
+from harness.environments.python import interpreters, pins
+from harness.environments.python.pins import lock_file
 from harness.matrix.cells import Matrix
 
 

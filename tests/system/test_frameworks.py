@@ -6,7 +6,7 @@ from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.verifier import Verifier
-from harness.evidence.app_files import InputFile
+from harness.evidence.files.app_files import InputFile
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.load import load_matrix

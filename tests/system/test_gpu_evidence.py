@@ -7,9 +7,9 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment
-from harness.evidence.gpu_evidence import read_gpu_evidence
+from harness.evidence.gpus.gpu_evidence import read_gpu_evidence
 from harness.evidence.records import Results
-from harness.report.code_evidence import code_evidence
+from harness.report.sections.code_evidence import code_evidence
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ import pytest
 
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.facts import GpuFacts, HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.run.asked import Run

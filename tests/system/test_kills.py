@@ -12,9 +12,9 @@ import pytest
 from benchmarks import kill_tester
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, Place, kill_often
 from benchmarks.kills import ONLY_IN_CONTAINERS
-from harness.base.failpoints import POINTS
+from harness.base.files.failpoints import POINTS
 from harness.base.paths import CHECKOUT
-from harness.evidence.run_files import Record
+from harness.evidence.files.run_files import Record
 from harness.rehearsal.stand_in_app import SLOW
 
 RANDOM_KILLS = 8
@@ -26,16 +26,16 @@ from pathlib import Path
 from rich.console import Console
 from benchmarks import kill_tester
 from benchmarks.kill_tester import Place
-from harness.campaign.bench import Bench
+from harness.campaign.bench.bench import Bench
 from harness.campaign.campaign import begin_or_continue
-from harness.campaign.run_plan import run_plan
+from harness.campaign.sequence.run_plan import run_plan
 from harness.campaign.runner import Runner
 from harness.host.facts import GpuFacts
 from harness.screen.display import CampaignDisplay
 from harness.environments.executors.process import ProcessExecutor
 from harness.host.fingerprint import read_host
 from harness.matrix.load import load_matrix
-from harness.campaign.plan import Plan, PlannedRun
+from harness.campaign.bench.plan import Plan, PlannedRun
 
 place = Place(Path(sys.argv[1]))
 matrix = load_matrix(place.folder / "matrix.yaml")

@@ -18,9 +18,9 @@ from harness.base.contract import OLD_CONTRACT
 from harness.environments.environment import Environment
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
-from harness.host.run_processes import processes_of_run
+from harness.host.processes.run_processes import processes_of_run
 from harness.run.watch.limits import LIMITS
 
 RunTiny = Callable[..., Record]

@@ -8,9 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from harness.cli.schemas import SCHEMAS
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.base.files.storage import file_hash
 from harness.base.paths import CHECKOUT
-from harness.base.storage import file_hash
-from harness.evidence.app_files import InputFile
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.training.attempts import ATTEMPTS_FILE
 
 # Two epochs of 23 steps.

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 
 STEPS = 20
 # It forgets everything but what is in its checkpoints, of which it keeps all.

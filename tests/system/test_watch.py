@@ -14,10 +14,10 @@ from harness.base.interrupts import interruptible
 from harness.environments.environment import Environment
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.step_position import read_position
-from harness.host.run_processes import processes_of_run
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.reported.step_position import read_position
+from harness.host.processes.run_processes import processes_of_run
 from harness.run.launch import base_variables
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch

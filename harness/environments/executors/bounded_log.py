@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import write_durably
+from harness.base.files.storage import write_durably
 
 HEAD_BYTES = TAIL_BYTES = 8 << 20
 # Between two looks; memory takes some 100 MB meanwhile.

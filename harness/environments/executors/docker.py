@@ -11,17 +11,17 @@ from typing import Any
 from docker.errors import APIError, ImageNotFound
 
 from harness.base.errors import UserError
-from harness.base.failpoints import reached
-from harness.base.json_bounds import load_json
-from harness.base.storage import unused, write_json
+from harness.base.files.failpoints import reached
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import unused, write_json
 from harness.base.text import one_line
 from harness.environments.executors.container import DATA, MEMLOCK, WORK, Container, inside
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import EngineSilent, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
 from harness.host.engine_client import FOLDER_MODE, LINK_MODE, TooLargeAnswerError
-from harness.host.run_processes import RUN_MARK, run_mark
-from harness.host.unmarked import track_container
+from harness.host.processes.run_processes import RUN_MARK, run_mark
+from harness.host.processes.unmarked import track_container
 
 LABEL = "vpoc.matrix.run"
 # How the engine says that it has no right to raise a limit; then its own limit holds.

@@ -6,14 +6,14 @@ import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
-from harness.base.failpoints import reached
-from harness.base.json_bounds import load_json
-from harness.base.storage import held_locks, open_regular, write_json
+from harness.base.files.failpoints import reached
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import held_locks, open_regular, write_json
 from harness.environments.executors.bounded_log import BoundedLog, Trimming
 from harness.environments.executors.job import Exit, Handle, Job
-from harness.host.processes import ProcessId
-from harness.host.run_processes import RUN_MARK, began_in, end_processes_of_run, processes_of_run, run_mark
-from harness.host.unmarked import reap_orphans, track, track_process
+from harness.host.processes.processes import ProcessId
+from harness.host.processes.run_processes import RUN_MARK, began_in, end_processes_of_run, processes_of_run, run_mark
+from harness.host.processes.unmarked import reap_orphans, track, track_process
 
 GRACE_SECONDS = 1.0
 LARGEST_NOTE = 4096

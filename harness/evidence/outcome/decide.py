@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from harness.base.contract import CONTRACT
 from harness.base.wording import many
 from harness.environments.executors.job import SHELL_SIGNALS
-from harness.evidence.app_files import Result
+from harness.evidence.files.app_files import Result
+from harness.evidence.files.run_files import OutcomeName
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, StoppedBy
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.program_objections import program_in_words, program_objections
 from harness.evidence.outcome.request import Request
 from harness.evidence.outcome.result_objections import memory_objections, result_objections
 from harness.evidence.outcome.verification_objections import verification_objections
-from harness.evidence.run_files import OutcomeName
 
 # What the app itself saw: numbers that are not finite; ranks that trained different weights.
 APP_EXITS: Mapping[int, Diagnosis] = {4: "not-finite", 5: "wrong-result"}

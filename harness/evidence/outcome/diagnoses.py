@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from harness.evidence.run_files import OutcomeName
+from harness.evidence.files.run_files import OutcomeName
 
 OfEnding = Literal[
     "app-error",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from harness.base.untrusted_tree import shown
+from harness.base.files.untrusted_tree import shown
 from harness.base.wording import many, some_of
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence

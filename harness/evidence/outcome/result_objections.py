@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator
 
-from harness.evidence.app_files import Result, Training
 from harness.evidence.choosing import kept_epoch, may_end_early
+from harness.evidence.files.app_files import Result, Training
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.request import Request

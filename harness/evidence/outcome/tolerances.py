@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from harness.evidence.app_files import StepNumbers
+from harness.evidence.files.app_files import StepNumbers
 from harness.matrix.strategies import ModelKind
 
 # Relative difference allowed between the first step's numbers and the float32 reference on the CPU.

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from harness.base.wording import some_of
-from harness.evidence.app_files import Result, StepNumbers, Training, VerifiedTraining
-from harness.evidence.kept_states import wrong_states
+from harness.evidence.files.app_files import Result, StepNumbers, Training, VerifiedTraining
+from harness.evidence.files.kept_states import wrong_states
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence, PickedState
 from harness.evidence.outcome.request import Request

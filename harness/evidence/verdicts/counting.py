@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
-from harness.evidence.health_log import LOCKED, machines_with_bad_signs, read_steps
+from harness.evidence.files.run_files import HealthStep
+from harness.evidence.gpus.health_log import LOCKED, machines_with_bad_signs, read_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep
 
 CountName = Literal["passed", "failed", "not-counted"]
 Gpu = tuple[str, str, int]

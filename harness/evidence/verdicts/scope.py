@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
-from harness.evidence.run_files import Intent
+from harness.evidence.files.run_files import Intent
 from harness.host.facts import GpuFacts
 from harness.matrix.strategies import Strategy
 

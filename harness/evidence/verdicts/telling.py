@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.base.wording import some_of
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import work_in_words
 from harness.matrix.workload_options import AMOUNTS, arguments

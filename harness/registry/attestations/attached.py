@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
+from harness.base.files.storage import read_regular, write_durably
 from harness.base.paths import CACHE
-from harness.base.storage import read_regular, write_durably
-from harness.environments.images import Image
+from harness.environments.docker.images import Image
 from harness.registry.attestations.bundles import BUNDLE, Statement, open_bundle, sign
 from harness.registry.attestations.keys import PublicKey, SigningKey, read_public_key
 from harness.registry.oci import IMAGE_MANIFEST, Manifest, Repository, descriptor_in, digest_of, object_in

@@ -1,10 +1,10 @@
 """Sign what is known of an image that was pushed: what it was made from, what is in it, what its runs showed."""
 
 from harness.base.errors import UserError
-from harness.base.storage import file_hash
-from harness.environments.images import PREFIX, Image, told_epochs
-from harness.environments.pins import lock_file
-from harness.environments.source_state import NO_TIME
+from harness.base.files.storage import file_hash
+from harness.environments.docker.images import PREFIX, Image, told_epochs
+from harness.environments.docker.source_state import NO_TIME
+from harness.environments.python.pins import lock_file
 from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Cell
 from harness.registry.attestations.attached import attach_signed, kept_manifests, signed_kept

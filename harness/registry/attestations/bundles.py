@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.base.json_bounds import load_json
+from harness.base.files.json_bounds import load_json
 from harness.registry.attestations.keys import PublicKey, SigningKey
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.base.storage import file_hash
-from harness.environments.images import PREFIX, Image
-from harness.environments.pins import lock_file
+from harness.base.files.storage import file_hash
+from harness.environments.docker.images import PREFIX, Image
+from harness.environments.python.pins import lock_file
 from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Matrix
 from harness.registry.attestations.attached import Signed, kept_manifests, signed_beside, signed_kept

@@ -18,10 +18,10 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
 from harness.base.errors import UserError
-from harness.base.untrusted_tree import shown
-from harness.environments.image_tree import image_files
-from harness.environments.images import Image
-from harness.environments.wheelhouse import read_lock
+from harness.base.files.untrusted_tree import shown
+from harness.environments.docker.image_tree import image_files
+from harness.environments.docker.images import Image
+from harness.environments.python.wheelhouse import read_lock
 from harness.host.engine import Engine
 
 SITE = re.compile(r"opt/venv/lib/python[\d.]+/site-packages/[^/]+\.dist-info/METADATA")

@@ -22,8 +22,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from harness.base.errors import UserError
+from harness.base.files.storage import (
+    cannot_be_written,
+    create,
+    make_folder_durably,
+    read_regular,
+    unfinished,
+    write_durably,
+)
 from harness.base.paths import state_folder
-from harness.base.storage import cannot_be_written, create, make_folder_durably, read_regular, unfinished, write_durably
 
 OWN_NAME = "you"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"

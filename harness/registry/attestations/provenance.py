@@ -3,8 +3,8 @@
 from typing import Any
 
 from harness import __version__
-from harness.environments.images import BASE_DIGEST, BASE_NAME, IDENTITY, PREFIX, Image
-from harness.environments.source_state import is_dirty
+from harness.environments.docker.images import BASE_DIGEST, BASE_NAME, IDENTITY, PREFIX, Image
+from harness.environments.docker.source_state import is_dirty
 
 PROVENANCE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:vpoc:matrix-build:v1"

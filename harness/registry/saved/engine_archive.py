@@ -18,9 +18,9 @@ from docker.errors import create_api_error_from_http_exception
 from requests.exceptions import HTTPError
 
 from harness.base.errors import UserError
-from harness.base.json_bounds import load_json
-from harness.base.storage import PIECE_BYTES, file_hash
-from harness.environments.image_tree import PieceStream
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import PIECE_BYTES, file_hash
+from harness.environments.docker.image_tree import PieceStream
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of
 from harness.registry.saved.layout import LAYOUT

@@ -14,8 +14,8 @@ from typing import BinaryIO
 from pydantic import ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.json_bounds import json_object
-from harness.base.storage import (
+from harness.base.files.json_bounds import json_object
+from harness.base.files.storage import (
     PIECE_BYTES,
     cannot_be_written,
     copy_durably,

@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 from harness.base.errors import UserError
-from harness.base.storage import read_regular
+from harness.base.files.storage import read_regular
 from harness.base.text import one_line
 from harness.host.engine import Notify
 from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, descriptor_in, object_in, objects_in

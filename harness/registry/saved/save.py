@@ -9,9 +9,9 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+from harness.base.files.storage import cannot_be_written, locked
 from harness.base.paths import CACHE
-from harness.base.storage import cannot_be_written, locked
-from harness.environments.images import CELLS, Image, tag_name
+from harness.environments.docker.images import CELLS, Image, tag_name
 from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Cell
 from harness.registry.attestations.attached import annotations_of, keep_signed, kept_manifests, signed_kept

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.environments.images import PREFIX
+from harness.environments.docker.images import PREFIX
 from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of, object_in
 
 NAME = "org.opencontainers.image.ref.name"

@@ -3,7 +3,7 @@
 import hashlib
 import zlib
 
-from harness.base.storage import PIECE_BYTES
+from harness.base.files.storage import PIECE_BYTES
 
 # Of zlib, for what gzip packs.
 GZIP = 31

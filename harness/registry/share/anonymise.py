@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.environments.executors.container import WORK, inside
-from harness.evidence.app_files import Result, Training
-from harness.evidence.run_files import HealthStep, Intent, Record
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.app_files import Result, Training
+from harness.evidence.files.run_files import HealthStep, Intent, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.matrix.wheels import index_url, load_wheels
 from harness.registry.share.scrub import Scrubber
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.json_bounds import load_json
-from harness.base.storage import cannot_be_written, create, sync_folder, unfinished
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import cannot_be_written, create, sync_folder, unfinished
 from harness.registry.saved.unpacking import GZIP
 from harness.registry.share.shared_files import SHARED, hash_of_hashes
 

@@ -6,13 +6,13 @@ from itertools import chain
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import file_hash
+from harness.base.files.storage import file_hash
 from harness.base.wording import many
-from harness.evidence.health_log import read_steps
+from harness.evidence.files.run_files import HealthStep
+from harness.evidence.gpus.health_log import read_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep
 from harness.host.facts import HostFacts
 from harness.registry.share.anonymise import shared_id, shared_step
 from harness.registry.share.archive import HEALTH, MOST_OF_RUN, RUNS, write_archive

@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.json_files import Versioned, headline
-from harness.base.storage import (
+from harness.base.files.json_files import Versioned, headline
+from harness.base.files.storage import (
     SHORT_LOCK_SECONDS,
     file_hash,
     locked,
@@ -26,12 +26,12 @@ from harness.base.storage import (
     write_durably,
 )
 from harness.environments.executors.container import container_from_record
-from harness.evidence.health_log import health_file, read_steps
+from harness.evidence.files.run_files import HealthStep, Intent, Record
+from harness.evidence.files.run_folder import LARGEST_OWN_BYTES, RunFolder
+from harness.evidence.gpus.health_log import health_file, read_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep, Intent, Record
-from harness.evidence.run_folder import LARGEST_OWN_BYTES, RunFolder
 from harness.host.facts import HostFacts
 from harness.registry.share.anonymise import is_hashed, is_shared_id, shared_id
 from harness.registry.share.archive import HEALTH, RUNS, unpack

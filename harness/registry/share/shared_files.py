@@ -9,13 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from harness.base.json_bounds import load_json
-from harness.base.storage import json_hash
-from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
-from harness.evidence.app_files import Result
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import WorkFolder, regex_of
+from harness.base.files.json_bounds import load_json
+from harness.base.files.storage import json_hash
+from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
+from harness.evidence.files.app_files import Result
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder, regex_of
 from harness.registry.share.anonymise import scrubber_of_run, shared_intent, shared_record, shared_result
 from harness.registry.share.scrub import Scrubber
 

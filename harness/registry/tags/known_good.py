@@ -4,8 +4,8 @@ from collections import Counter
 
 from harness.base.durations import day_of
 from harness.base.errors import UserError
+from harness.base.files.storage import file_hash
 from harness.base.paths import LOCKS
-from harness.base.storage import file_hash
 from harness.evidence.host_state import changed_settings, state_of
 from harness.evidence.records import Results
 from harness.evidence.verdicts.scope import is_of_strategy

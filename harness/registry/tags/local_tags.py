@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from docker.errors import ImageNotFound
 
-from harness.environments.images import CELLS, find
+from harness.environments.docker.images import CELLS, find
 from harness.evidence.records import Results
 from harness.host.engine import Engine, engine_errors
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move, read_moves

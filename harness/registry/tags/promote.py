@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from harness import __version__
 from harness.base.errors import UserError
+from harness.evidence.files.run_files import Intent
 from harness.evidence.host_state import changed_settings, state_of
 from harness.evidence.row import Row
-from harness.evidence.run_files import Intent
 from harness.evidence.verdicts.best_of import confidence_of_best, tried
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.missing import Shortfall, missing_to

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
-from harness.base.json_files import Moment, Versioned, headline
-from harness.base.storage import (
+from harness.base.files.json_files import Moment, Versioned, headline
+from harness.base.files.storage import (
     SHORT_LOCK_SECONDS,
     cannot_be_written,
     locked,
@@ -18,7 +18,7 @@ from harness.base.storage import (
     read_regular,
     sync_folder,
 )
-from harness.evidence.app_files import Sha256
+from harness.evidence.files.app_files import Sha256
 from harness.evidence.records import Results
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.evidence.verdicts.words import hours_in_words, in_words, shows_mtbf

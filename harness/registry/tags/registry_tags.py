@@ -3,8 +3,8 @@
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.base.json_files import headline
-from harness.environments.images import CELLS
+from harness.base.files.json_files import headline
+from harness.environments.docker.images import CELLS
 from harness.registry.oci import Manifest, Repository
 from harness.registry.tags.promotions import KnownGood, TagMove, from_lines, to_line
 

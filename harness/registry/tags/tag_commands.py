@@ -8,9 +8,9 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.sysfs import REAL_ROOT, is_simulated
-from harness.environments.images import find
-from harness.environments.source_state import is_dirty
-from harness.evidence.host_changes import host_of
+from harness.environments.docker.images import find
+from harness.environments.docker.source_state import is_dirty
+from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results

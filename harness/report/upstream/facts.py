@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from harness.base.errors import UserError
 from harness.base.wording import many
 from harness.diagnosis.rules import load_signatures
-from harness.evidence.app_files import Result
+from harness.evidence.files.app_files import Result
+from harness.evidence.files.run_files import Explanation, Intent, Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.records import Results
-from harness.evidence.run_files import Explanation, Intent, Record
-from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import RunCount
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words
-from harness.evidence.work_folder import WorkFolder
 from harness.host.facts import GpuFacts, HostFacts
 from harness.registry.share.anonymise import scrubber_of_run
 from harness.registry.share.scrub import Scrubber

@@ -9,14 +9,14 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.time_limits import Look
 from harness.environments.executors.job import Handle
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import WorkFolder
-from harness.host.cgroup import MemoryGroupWatch
-from harness.host.gpu_state import GpuSample, sample_gpus
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
+from harness.host.gpus.gpu_state import GpuSample, sample_gpus
+from harness.host.gpus.memory_owners import memory_owners
 from harness.host.kernel_log import read_kernel_log
-from harness.host.memory_owners import memory_owners
-from harness.host.py_spy import dump_from_outside
-from harness.host.run_processes import RunProcess, look_at_processes, table
+from harness.host.processes.cgroup import MemoryGroupWatch
+from harness.host.processes.py_spy import dump_from_outside
+from harness.host.processes.run_processes import RunProcess, look_at_processes, table
 from harness.run.watch.python_stacks import StackSample, take_stacks
 
 # All parts are looked for at the same time.

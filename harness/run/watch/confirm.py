@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.evidence.step_position import Position, read_position
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.files.work_folder import WorkFolder
+from harness.evidence.reported.step_position import Position, read_position
 from harness.run.watch.python_stacks import StackSample, waits_for_others
 from harness.run.watch.stalled_rank import describe_hang
 from harness.run.watch.watchdog import SUSPECT_EARLIER_SECONDS, RankStall, Watchdog

@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.base.time_limits import Look
-from harness.evidence.gpu_sensors import GpuSensors, GpuSensorSample, SensorLog
-from harness.evidence.run_folder import RunFolder
-from harness.host.amdgpu import device_folder
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.gpu_sensors import GpuSensors, GpuSensorSample, SensorLog
 from harness.host.facts import GpuFacts
-from harness.host.gpu_state import GpuSample, sample_gpu
+from harness.host.gpus.amdgpu import device_folder
+from harness.host.gpus.gpu_state import GpuSample, sample_gpu
 
 # Of a GPU that computes; one that shows a picture is busier than not at all.
 COMPUTING_PERCENT = 10

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.evidence.app_files import Phase, Wait
+from harness.evidence.files.app_files import Phase, Wait
+from harness.evidence.files.run_files import Intent
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent
 
 # Seconds without an advance until enough is known. Loose on purpose: cold disks and kernel compilation look like hangs.
 LIMITS: Mapping[Phase, float] = {

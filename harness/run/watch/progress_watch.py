@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterator, Mapping
 
-from harness.evidence.accounting import Accounting
-from harness.evidence.app_files import Progress
-from harness.evidence.exposure import ExposureWatch
-from harness.evidence.memory import MemoryHistory
-from harness.evidence.program_progress import ProgramProgress
-from harness.evidence.progress import ProgressReader
-from harness.evidence.rank_account import SeenAt
+from harness.evidence.files.app_files import Progress
+from harness.evidence.reported.accounting import Accounting
+from harness.evidence.reported.exposure import ExposureWatch
+from harness.evidence.reported.memory import MemoryHistory
+from harness.evidence.reported.program_progress import ProgramProgress
+from harness.evidence.reported.progress import ProgressReader
+from harness.evidence.reported.rank_account import SeenAt
 from harness.run.watch.watchdog import Watchdog
 
 # At the end, for what was written while nobody looked: of eight ranks the lines of some hours.

@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.base.untrusted_tree import NotAFileError
-from harness.evidence.python_stacks import CallStack, Frame, parse_stacks
-from harness.evidence.step_position import Position, read_positions
-from harness.evidence.work_folder import LARGEST, WorkFolder
-from harness.host.run_processes import RunProcess, catches
+from harness.base.files.untrusted_tree import NotAFileError
+from harness.evidence.files.work_folder import LARGEST, WorkFolder
+from harness.evidence.reported.python_stacks import CallStack, Frame, parse_stacks
+from harness.evidence.reported.step_position import Position, read_positions
+from harness.host.processes.run_processes import RunProcess, catches
 
 SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2
 # How long one process may take, after which pause it is taken to be through, and how long all may take together.

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from harness.evidence.python_stacks import CallStack, Frame
-from harness.evidence.step_position import Position
-from harness.host.run_processes import STATES, RunProcess
+from harness.evidence.reported.python_stacks import CallStack, Frame
+from harness.evidence.reported.step_position import Position
+from harness.host.processes.run_processes import STATES, RunProcess
 from harness.run.watch.python_stacks import StackSample, innermost_own_frame, may_wait_for_others
 from harness.run.watch.watchdog import RankStall
 

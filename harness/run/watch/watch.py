@@ -12,17 +12,23 @@ from typing import Self
 
 from harness.base.interrupts import GRACE_SECONDS, pause, skippable
 from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
-from harness.evidence.accounting import Accounting
-from harness.evidence.app_files import Progress, Wait
+from harness.evidence.files.app_files import Progress, Wait
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import MOST_RANKS, WorkFolder
 from harness.evidence.outcome.diagnoses import StoppedBy
-from harness.evidence.program_progress import ProgramProgress
-from harness.evidence.progress import ProgressReader
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import MOST_RANKS, WorkFolder
+from harness.evidence.reported.accounting import Accounting
+from harness.evidence.reported.program_progress import ProgramProgress
+from harness.evidence.reported.progress import ProgressReader
 from harness.host.disk_use import DiskWatch
 from harness.host.file_systems import mount_in
-from harness.host.gpu_memory import GpuWatch
-from harness.host.run_processes import belongs_to_run, cannot_be_killed, end_processes_of_run, is_of_run, survivors
+from harness.host.gpus.gpu_memory import GpuWatch
+from harness.host.processes.run_processes import (
+    belongs_to_run,
+    cannot_be_killed,
+    end_processes_of_run,
+    is_of_run,
+    survivors,
+)
 from harness.run.watch.collect import Collector
 from harness.run.watch.confirm import Hang, HangWatch
 from harness.run.watch.engine_watch import EngineWatch, Say

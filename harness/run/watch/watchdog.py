@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.evidence.app_files import Phase, Progress, Wait
-from harness.evidence.step_position import OUTSIDE, WAITING, Position
+from harness.evidence.files.app_files import Phase, Progress, Wait
+from harness.evidence.reported.step_position import OUTSIDE, WAITING, Position
 from harness.run.watch.limits import FACTOR, LIMITS, Limits
 
 # A rank is looked at before its time is up, so that two samples of its stacks are there when it is.

@@ -92,7 +92,7 @@ def test_states_are_bounded_in_number_and_size(steps, epochs, parameters, parts)
 
 
 def test_the_steps_are_those_that_the_harness_expects():
-    """As `harness.evidence.kept_states` draws them: see its tests."""
+    """As `harness.evidence.files.kept_states` draws them: see its tests."""
     assert sorted(drawn_steps(32, 6, "mlp", "0" * 32)) == [2, 8, 11, 20, 23, 32]
     assert sorted(drawn_steps(32, 6, "attention", "0" * 32)) == [5, 9, 15, 18, 24, 27]
 

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from harness.base.json_files import Versioned
+from harness.base.files.json_files import Versioned
 from harness.base.schema1 import upgraded, upgraded_values
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.program_faults import FAULTS, Seen, inject, section
-from harness.environments import programs
 from harness.environments.environment import Environment
+from harness.environments.python import programs
 from harness.matrix.cells import Matrix
 
 

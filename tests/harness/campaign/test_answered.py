@@ -11,8 +11,8 @@ import pytest
 
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
 from harness.cli.run import _answer
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.matrix.cells import Matrix
 from harness.report.write import built_report

@@ -6,10 +6,10 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.campaign import by_hand
+from harness.campaign.bench.open_bench import BenchOptions
 from harness.campaign.by_hand import command_in_cell, docker_command
-from harness.campaign.open_bench import BenchOptions
 from harness.environments import capabilities
-from harness.environments.pins import UnreachableError
+from harness.environments.python.pins import UnreachableError
 from harness.evidence.records import Results
 from harness.matrix.cells import Matrix
 

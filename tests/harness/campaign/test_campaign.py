@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from harness.base.shared_locks import lock_at_once
-from harness.base.storage import held_locks
-from harness.campaign import campaign, unhealthy
-from harness.campaign import run_plan as run_plan_module
-from harness.campaign.bench import Bench
+from harness.base.files.shared_locks import lock_at_once
+from harness.base.files.storage import held_locks
+from harness.campaign import campaign
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.gpu_locks import GpuClaim, lock_gpus
+from harness.campaign.bench.plan import PendingRun, Plan, make_plan, placements
 from harness.campaign.campaign import Campaign, begin_or_continue
-from harness.campaign.gpu_locks import GpuClaim, lock_gpus
-from harness.campaign.plan import PendingRun, Plan, make_plan, placements
-from harness.campaign.run_plan import run_plan
+from harness.campaign.gpus import unhealthy
 from harness.campaign.runner import Runner
+from harness.campaign.sequence import run_plan as run_plan_module
+from harness.campaign.sequence.run_plan import run_plan
 from harness.environments import compiled_kernel
 from harness.environments.capabilities import Capabilities
 from harness.host.facts import HostFacts

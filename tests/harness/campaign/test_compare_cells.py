@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign import comparisons
-from harness.campaign.comparisons import add_runs
-from harness.campaign.plan import PlannedRun
+from harness.campaign.bench.plan import PlannedRun
+from harness.campaign.controls import comparisons
+from harness.campaign.controls.comparisons import add_runs
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from tests.harness.pretending import Listening

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.comparisons import describe_minimum, minimise_cell
-from harness.campaign.plan import PlannedRun
+from harness.campaign.bench.plan import PlannedRun
+from harness.campaign.controls.comparisons import describe_minimum, minimise_cell
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.health_log import append_steps
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.gpus.health_log import append_steps
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix

@@ -17,22 +17,22 @@ import psutil
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.storage import unfinished
+from harness.base.files.storage import unfinished
 from harness.campaign import recovery
 from harness.campaign.recovery import recover
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.exposure import exposure_of
-from harness.evidence.health_log import append_steps, read_steps
+from harness.evidence.files.run_files import HealthStep, Intent, Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.health_log import append_steps, read_steps
 from harness.evidence.records import Results
+from harness.evidence.reported.exposure import exposure_of
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep, Intent, Record
-from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import count_runs
-from harness.host import run_processes
 from harness.host.facts import HostFacts
-from harness.host.processes import ProcessId, boot_id
-from harness.host.run_processes import RUN_MARK, processes_of_run, run_mark
+from harness.host.processes import run_processes
+from harness.host.processes.processes import ProcessId, boot_id
+from harness.host.processes.run_processes import RUN_MARK, processes_of_run, run_mark
 from tests.harness.evidence.accounts import NONCE, Told, began, trained
 from tests.harness.gpu_tree import ADDRESSES, Tree
 
@@ -247,7 +247,7 @@ def test_a_recovery_that_somebody_keeps_others_from_says_so_and_is_abandoned(
     results: Results, here: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "SHORT_LOCK_SECONDS", 0.15)
-    monkeypatch.setattr("harness.base.storage.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("harness.base.files.storage.QUIET_SECONDS", 0.0)
     results.runs.mkdir(parents=True)
     said: list[str] = []
     with (results.folder / recovery.RECOVERY_LOCK).open("w") as other:
@@ -345,7 +345,7 @@ def test_where_nobody_can_be_asked_the_processes_are_ended_all_the_same(
 def test_what_runs_in_a_container_is_found_by_the_note_of_the_harness_that_began_it(
     results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.host.unmarked._groups", lambda pid: "a" * 64 if pid != os.getpid() else "")
+    monkeypatch.setattr("harness.host.processes.unmarked._groups", lambda pid: "a" * 64 if pid != os.getpid() else "")
     folder = results.begin(make_intent("r1", host=here, executor="docker"))
     note = RunFolder(folder).note_of(RunFolder(folder).log, contained=True)
     note.with_name("container-probe.json").write_text("[", encoding="utf-8")

@@ -8,15 +8,15 @@ from typing import Any, cast
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.plan import Plan, PlannedRun
-from harness.campaign.prepare import PreparedCampaign
+from harness.campaign.bench.plan import Plan, PlannedRun
+from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.run_campaign import MOST_LOST_IN_A_ROW, CampaignResult, run_campaign, with_caution
 from harness.campaign.runner import InterruptedRunError
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from harness.campaign.plan import Plan, PlannedRun
-from harness.campaign.prepare import PreparedCampaign
+from harness.campaign.bench.plan import Plan, PlannedRun
+from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.run_campaign import CampaignResult, run_campaign
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from tests.harness.pretending import Listening

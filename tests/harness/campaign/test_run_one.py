@@ -7,13 +7,13 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.campaign import run_one as run_one_module
-from harness.campaign.dispatch import RunRequest
-from harness.campaign.display import Display
-from harness.campaign.open_bench import BenchOptions
+from harness.campaign.bench.dispatch import RunRequest
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.open_bench import BenchOptions
 from harness.campaign.run_one import ANOTHER_KIND, run_one, run_requested
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from tests.harness.scripted_bench import Scripted

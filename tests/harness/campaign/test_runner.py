@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench, StackUnavailableError
-from harness.campaign.plan import PendingRun, PlannedRun
+from harness.campaign.bench.bench import Bench, StackUnavailableError
+from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.runner import EngineLosses, InterruptedRunError, Runner
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.run.asked import Run

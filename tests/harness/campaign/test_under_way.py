@@ -12,7 +12,7 @@ import pytest
 from harness.base.paths import CHECKOUT
 from harness.campaign.under_way import BEGINS, LARGEST_NOTE, left_under_way, noted_under_way, under_way
 from harness.evidence.records import Results
-from harness.host.processes import boot_id
+from harness.host.processes.processes import boot_id
 
 COMMAND = "matrix run cpu-plain --data 'my bars.csv'"
 KILLED = """

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from harness.base import storage
 from harness.base.errors import UserError
+from harness.base.files import storage
 from harness.base.sysfs import REAL_ROOT
-from harness.evidence.host_changes import changed_host, changes_of, host_of, note_change
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.host_changes import changed_host, changes_of, host_of, note_change
+from harness.evidence.gpus.strikes import strike, strikes_of, struck_out
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.strikes import strike, strikes_of, struck_out
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
 from harness.registry.tags.known_good import why_not_usable

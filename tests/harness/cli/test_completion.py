@@ -9,8 +9,8 @@ from click.shell_completion import ShellComplete
 
 from harness.base.paths import CHECKOUT
 from harness.cli.main import cli
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.matrix.cells import Matrix
 
 MakeRecord = Callable[..., Record]

@@ -14,9 +14,9 @@ from harness.base.paths import CHECKOUT
 from harness.campaign.answered import LastAnswer, NextCommand, remember_answer
 from harness.cli.explain import _presets, explain
 from harness.cli.shared import Settings
+from harness.evidence.files.run_files import EvidenceLine, Explanation, Record
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
-from harness.evidence.run_files import EvidenceLine, Explanation, Record
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Matrix

@@ -15,10 +15,10 @@ from harness.base.paths import CHECKOUT
 from harness.base.sysfs import REAL_ROOT
 from harness.cli import commands
 from harness.cli.main import cli
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record
 from harness.host.fingerprint import read_host
-from harness.host.processes import ProcessId
+from harness.host.processes.processes import ProcessId
 from harness.matrix.cells import Matrix
 from harness.screen.terminal import SafeConsole
 from tests.harness.typed import Done, typed

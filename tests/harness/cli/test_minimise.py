@@ -13,8 +13,8 @@ from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.cli import minimise
 from harness.cli.shared import Settings
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts import of_results
 from harness.host.facts import HostFacts
 from harness.search.minimise import FEWEST_RUNS, Minimum

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.campaign.shrink_over import Shrunk
+from harness.campaign.controls.shrink_over import Shrunk
 from harness.cli.minimise import minimise_command
 from harness.cli.minimise_run import cell_meant, minimise_run, next_command, shrunk_lines
 from harness.cli.shared import Settings
-from harness.evidence.run_files import Record
+from harness.evidence.files.run_files import Record
 from harness.matrix.programs import Program
 
 FOUND = Shrunk(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness import __main__ as entry
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 
 Matrix = Callable[..., tuple[int, str, str]]

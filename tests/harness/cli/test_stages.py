@@ -10,17 +10,17 @@ from click.testing import CliRunner, Result
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import NoEngineError, UserError
 from harness.base.paths import CHECKOUT
+from harness.campaign.bench.plan import NOTHING_RUNS
 from harness.campaign.detach import Detached
-from harness.campaign.plan import NOTHING_RUNS
-from harness.campaign.prepare import PreparedCampaign
+from harness.campaign.planning.prepare import PreparedCampaign
+from harness.campaign.planning.screen_gpus import may_use
 from harness.campaign.run_campaign import CampaignResult
-from harness.campaign.screen_gpus import may_use
 from harness.cli import campaign_choice, in_background, run
 from harness.cli.main import cli
 from harness.cli.shared import as_typed
 from harness.doctor.ask import ask
 from harness.doctor.read import read_machine
-from harness.environments import programs
+from harness.environments.python import programs
 from harness.evidence.records import Results
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
@@ -92,8 +92,8 @@ def test_without_kfd_no_gpu_cell_can_run_and_that_is_said_before_anything_is(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("harness.campaign.plan.why_not", lambda *_, named: None)
-        patch.setattr("harness.campaign.plan.unfit", lambda *_: "the app refuses it")
+        patch.setattr("harness.campaign.bench.plan.why_not", lambda *_, named: None)
+        patch.setattr("harness.campaign.bench.plan.unfit", lambda *_: "the app refuses it")
         # No host changes that.
         assert str(typed(root, "run", "--yes").exception) == "no cell can run: the app refuses it"
     (root / "dev/kfd").unlink()

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.base.storage import write_durably
+from harness.base.files.storage import write_durably
 from harness.campaign.under_way import noted_under_way
 from harness.cli.main import cli
 from harness.cli.status import LEGEND
+from harness.evidence.files.run_files import Intent, Record, Scheduled
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record, Scheduled
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt

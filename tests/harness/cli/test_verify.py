@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.cli.verify import _manifests
-from harness.environments.verify_image import Comparison
+from harness.environments.docker.verify_image import Comparison
 
 ONE, OTHER = "sha256:1", "sha256:2"
 

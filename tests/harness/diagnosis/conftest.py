@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.yaml_lines import read_yaml
-from harness.evidence.run_files import Explanation
+from harness.base.files.yaml_lines import read_yaml
+from harness.evidence.files.run_files import Explanation
 from tests.harness.diagnosis.in_memory import explain_log
 
 # What healthy programs print; N is a number, H an address, W a word.

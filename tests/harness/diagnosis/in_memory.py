@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import as_lines
 from harness.diagnosis.scan import scan
-from harness.evidence.run_files import Explanation
+from harness.evidence.files.run_files import Explanation
 
 
 def explain_log(

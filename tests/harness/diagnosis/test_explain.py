@@ -10,10 +10,10 @@ import pytest
 
 from harness.diagnosis.explain import explain_record, explain_run
 from harness.environments.executors.job import Exit
+from harness.evidence.files.run_files import Explanation, Intent, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, OfEnding, OfResult
-from harness.evidence.run_files import Explanation, Intent, Record
-from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Preset
 from harness.matrix.programs import Program

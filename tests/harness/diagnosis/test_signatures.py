@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.base.text import one_line
 from harness.diagnosis.rules import load_signatures
-from harness.host.kernel_resets import reset_lines
+from harness.host.gpus.kernel_resets import reset_lines
 from harness.matrix.cells import Matrix
 from tests.harness.diagnosis.in_memory import explain_log
 

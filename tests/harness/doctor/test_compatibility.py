@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from harness.base.yaml_lines import read_yaml
+from harness.base.files.yaml_lines import read_yaml
 from harness.doctor import compatibility
 from harness.doctor.compatibility import kernel_report, window_of
 from harness.doctor.machine import WantedRocm

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import clean as command
 from harness.cli.main import cli
-from harness.environments import build, own_images
 from harness.environments.clean import OF_A_COMMAND, bytes_to_go, made_by_stacks, remove
+from harness.environments.docker import build, own_images
 from harness.environments.environment import STAMP, ensure_environment
 from harness.environments.in_use import keep_in_place
 from harness.matrix.cells import Cell, Matrix

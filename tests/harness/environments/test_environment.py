@@ -10,8 +10,9 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.paths import LOCKS
-from harness.environments import environment, interpreters, pins
+from harness.environments import environment
 from harness.environments.environment import STAMP, ensure_environment, identify
+from harness.environments.python import interpreters, pins
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 

@@ -9,8 +9,8 @@ import pytest
 
 from harness.base import certificates
 from harness.base.errors import UserError
-from harness.environments import packages, pins, source_packages, wheelhouse
-from harness.environments.wheelhouse import fetch, installable, read_lock, requirement
+from harness.environments.python import packages, pins, source_packages, wheelhouse
+from harness.environments.python.wheelhouse import fetch, installable, read_lock, requirement
 from harness.matrix.programs import Program, Taken
 from harness.matrix.stacks import Stack
 from harness.rehearsal.stand_in_index import StandIn

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.app_files import Training
 from harness.evidence.choosing import kept_epoch, may_end_early
+from harness.evidence.files.app_files import Training
 
 BEST = {"keep": "best", "patience": 2}
 

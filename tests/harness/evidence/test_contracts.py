@@ -7,15 +7,15 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter, ValidationError
 
 from harness.base.contract import CONTRACT, NONCE_VARIABLE
-from harness.base.json_files import File
+from harness.base.files.json_files import File
+from harness.base.files.yaml_lines import read_yaml
 from harness.base.paths import APP, CHECKOUT
-from harness.base.yaml_lines import read_yaml
 from harness.cli.schemas import FILES, SCHEMAS, TABLE, json_schema, markdown
-from harness.evidence.app_files import Result, Training
-from harness.evidence.host_changes import HostChange
+from harness.evidence.files.app_files import Result, Training
+from harness.evidence.files.run_files import Intent, Record
+from harness.evidence.gpus.host_changes import HostChange
+from harness.evidence.gpus.strikes import Strike
 from harness.evidence.isolations import FaultIsolation
-from harness.evidence.run_files import Intent, Record
-from harness.evidence.strikes import Strike
 from harness.registry.tags.promotions import KnownGood
 from harness.slurm.nodes import NodeFacts
 from harness.training.state import TrainingState

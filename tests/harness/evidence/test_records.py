@@ -18,16 +18,16 @@ from pydantic import TypeAdapter
 
 from harness.base.errors import NoSpaceError, UserError
 from harness.evidence import records
-from harness.evidence.app_files import Result
+from harness.evidence.files.app_files import Result
+from harness.evidence.files.run_files import Intent, Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.strikes import strike
 from harness.evidence.host_state import state_of
 from harness.evidence.index import NAMES, Index
 from harness.evidence.index_file import index_file
-from harness.evidence.python_stacks import parse_stacks
 from harness.evidence.records import Results, new_run_id
+from harness.evidence.reported.python_stacks import parse_stacks
 from harness.evidence.row import Row, family_of_intent
-from harness.evidence.run_files import Intent, Record
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.strikes import strike
 from tests.harness.report.synthetic import EXPLANATION
 
 MakeRecord = Callable[..., Record]
@@ -121,7 +121,7 @@ def test_a_run_that_is_being_begun_is_not_there_yet(
             assert results.finished() == []
             assert not results.run_folder("r1").exists()
 
-    for module in ("evidence.records", "base.storage"):
+    for module in ("evidence.records", "base.files.storage"):
         monkeypatch.setattr(f"harness.{module}.reached", look)
     results.begin(make_intent("r1"))
     assert [intent.run_id for intent in results.unfinished()] == ["r1"]

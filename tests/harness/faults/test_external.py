@@ -15,8 +15,8 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.environments.environment import Environment
-from harness.evidence.app_files import InputFile
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_folder import RunFolder
 from harness.faults import external, own_engine
 from harness.faults.external import (
     BrokenTorch,
@@ -30,7 +30,7 @@ from harness.faults.external import (
     TinySharedMemory,
 )
 from harness.faults.kinds import WORKLOAD
-from harness.host.run_processes import RUN_MARK, run_mark
+from harness.host.processes.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Matrix
 from harness.run.asked import Run
 from harness.run.spec import resolve_run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.run_files import Explanation, Record
+from harness.evidence.files.run_files import Explanation, Record
 from harness.faults.injection import Injection, all_as_expected, last_progress, seconds_to_find
 from harness.faults.kinds import Expected, FaultKind
 from harness.faults.table import injection_table, problem_lines

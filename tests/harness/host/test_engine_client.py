@@ -10,7 +10,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from harness.base.errors import UserError
-from harness.environments.images import find, find_by_labels
+from harness.environments.docker.images import find, find_by_labels
 from harness.host import engine_client
 from harness.host.engine import Engine
 from harness.host.engine_client import Client, TooLargeAnswerError

@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.host import slurm_programs
-from harness.host.processes import runs
+from harness.host.processes.processes import runs
 from harness.host.slurm import (
     SlurmNode,
     boot_times,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from harness.base.yaml_lines import read_yaml
+from harness.base.files.yaml_lines import read_yaml
 from harness.matrix.new_wheels import OLD_AFTER_DAYS, age_of_table, new_pairs
 from harness.matrix.stacks import Stack
 from harness.matrix.wheels import Release, load_wheels

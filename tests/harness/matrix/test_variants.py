@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.environments import environment_hashes
+from harness.environments.docker.images import TAG, cell_tag
 from harness.environments.environment import environment_hash
 from harness.environments.environment_hashes import current_hashes
-from harness.environments.images import TAG, cell_tag
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.variants import control_of, find_cell, variable_names, variant

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from harness.base.errors import UserError
-from harness.environments.images import Image
+from harness.environments.docker.images import Image
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry import image_commands

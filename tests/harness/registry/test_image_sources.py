@@ -16,9 +16,9 @@ from docker.errors import ImageNotFound
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.time_limits import Look
-from harness.environments import node_images
-from harness.environments.images import Image, tag_name
-from harness.environments.node_images import NodeImage, bring_image
+from harness.environments.docker import node_images
+from harness.environments.docker.images import Image, tag_name
+from harness.environments.docker.node_images import NodeImage, bring_image
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry.image_sources import LARGEST_LIST, _in_source

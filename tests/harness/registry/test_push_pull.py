@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from harness.environments.images import PREFIX, Image, cell_tag
+from harness.environments.docker.images import PREFIX, Image, cell_tag
 from harness.matrix.cells import Matrix
 from harness.registry import push_pull
 

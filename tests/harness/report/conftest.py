@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep, Record
-from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix
 from harness.report.build import build_report

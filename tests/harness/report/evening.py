@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.evidence.gpu_sensors import GpuSensors, GpuSensorSample, SensorLog
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.gpu_sensors import GpuSensors, GpuSensorSample, SensorLog
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix
 from tests.harness.report.synthetic import Kind, gpu_host, progress_lines_of, record_of
 

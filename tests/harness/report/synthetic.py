@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.evidence.app_files import Training
+from harness.evidence.files.app_files import Training
+from harness.evidence.files.run_files import EvidenceLine, Explanation, Intent, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
-from harness.evidence.run_files import EvidenceLine, Explanation, Intent, Record
-from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import train_options, workload_hash

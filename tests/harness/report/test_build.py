@@ -8,21 +8,21 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from harness.cli.schemas import SCHEMAS
-from harness.evidence.app_files import MemoryPeaks, Training
+from harness.evidence.files.app_files import MemoryPeaks, Training
+from harness.evidence.files.run_files import Explanation, HealthStep, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import Explanation, HealthStep, Record
-from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts.counting import count_runs
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import KnownGood
 from harness.report import build
 from harness.report.build import NEWEST, NEWEST_FAILED, build_report
-from harness.report.grid import group_ids, key_of
 from harness.report.markdown import to_markdown
 from harness.report.model import GridPlace, Report
 from harness.report.page import to_html
+from harness.report.sections.grid import group_ids, key_of
 from tests.harness.report.synthetic import KINDS, synthetic_records
 
 Make = Callable[..., Record]

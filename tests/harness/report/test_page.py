@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from harness.evidence.run_files import Record
+from harness.evidence.files.run_files import Record
 from harness.evidence.verdicts.verdict import Tier
 from harness.report.model import Report
 from harness.report.page import _answer, as_data, to_html

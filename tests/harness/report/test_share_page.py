@@ -13,8 +13,8 @@ from harness.base.paths import CHECKOUT
 from harness.campaign.answered import LastAnswer, remember_answer
 from harness.cli.records import report
 from harness.cli.shared import Settings
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.host.facts import HostFacts
 from harness.registry.share.imports import import_records

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
-from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import PROMOTIONS
 from harness.report.write import built_report

@@ -7,13 +7,13 @@ import pytest
 
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile
-from harness.evidence.health_log import LOCKED, append_steps, read_steps, unhealthy_gpus
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import HealthStep
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.health_log import LOCKED, append_steps, read_steps, unhealthy_gpus
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep
-from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
-from harness.host.gpu_reset import Reset
+from harness.host.gpus.gpu_reset import Reset
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
 from harness.run.asked import Run

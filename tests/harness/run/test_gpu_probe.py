@@ -13,10 +13,10 @@ from harness.environments.environment import Environment
 from harness.environments.executors.container import DeviceNode
 from harness.environments.executors.job import Exit, Job, JobLost
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.facts import HostFacts
-from harness.host.run_processes import processes_of_run
+from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_probe
 from harness.run.asked import Run

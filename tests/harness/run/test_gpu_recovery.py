@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from harness.host.facts import GpuFacts
-from harness.host.gpu_reset import Reset
+from harness.host.gpus.gpu_reset import Reset
 from harness.run.gpu_probe import Probed
 from harness.run.gpu_recovery import MEMORY_SECONDS, SLACK_BYTES, Actions, Step, recover_gpu, wait_for_memory
 from tests.harness.gpu_tree import a_gpu

@@ -14,9 +14,9 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.run.asked import Run
@@ -120,7 +120,7 @@ def test_with_the_folder_of_the_run_before_it_is_noted(
     removed = list[str]()
     monkeypatch.setattr(
         "harness.environments.executors.process.reached",
-        lambda _: monkeypatch.setattr("harness.base.storage.reached", remove),
+        lambda _: monkeypatch.setattr("harness.base.files.storage.reached", remove),
     )
     record = attack("time.sleep(60)")
     assert (record.outcome, record.diagnosis, removed) == ("failed", "work-folder", ["file-written"])
@@ -214,13 +214,13 @@ LINE = {
 @pytest.mark.parametrize(
     "place",
     [
-        "harness.evidence.progress.parse_lines",
-        "harness.evidence.work_folder.WorkFolder.progress",
-        "harness.evidence.accounting.Accounting.saw",
-        "harness.evidence.accounting.Accounting.close",
-        "harness.evidence.memory.MemoryHistory.saw",
-        "harness.evidence.memory.MemoryUse.of",
-        "harness.evidence.exposure.ExposureWatch.saw",
+        "harness.evidence.reported.progress.parse_lines",
+        "harness.evidence.files.work_folder.WorkFolder.progress",
+        "harness.evidence.reported.accounting.Accounting.saw",
+        "harness.evidence.reported.accounting.Accounting.close",
+        "harness.evidence.reported.memory.MemoryHistory.saw",
+        "harness.evidence.reported.memory.MemoryUse.of",
+        "harness.evidence.reported.exposure.ExposureWatch.saw",
         "harness.run.watch.watchdog.Watchdog.saw",
         "harness.run.verify.verify",
         "harness.run.verify.keep",
@@ -295,7 +295,7 @@ def test_a_disk_that_it_filled_costs_neither_the_record_nor_the_campaign(
     def excess(*_: object) -> str:
         return "only 0.00 GB are left" if (work / "output" / "fill").exists() else ""
 
-    monkeypatch.setattr("harness.evidence.run_folder.write_durably", write)
+    monkeypatch.setattr("harness.evidence.files.run_folder.write_durably", write)
     monkeypatch.setattr("harness.host.disk_use.excess", excess)
     monkeypatch.setattr("harness.run.run_cell.shutil.disk_usage", lambda _: Used(0))
     record = attack("(work / 'output').mkdir(); (work / 'output' / 'fill').touch(); (work / 'result.json').touch()")

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from harness.environments import programs
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.environments.programs import take_program
-from harness.evidence import program_progress
-from harness.evidence.app_files import InputFile
+from harness.environments.python import programs
+from harness.environments.python.programs import take_program
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
+from harness.evidence.reported import program_progress
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
-from harness.host.run_processes import processes_of_run
+from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.matrix.workloads import Workload

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
 from harness.matrix.programs import Program
 from harness.run.products import check_products, safetensors_problem, stamps
 from harness.run.verifying import LOAD_WEIGHTS

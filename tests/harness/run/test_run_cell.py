@@ -20,17 +20,17 @@ from harness.base.interrupts import interruptible
 from harness.environments.environment import Environment
 from harness.environments.executors.container import Container
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile
-from harness.evidence.health_log import read_steps, unhealthy_gpus
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import Record
+from harness.evidence.gpus.health_log import read_steps, unhealthy_gpus
 from harness.evidence.outcome.decide import Outcome, decide
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.request import Request
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import counts_of
-from harness.host import amdgpu
 from harness.host.facts import HostFacts
-from harness.host.run_processes import processes_of_run
+from harness.host.gpus import amdgpu
+from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
 from harness.run.asked import Run

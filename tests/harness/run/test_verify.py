@@ -19,11 +19,11 @@ from harness.environments.environment import Environment
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.verifier import Verifier
-from harness.evidence.app_files import InputFile, Training
+from harness.evidence.files.app_files import InputFile, Training
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.disk_use import DiskLimit
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
@@ -356,7 +356,7 @@ def test_models_are_not_copied_where_they_are_too_large(
             record = place.make(after=f"model = work / 'output' / 'model.pt'; {lies}", run_id=f"f{number}")
             assert record.outcome == "failed", record.detail
         for number, what in enumerate(("write_durably", "copy_out")):
-            monkeypatch.setattr(f"harness.evidence.kept_copies.{what}", _full)
+            monkeypatch.setattr(f"harness.evidence.files.kept_copies.{what}", _full)
             record = place.make(after="sys.exit(3)", run_id=f"g{number}")
             assert (record.outcome, "disk is full" in record.detail) == ("failed", True), record.detail
             monkeypatch.undo()

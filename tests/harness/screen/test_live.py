@@ -14,9 +14,9 @@ from rich.console import Console
 from benchmarks.live_picture import FILE, picture
 from harness.base.durations import span
 from harness.base.interrupts import interruptible
-from harness.campaign.plan import PlannedRun
-from harness.evidence.app_files import Progress
-from harness.evidence.run_files import Explanation, Record
+from harness.campaign.bench.plan import PlannedRun
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Matrix, Verdicts

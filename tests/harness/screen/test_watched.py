@@ -15,11 +15,11 @@ from harness.campaign.under_way import BEGINS, LeftOver, noted_under_way
 from harness.cli import watch
 from harness.cli.main import cli
 from harness.cli.shared import Settings
+from harness.evidence.files.run_files import Intent, Record, Scheduled
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record, Scheduled
 from harness.host.facts import HostFacts
-from harness.host.processes import ProcessId, boot_id
+from harness.host.processes.processes import ProcessId, boot_id
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.screen import watched

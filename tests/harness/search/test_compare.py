@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import binom, fisher_exact
 
 from harness.base.wording import percent
+from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Verdicts
 from harness.search.compare import CellComparison, compare, told_apart

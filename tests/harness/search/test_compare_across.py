@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from scipy.stats import fisher_exact
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.host_state import HostState
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.rates import lower_bound
 from harness.search.compare_across import AcrossComparison, Axis, compare_across

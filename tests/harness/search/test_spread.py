@@ -8,8 +8,8 @@ from benchmarks.evening.worlds import GPUS, stacks, the_matrix, two_good_one_fla
 from harness.search.goal import Goal
 from harness.search.schedule import Candidate, Tally
 from harness.search.spread import candidates_at_once, stage_runs_at_once
-from harness.search.stage_runs import StageHost
-from harness.search.stage_search import StageEnd, StageSearch
+from harness.search.stages.runs import StageHost
+from harness.search.stages.search import StageEnd, StageSearch
 
 
 def test_what_runs_at_once_is_of_one_cell_and_stage_and_no_run_twice() -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.base.errors import UserError
+from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN, REFUSED, Counts, count_runs
 from harness.matrix.cells import Cell, Matrix
 from harness.search.trials import RecountedError, Trial, Trials

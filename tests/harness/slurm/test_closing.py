@@ -1,12 +1,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.campaign.bench import Bench
+from harness.campaign.bench.bench import Bench
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.run_files import Intent, Record, Scheduled
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record, Scheduled
 from harness.host.facts import HostFacts
-from harness.host.processes import ProcessId
+from harness.host.processes.processes import ProcessId
 from harness.slurm.closing import why_left
 
 ON_N1 = Scheduled(scheduler="slurm", job="1", node="n1")

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.campaign.dispatch import JobSeen
+from harness.campaign.bench.dispatch import JobSeen
+from harness.evidence.files.run_files import Intent, Scheduled
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Scheduled
 from harness.host.facts import HostFacts
 from harness.matrix.clusters import Cluster
 from harness.slurm.dispatcher import SlurmDispatcher

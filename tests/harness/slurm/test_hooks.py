@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.evidence.health_log import append_steps
+from harness.evidence.files.run_files import HealthStep, Intent, Record, Scheduled
+from harness.evidence.gpus.health_log import append_steps
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep, Intent, Record, Scheduled
 from harness.host.facts import HostFacts
-from harness.host.run_processes import RUN_MARK, run_mark
+from harness.host.processes.run_processes import RUN_MARK, run_mark
 from harness.slurm import hooks
 from harness.slurm.hooks import end_job, installation, tell_in_output, why_drain
 from harness.slurm.job_script import job_output

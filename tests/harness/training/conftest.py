@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.campaign.plan import plain_cpu_cell
+from harness.campaign.bench.plan import plain_cpu_cell
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import Result
+from harness.evidence.files.app_files import Result
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
@@ -24,7 +24,7 @@ from tests.harness.training.scripted_attempts import MakePlace, Place, Pretendin
 def probed_again(monkeypatch: pytest.MonkeyPatch) -> Probes:
     """The GPUs of each new probe of unhealthy ones; it tells nothing new."""
     probes: Probes = []
-    monkeypatch.setattr("harness.campaign.unhealthy.recheck", lambda run, *_: probes.append(run.gpus))
+    monkeypatch.setattr("harness.campaign.gpus.unhealthy.recheck", lambda run, *_: probes.append(run.gpus))
     return probes
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.campaign.bench import Bench
+from harness.campaign.bench.bench import Bench
 from harness.environments.environment import Environment
-from harness.evidence.app_files import InputFile, Progress, Result
-from harness.evidence.health_log import append_steps
-from harness.evidence.run_files import Explanation, HealthStep, Record
-from harness.evidence.work_folder import hand_over, steps_done
+from harness.evidence.files.app_files import InputFile, Progress, Result
+from harness.evidence.files.run_files import Explanation, HealthStep, Record
+from harness.evidence.files.work_folder import hand_over, steps_done
+from harness.evidence.gpus.health_log import append_steps
 from harness.matrix.cells import Cell
 from harness.run.asked import Run
 from harness.run.spec import resolve_run

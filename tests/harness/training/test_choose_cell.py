@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.storage import write_durably
+from harness.base.files.storage import write_durably
 from harness.campaign.answered import LastAnswer, remember_answer
-from harness.campaign.plan import first_plain_cell, plain_cpu_cell
+from harness.campaign.bench.plan import first_plain_cell, plain_cpu_cell
 from harness.environments.capabilities import Capabilities
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import KnownGood

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.app_files import Progress
+from harness.evidence.files.app_files import Progress
 from harness.training.fragmentation import FragmentationWatch
 
 GIB = 1 << 30

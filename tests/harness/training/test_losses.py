@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.app_files import EpochLosses, Result
+from harness.evidence.files.app_files import EpochLosses, Result
 from harness.training.losses import losses_in_words
 
 EPOCHS = tuple(EpochLosses(epoch=number, train=0.69, validation=0.7 + number / 100) for number in (1, 2, 3))

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
-from harness.base.storage import file_hash, json_hash
+from harness.base.files.storage import file_hash, json_hash
 from harness.environments.environment import STAMP
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts

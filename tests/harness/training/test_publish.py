@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.evidence.app_files import Result
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.files.app_files import Result
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
 from harness.run.asked import Run
 from harness.training.own_program import publish_program
 from harness.training.state import new_state
@@ -122,7 +122,7 @@ def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_c
 
     with monkeypatch.context() as patch:
         patch.setattr("harness.training.publish._copy", lambda *_: None)
-        patch.setattr("harness.evidence.work_folder.copy_out", full)
+        patch.setattr("harness.evidence.files.work_folder.copy_out", full)
         with pytest.raises(UserError, match="No space left"):
             place.train(replace(DONE, step=60))
     assert place.train().model

@@ -9,8 +9,8 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.environments.executors.container import Container
-from harness.evidence.app_files import Progress
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.run.asked import Run
 from harness.run.spec import RunSpec, resolve_run

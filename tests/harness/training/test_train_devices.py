@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from harness.base.errors import UserError
-from harness.evidence.health_log import append_steps
+from harness.evidence.files.run_files import HealthStep
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.health_log import append_steps
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep
-from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.run.asked import Run
@@ -122,7 +122,7 @@ def test_unhealthy_gpus_are_probed_again_each_time_a_training_is_called_for(
     def reset(run: Run, results: Results, *_: object) -> None:
         append_steps(results, [make_step(gpu=gpu, when="recheck") for gpu in run.gpus if gpu == 1])
 
-    monkeypatch.setattr("harness.campaign.unhealthy.recheck", reset)
+    monkeypatch.setattr("harness.campaign.gpus.unhealthy.recheck", reset)
     assert place.train(DONE).model
     assert [run.gpus for run in place.bench.made] == [(1,)]
 

@@ -12,7 +12,7 @@ import pytest
 from harness.environments.executors.bounded_log import BLOCK, HEAD_BYTES, TAIL_BYTES, BoundedLog
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.last_line import last_line
+from harness.evidence.reported.last_line import last_line
 
 HEAD, TAIL = 3 * BLOCK, 2 * BLOCK
 LOUD = """
@@ -98,7 +98,8 @@ def test_what_is_no_log_any_more_is_left_alone(kind: str, log: Path, tmp_path: P
 
 def test_on_a_full_disk_nothing_is_lost(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log.write_bytes(lines(10_000))
-    monkeypatch.setattr("harness.base.storage.os.fsync", lambda _: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr("harness.base.files.storage.os.fsync", lambda _: os.write(full, b"x"))
     BoundedLog(log, 0, HEAD, TAIL).finish()
     assert log.read_bytes() == lines(10_000)
 

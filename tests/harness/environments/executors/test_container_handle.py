@@ -16,7 +16,7 @@ from harness.environments.executors import container_handle
 from harness.environments.executors.bounded_log import HEAD_BYTES, MAY_LACK_SOME, TAIL_BYTES
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import EngineSilent, Exit, Job, JobLost
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
 from harness.run.watch.confirm import HangWatch
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch

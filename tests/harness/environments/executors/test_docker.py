@@ -10,7 +10,7 @@ from docker.errors import APIError, ImageNotFound
 from harness.environments.executors.container import Container
 from harness.environments.executors.docker import LABEL, NO_PROGRAM, DockerExecutor
 from harness.environments.executors.job import Job, JobLost
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
 from harness.host.engine_client import FOLDER_MODE, TooLargeAnswerError
 from harness.run.watch.watch import Watch
 from tests.harness.environments.executors.engine_stand_in import ENDED, RUNNING, Api, engine_of

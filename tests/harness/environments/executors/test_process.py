@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.storage import write_json
+from harness.base.files.storage import write_json
 from harness.base.time_limits import Look
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.host import unmarked
-from harness.host.processes import ProcessId, command_of
-from harness.host.run_processes import end_processes_of_run, processes_of_run
+from harness.host.processes import unmarked
+from harness.host.processes.processes import ProcessId, command_of
+from harness.host.processes.run_processes import end_processes_of_run, processes_of_run
 
 # A child that ignores TERM, in a session of its own, as a stray helper process may be.
 STRAY = """

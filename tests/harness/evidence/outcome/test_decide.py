@@ -7,13 +7,13 @@ import pytest
 
 from harness.base.contract import OLD_CONTRACT
 from harness.environments.executors.job import Exit
-from harness.evidence.app_files import Result
-from harness.evidence.kept_states import drawn_steps
-from harness.evidence.memory import MemoryUse
+from harness.evidence.files.app_files import Result
+from harness.evidence.files.kept_states import drawn_steps
 from harness.evidence.outcome.decide import decide, never_meets, stands_so_far
 from harness.evidence.outcome.diagnoses import Diagnosis, OfEnding, OfResult, StoppedBy
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.request import Request
+from harness.evidence.reported.memory import MemoryUse
 from harness.run import products
 from tests.harness.evidence.outcome.judged import (
     GPU,

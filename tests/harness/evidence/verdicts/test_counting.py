@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.evidence.health_log import LOCKED, append_steps, machines_with_bad_signs
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.gpus.health_log import LOCKED, append_steps, machines_with_bad_signs
+from harness.evidence.gpus.strikes import strike
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep, Record
-from harness.evidence.strikes import strike
 from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED, CountName, RunCount, count_runs, counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.facts import HostFacts

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from harness.evidence.run_files import Intent
+from harness.evidence.files.run_files import Intent
 from harness.evidence.verdicts.scope import scope_of
 from harness.host.facts import HostFacts
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import RunCount, count_runs
 from harness.evidence.verdicts.shared_time import shared_time_in_words
 from harness.evidence.verdicts.totals import totals_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.telling import telling_apart, what_differs
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.facts import HostFacts

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.missing import Shortfall, missing_to
 from harness.evidence.verdicts.totals import Life, Totals, totals_of

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.host_state import HostState
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import RunCount
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.evidence.verdicts.verdict import Tier, Verdict, judge, tier_of

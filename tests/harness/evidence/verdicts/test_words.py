@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
-from harness.evidence.run_files import Record
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.evidence.verdicts.verdict import judge
 from harness.evidence.verdicts.words import (

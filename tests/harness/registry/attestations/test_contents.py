@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.storage import file_hash
-from harness.environments.images import Image
+from harness.base.files.storage import file_hash
+from harness.environments.docker.images import Image
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry.attestations import attached, attest

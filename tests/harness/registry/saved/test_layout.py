@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.environments.images import PREFIX
+from harness.environments.docker.images import PREFIX
 from harness.registry.oci import EMPTY, EMPTY_TYPE, IMAGE_MANIFEST, Descriptor, Manifest, digest_of
 from harness.registry.saved import layout
 from harness.registry.saved.engine_archive import LAYER

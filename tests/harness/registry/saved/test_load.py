@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.environments.images import PREFIX
+from harness.environments.docker.images import PREFIX
 from harness.registry.oci import IMAGE_MANIFEST, Manifest
 from harness.registry.saved.load import _check_name
 from harness.registry.saved.saved_image import SavedImage

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.environments.images import Image
+from harness.environments.docker.images import Image
 from harness.registry.oci import IMAGE_MANIFEST, Descriptor, Manifest, digest_of
 from harness.registry.saved import save
 from harness.registry.saved.engine_archive import LAYER, EngineAnswer, Keep, _take_blob

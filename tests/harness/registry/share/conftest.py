@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 
 ALICE = "/home/alice/matrix/results/runs"

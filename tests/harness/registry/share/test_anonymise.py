@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.evidence.files.run_files import Intent
 from harness.evidence.row import data_name
-from harness.evidence.run_files import Intent
 from harness.registry.share.anonymise import shared_intent
 from harness.registry.share.scrub import Scrubber
 

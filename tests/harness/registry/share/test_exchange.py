@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.base.storage import tree_hash
+from harness.base.files.storage import tree_hash
 from harness.campaign.recovery import recover
-from harness.evidence.health_log import append_steps, read_steps, unhealthy_gpus
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.health_log import append_steps, read_steps, unhealthy_gpus
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.run_files import HealthStep, Record
-from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.registry.share import imports
 from harness.registry.share.archive import MARK, MARK_CONTENT, write_archive

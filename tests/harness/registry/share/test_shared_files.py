@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.evidence.files.run_files import HealthStep, Intent, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results, check_run_id
-from harness.evidence.run_files import HealthStep, Intent, Record
-from harness.evidence.run_folder import RunFolder
 from harness.registry.share.anonymise import hashed, is_shared_id, shared_id, shared_step
 from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_files import LARGEST_BYTES, content_hash, imported_files, shared_files

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.host_state import HostState
 from harness.evidence.row import Row
-from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.facts import HostFacts

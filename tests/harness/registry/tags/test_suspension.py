@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.health_log import append_steps
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.gpus.health_log import append_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.host.facts import HostFacts

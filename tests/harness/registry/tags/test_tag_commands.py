@@ -10,10 +10,10 @@ import pytest
 from docker.errors import ImageNotFound
 
 from harness.base.errors import UserError
-from harness.environments.images import REVISION
+from harness.environments.docker.images import REVISION
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.host.engine import Engine

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 
 PRIVATE = {

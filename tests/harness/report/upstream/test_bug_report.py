@@ -11,8 +11,8 @@ from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.cli.report_bug import report_bug
 from harness.cli.shared import Settings
+from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.registry.share.names import USER
 from harness.registry.share.scrub import HOST, Scrubber

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.run_folder import RunFolder
-from harness.host.run_processes import RunProcess
+from harness.evidence.files.run_folder import RunFolder
+from harness.host.processes.run_processes import RunProcess
 from harness.run.watch.collect import FailureScene, collect
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.untrusted_tree import UntrustedTree
+from harness.base.files.untrusted_tree import UntrustedTree
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.gpu_sensors import GpuSensorSample, read_sensors
-from harness.evidence.program_progress import ProgramProgress
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.gpu_sensors import GpuSensorSample, read_sensors
+from harness.evidence.reported.program_progress import ProgramProgress
 from harness.host.facts import GpuFacts
 from harness.run.watch.confirm import WHILE_COMPUTING
 from harness.run.watch.gpu_sensors import SensorWatch

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.app_files import Wait
+from harness.evidence.files.app_files import Wait
+from harness.evidence.files.run_files import Intent, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record
-from harness.evidence.run_folder import RunFolder
 from harness.run.watch.limits import RUNS, known_stalls
 
 MakeRecord = Callable[..., Record]

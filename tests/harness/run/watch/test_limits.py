@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.app_files import Phase, Progress, Wait
-from harness.evidence.step_position import Position
+from harness.evidence.files.app_files import Phase, Progress, Wait
+from harness.evidence.reported.step_position import Position
 from harness.matrix.cells import Matrix
 from harness.run.verify import STALL_LIMITS
 from harness.run.watch.limits import (

@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.base.interrupts import interruptible
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
 from harness.run.watch import watch
 from harness.run.watch.limits import LIMITS, Limits
 

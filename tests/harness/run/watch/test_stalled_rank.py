@@ -1,5 +1,5 @@
-from harness.evidence.step_position import Position
-from harness.host.run_processes import RunProcess
+from harness.evidence.reported.step_position import Position
+from harness.host.processes.run_processes import RunProcess
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
 from harness.run.watch.stalled_rank import describe_hang, stuck_ranks
 from harness.run.watch.watchdog import RankStall

@@ -17,18 +17,18 @@ import psutil
 import pytest
 
 from harness.base.contract import CONTRACT
+from harness.base.files.untrusted_tree import shown
 from harness.base.interrupts import interruptible
-from harness.base.untrusted_tree import shown
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.accounting import Accounting
-from harness.evidence.app_files import Progress
-from harness.evidence.rank_account import AskedWork, SeenAt
-from harness.evidence.run_folder import RunFolder
-from harness.evidence.step_position import Position
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.reported.accounting import Accounting
+from harness.evidence.reported.rank_account import AskedWork, SeenAt
+from harness.evidence.reported.step_position import Position
 from harness.host.file_systems import mount_in
-from harness.host.gpu_memory import GpuWatch
-from harness.host.run_processes import processes_of_run
+from harness.host.gpus.gpu_memory import GpuWatch
+from harness.host.processes.run_processes import processes_of_run
 from harness.run.watch.confirm import Confirmation, Hang
 from harness.run.watch.limits import LIMITS, Limits, limits_of
 from harness.run.watch.watch import Watch
@@ -527,7 +527,7 @@ from pathlib import Path
 from typing import Any
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.run_folder import RunFolder
+from harness.evidence.files.run_folder import RunFolder
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
 

@@ -1,0 +1,323 @@
+"""The bench that cells are run on: this host, its environments, a results folder, and GPUs that a run has to itself."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.base.errors import NoAnswerError, UserError
+from harness.campaign.bench.dispatch import Dispatcher
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.gpu_locks import GpuClaim, is_free, lock_gpus
+from harness.campaign.bench.plan import PlannedRun
+from harness.environments.docker.base_image import NoBaseImageError
+from harness.environments.docker.build import ensure_cell_image
+from harness.environments.docker.node_images import NodeImages
+from harness.environments.environment import Environment, ensure_environment, host_environment, image_environment
+from harness.environments.executors.container import gpu_devices
+from harness.environments.executors.docker import LABEL, DockerExecutor
+from harness.environments.executors.job import Executor
+from harness.environments.python.packages import ensure_packages, refuse_contradiction
+from harness.environments.python.pins import UnreachableError
+from harness.environments.python.programs import take_program
+from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
+from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_files import Record
+from harness.evidence.records import Results
+from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine, wait_for_engine
+from harness.host.facts import GpuFacts, HostFacts
+from harness.host.processes.run_processes import run_mark
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import ExecutorName, Stack
+from harness.matrix.workloads import Workload
+from harness.registry.image_sources import images_in_source
+from harness.run.asked import Run
+from harness.run.run_cell import run_cell
+from harness.run.watch.engine_watch import Say
+from harness.run.watch.watch import Observer, OnStall
+from harness.run.workload_data import check_data, read_data, synthetic_file, synthetic_place
+
+REACH = "check the network, set HTTPS_PROXY behind a proxy, or name a mirror: `matrix --index SOURCE=URL`"
+
+
+class StackUnavailableError(UserError):
+    """The environment of a stack's cells cannot be made. `left_out` says so of a campaign.
+
+    `like`: another stack that was left out for the same reason, not said twice. `passes`: it may be made later.
+    """
+
+    code = "stack-unavailable"
+
+    def __init__(self, stack: Stack, why: str, like: str | None = None, *, passes: bool = False) -> None:
+        super().__init__(why)
+        self.stack = stack
+        self.passes = passes
+        reason = f", for the same reason as {like}" if like else f": {_of_any(stack, why)}"
+        self.left_out = f"stack {stack.name} is left out{' for now' if passes else ''}{reason}"
+
+
+def _of_any(stack: Stack, why: str) -> str:
+    """Return a reason without the name of its stack."""
+    return why.removeprefix(f"stack {stack.name}: ")
+
+
+@dataclass
+class Bench:
+    """The bench that cells are run on: this host, its environments, a results folder. With an engine in containers.
+
+    `gpus` are those that may be used, in the order of preference. `root` holds the device nodes, and can be a fake
+    tree. `verifying` is the stack that runs are verified in. `lacks_base`: why the base image of a stack that also runs
+    as a process cannot be had; None where none was missing. With a `dispatcher` runs are made on other hosts, for which
+    `host` stands, and here is only made what they run in.
+    """
+
+    results: Results
+    executor: Executor
+    host: HostFacts
+    gpus: tuple[int, ...]
+    interpreter: Path | None = None
+    data: Path | None = None
+    engine: Engine | None = None
+    root: Path = Path("/")
+    verifying: Stack | None = None
+    lacks_base: str | None = None
+    dispatcher: Dispatcher | None = None
+    _verifier: Verifier | None = None
+    _environments: dict[str, Environment] = field(default_factory=dict)
+    _data: dict[Workload, InputFile] = field(default_factory=dict)
+    _ready: set[tuple[str, Workload]] = field(default_factory=set)
+    _images: dict[str, NodeImages] = field(default_factory=dict)
+    _reasons: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def executor_name(self) -> ExecutorName:
+        """The name of the executor: whether cells run in containers or as processes."""
+        return "docker" if self.engine else "process"
+
+    def environment(self, cell: Cell, notify: Notify = lambda _: None) -> Environment:
+        """Return what a cell runs in, made where needed: an image of its own, or what its stack shares.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        stack = cell.stack
+        name = self._name(cell)
+        if name not in self._environments:
+            if self.engine:
+                image = ensure_cell_image(self.engine, cell, notify)
+                self._environments[name] = image_environment(
+                    image.id, image.identity, image.contract, stack, image.revision
+                )
+            elif stack.accelerator == "any":
+                if self.interpreter is None:
+                    raise UserError(f"stack {stack.name} needs --python INTERPRETER")
+                self._environments[name] = host_environment(self.interpreter, notify)
+            else:
+                self._environments[name] = ensure_environment(stack, notify)
+        return self._environments[name]
+
+    def verifier(self, notify: Notify = lambda _: None) -> Verifier:
+        """Return what this host verifies runs in, made where needed, or why there is none; asked for once."""
+        if self._verifier is None:
+            self._verifier = make_verifier(self.verifying, self.engine, notify)
+        return self._verifier
+
+    def images_of(self, cell: Cell) -> NodeImages | None:
+        """Return the images that nodes take for the runs of a cell, once it is ready; None where they need none."""
+        return self._images.get(cell.id)
+
+    def use_verifier(self, verifier: Verifier) -> None:
+        """Verify runs in this, whatever would be made for it."""
+        self._verifier = verifier
+
+    def use_data(self, workload: Workload, data: InputFile) -> None:
+        """Take these data for a workload, unchecked."""
+        self._data[workload] = data
+
+    def use_environment(self, cell: Cell, environment: Environment) -> None:
+        """Run a cell in this environment, whatever would be made for it."""
+        self._environments[self._name(cell)] = environment
+
+    def has_environment(self, cell: Cell) -> bool:
+        """Return whether what a cell runs in was made."""
+        return self._name(cell) in self._environments
+
+    def data_of(self, workload: Workload, environment: Environment) -> InputFile:
+        """Return the data of a workload: the user's, checked once, or synthetic bars.
+
+        Raises:
+            UserError: when the user's data cannot be trained on.
+        """
+        if workload.program:
+            taken = workload.program.taken or take_program(workload.program, f"workload {workload.name}").taken
+            return InputFile(path=workload.program.source, sha256=taken.version if taken else "")
+        if workload not in self._data:
+            if self.data:
+                check_data(self.data, workload, environment, self.executor)
+            # Bars that an image of others makes would be for all runs, not for its own alone.
+            own = (self._verifier and self._verifier.environment) or environment
+            self._data[workload] = read_data(self.data or synthetic_file(workload, own, self.executor))
+        return self._data[workload]
+
+    def is_ready(self, cell: Cell, workload: Workload) -> bool:
+        """Return whether `make_ready` was called for this cell and workload."""
+        return (self._name(cell), workload) in self._ready
+
+    def make_ready(self, cell: Cell, workload: Workload, display: Display) -> None:
+        """Make what a cell runs in, and the data of a workload.
+
+        The user's data are checked in the small stack that verifies, where it can be made, before a large one is.
+
+        Raises:
+            StackUnavailableError: when what it runs in cannot be made.
+            UserError: when the data cannot be trained on.
+        """
+        display.preparing(cell.stack)
+        self.await_engine(display.problem)
+        if self.data and (verifying := self.verifier(display.step).environment):
+            self._show_data(workload, display)
+            self.data_of(workload, verifying)
+        try:
+            if workload.program:
+                refuse_contradiction(workload.program, cell.stack)
+            environment = self._environment_made(cell, display)
+            self._packages_of(cell, workload, environment, display.step)
+        except UserError as error:
+            if isinstance(error, NoBaseImageError) and "process" in cell.stack.executors:
+                self.lacks_base = error.why
+            why = f"{error}; {REACH}" if isinstance(error, UnreachableError) else str(error)
+            first = self._reasons.setdefault(_of_any(cell.stack, why), cell.stack.name)
+            like, passes = first if first != cell.stack.name else None, isinstance(error, NoAnswerError)
+            raise StackUnavailableError(cell.stack, why, like, passes=passes) from error
+        verifier = self.verifier(display.step)
+        self._show_data(workload, display)
+        self.data_of(workload, environment)
+        self._look_at_source(cell, verifier)
+        self._ready.add((self._name(cell), workload))
+
+    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
+        """Return a planned run with everything that decides it on this bench."""
+        cell = planned.cell
+        environment = self.environment(cell)
+        data = self.data_of(workload, environment)
+        gpus = planned.gpus if environment.device == "cuda" else ()
+        given = tuple(gpu for gpu in self.host.gpus if gpu.index in gpus) if self.engine else ()
+        nodes = gpu_devices(given, self.root)
+        return Run(
+            run_id,
+            cell,
+            workload,
+            data,
+            environment,
+            self.host,
+            gpus,
+            campaign,
+            planned.repeat,
+            devices=nodes,
+            verifier=self._verifier or NO_VERIFIER,
+            packages=self._packages_of(cell, workload, environment),
+        )
+
+    def await_engine(self, say: Say) -> None:
+        """Return once the engine answers, if there is one; say so where it is waited for.
+
+        Raises:
+            NoEngineError: when it does not answer for two minutes.
+        """
+        if self.engine:
+            wait_for_engine(self.engine, say)
+
+    def remove_lost_containers(self) -> None:
+        """Remove what is left of containers whose runs were lost with the engine: it was not there to do so."""
+        if isinstance(self.executor, DockerExecutor):
+            self.executor.remove_leftovers(self.results.record)
+
+    def run_cell(
+        self,
+        run: Run,
+        observe: Observer = lambda _: None,
+        on_stall: OnStall = lambda _: None,
+        say: Say = lambda _: None,
+    ) -> Record:
+        """Run a cell once and leave its record; `say` takes a line on what it waits for.
+
+        Raises:
+            UserError: when the results folder cannot be written.
+            KeyboardInterrupt: after the run was recorded.
+        """
+        return run_cell(run, self.results, self.executor, observe, self.root, on_stall, say)
+
+    @contextmanager
+    def gpus_for(self, runs: Sequence[tuple[PlannedRun, str]], notify: Notify) -> Iterator[int]:
+        """Hold the GPUs of the first of these planned runs, each with its id, that can have them; yields which.
+
+        They are held until the processes of the run are gone, whatever becomes of this one.
+        """
+        claims = [self._claim(planned, run_id) for planned, run_id in runs]
+        with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
+            yield chosen
+
+    def has_free_gpus_for(self, planned: PlannedRun, run_id: str) -> bool:
+        """Return whether a planned run could have its GPUs now."""
+        return is_free(self._claim(planned, run_id), self._container_runs, self.root)
+
+    def _claim(self, planned: PlannedRun, run_id: str) -> GpuClaim:
+        return GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
+
+    def _environment_made(self, cell: Cell, display: Display) -> Environment:
+        """Return what a cell runs in; where the engine went away while it was made, it is made once more."""
+        try:
+            return self.environment(cell, display.step)
+        except UserError:
+            if self.engine is None or self.engine.answers():
+                raise
+        self.await_engine(display.problem)
+        return self.environment(cell, display.step)
+
+    def _show_data(self, workload: Workload, display: Display) -> None:
+        """Show that the data of a workload are checked or made, where they are not known yet."""
+        if workload.program or workload in self._data:
+            return
+        if self.data:
+            display.moment(f"checking {self.data.name}")
+        elif not synthetic_place(workload).is_file():
+            display.moment(f"making synthetic bars of {workload.synthetic.sessions} sessions")
+
+    def _look_at_source(self, cell: Cell, verifier: Verifier) -> None:
+        """Look whether nodes of a scheduler can have the images that runs of a cell need."""
+        if self.dispatcher and self.dispatcher.images and self.engine:
+            try:
+                self._images[cell.id] = images_in_source(
+                    self.engine, self.dispatcher.images, cell, self.verifying, verifier
+                )
+            except UserError as error:
+                passes = isinstance(error, NoAnswerError)
+                raise StackUnavailableError(cell.stack, str(error), passes=passes) from error
+
+    def _packages_of(
+        self, cell: Cell, workload: Workload, environment: Environment, notify: Notify = lambda _: None
+    ) -> Path | None:
+        """Return the folder with the packages of a program of the user's own, made where needed; None without any."""
+        if workload.program is None:
+            return None
+        version = None if environment.image else environment.version
+        return ensure_packages(workload.program, cell.stack, version, notify)
+
+    def _name(self, cell: Cell) -> str:
+        """The key of its environment: cells of a stack share it, but for images."""
+        return cell.id if self.engine else cell.stack.name
+
+    def _gpu(self, index: int) -> GpuFacts:
+        return next(gpu for gpu in self.host.gpus if gpu.index == index)
+
+    def _container_runs(self, folder: Path) -> bool:
+        # It may have been started in one though this bench runs processes.
+        with suppress(UserError, *ENGINE_ERRORS):
+            if engine := self.engine or find_engine():
+                return bool(engine.client.api.containers(filters={"label": f"{LABEL}={run_mark(folder)}"}))
+        return False
+
+
+def gpus_needed(planned: PlannedRun) -> tuple[int, ...]:
+    """Return the GPUs that a planned run needs for itself: an interpreter of the user's may use the one it is given."""
+    return () if planned.cell.stack.accelerator == "cpu" else planned.gpus

@@ -1,0 +1,233 @@
+"""Runs the controls that tell whether failures are the cell's, its stack's, a GPU's or the host's."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.base.errors import UserError
+from harness.base.files.storage import json_hash
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import PlannedRun
+from harness.campaign.controls.comparisons import PlacedTrials, searched
+from harness.campaign.recovery import close_leftovers
+from harness.campaign.runner import Runner
+from harness.diagnosis.rules import load_signatures
+from harness.evidence.index import Index
+from harness.evidence.isolations import ControlCount, FaultIsolation, write_isolation
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import Counts, counts_of
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.variants import control_of, variable_names
+from harness.matrix.workloads import Workload
+from harness.search.fault_isolation import CAMPAIGN_ERROR, MOST_RUNS, Arm, Controls, Isolation, Unit, isolate
+from harness.search.schedule import OF_THE_STACK
+
+PREFIX = "isolate-"
+# One may be chance, and the answer takes some thirty runs.
+FEWEST_FAILURES = 2
+# Classes that are no GPU's doing by their own, but what becomes of one.
+_OF_THE_HOST = frozenset({"unhealthy-gpu", "unkillable", "driver"})
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A cell with failures of a kind that a host can cause: how many, the GPU of most of them, and the last of them."""
+
+    cell: str
+    failures: int
+    gpu: int
+    last: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """The cells to run, where, and which failures they are about."""
+
+    suspect: Suspect
+    cells: Mapping[Unit, Cell]
+    gpus: tuple[tuple[int, ...], ...]
+
+    @property
+    def controls(self) -> Controls:
+        """The runs that are possible."""
+        return Controls("cell" in self.cells, "other-plain" in self.cells, len(self.gpus) > 1)
+
+
+def may_be_the_hosts(row: Row, counts: Counts) -> bool:
+    """Return whether a run on a GPU failed in a way that a host, or a GPU, can cause."""
+    counted = counts[row.run_id]
+    if row.device == "cpu" or counted.counts_as != "failed":
+        return False
+    if counted.gpu_fault or row.outcome in ("hung", "host-fault") or row.diagnosis in _OF_THE_HOST:
+        return True
+    known = load_signatures().classes.get(row.diagnosis or "")
+    return known is not None and known.of_an_unhealthy_gpu
+
+
+def suspects(rows: Iterable[Row], counts: Counts) -> list[Suspect]:
+    """Return the cells of these runs that failed so, those with the most failures first; controls are left out."""
+    failed: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.started):
+        if not is_control(row) and may_be_the_hosts(row, counts):
+            failed.setdefault(row.cell, []).append(row)
+    found = [Suspect(cell, len(of_cell), _most_often(of_cell), of_cell[-1].run_id) for cell, of_cell in failed.items()]
+    return sorted(found, key=lambda one: -one.failures)
+
+
+def is_control(row: Row) -> bool:
+    """Return whether a run was made to tell what is at fault."""
+    return (row.campaign or "").startswith(PREFIX)
+
+
+def question_about(
+    suspect: Suspect, matrix: Matrix, workload: Workload, bench: Bench, others: Sequence[Cell]
+) -> Question:
+    """Return the controls for a cell; `others` are the `plain` cells of other stacks, the one to use first.
+
+    Raises:
+        UserError: when the cell is not in the matrix, uses no GPU, or nothing can be varied.
+    """
+    cell = matrix.cells.get(suspect.cell)
+    if cell is None:
+        raise UserError(f"{suspect.cell}: is not in the matrix file; nothing can be run to say what is at fault")
+    if cell.stack.accelerator == "cpu":
+        raise UserError(f"{cell.id} uses no GPU: there is no GPU whose fault its failures could be")
+    plain = control_of(cell, matrix)
+    cells: dict[Unit, Cell] = {"cell": cell} if variable_names(cell.preset) else {}
+    cells["plain"] = plain if cells else cell
+    if other := next((one for one in others if one.stack != cell.stack), None):
+        cells["other-plain"] = other
+    gpus = _places(suspect.gpu, cell, workload, bench.gpus)
+    if len(cells) == 1 and len(gpus) == 1:
+        raise UserError(
+            f"{cell.id} sets nothing, no other stack is known to run here, and there is no second GPU to run it on: "
+            "the stack, the GPU and the host cannot be told apart; run another stack's plain cell first"
+        )
+    return Question(suspect, cells, gpus)
+
+
+def _places(gpu: int, cell: Cell, workload: Workload, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    if cell.preset.devices:
+        return (cell.preset.devices,)
+    if workload.strategy != "single":
+        return (tuple(sorted(gpus)),)
+    others = [one for one in gpus if one != gpu]
+    return ((gpu,), *((one,) for one in others[:1]))
+
+
+def plain_cells(matrix: Matrix, rows: Iterable[Row], bench: Bench) -> list[Cell]:
+    """Return the `plain` cells with a GPU that ran on this kind of host, those that completed most often first.
+
+    Not those that failed by what is their stack's own, such as no code for this GPU: they say nothing of another one.
+    """
+    completed: Counter[str] = Counter()
+    for row in rows:
+        if row.host_kind == bench.host.kind and row.device != "cpu" and row.diagnosis not in OF_THE_STACK:
+            completed[row.cell] += row.outcome == "completed"
+    cells = (matrix.cells[cell] for cell, _ in completed.most_common() if cell in matrix.cells)
+    return [cell for cell in cells if not variable_names(cell.preset) and cell.stack.accelerator == "rocm"]
+
+
+def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] = ()) -> str | None:
+    """Return what tells what is at fault in these runs of one machine; None where nothing failed so, or it was asked.
+
+    `answers` are those of that machine.
+    """
+    rows = list(rows)
+    began = {row.run_id: row.started for row in rows}
+    asked = {one.cell: one.at for one in answers}
+    found = [one for one in suspects(rows, counts) if began[one.last] > asked.get(one.cell, 0.0)]
+    if not found:
+        return None
+    first, more = found[0], len(found) - 1
+    failed = "1 run of it" if first.failures == 1 else f"{first.failures} runs of it"
+    others = f", and {more} other cells so" if more > 1 else ", and 1 other cell so" if more else ""
+    return (
+        f"{first.cell}: {failed} failed in a way that a GPU or the host can cause{others}; "
+        f"`matrix isolate {first.cell}` tells cell, stack, GPU and host apart"
+    )
+
+
+def isolate_fault(
+    bench: Bench, question: Question, workload: Workload, display: Display, max_runs: int = MOST_RUNS
+) -> FaultIsolation:
+    """Run the controls, write down what they show and return it; the same question continues where it stopped.
+
+    Only runs of its own are looked at, never the failures that raised it. The answer of an earlier harness is computed
+    again from their records.
+
+    Raises:
+        UserError: when another process runs these controls, or a GPU or the host fails.
+        KeyboardInterrupt: after the current run was recorded as interrupted.
+    """
+    close_leftovers(bench, display)
+    campaign = _campaign(bench, question, workload, display)
+    # One for all GPUs, so that a run recounted on another one is noticed.
+    placed = PlacedTrials(Runner(bench, workload, display, campaign, max_runs), _placed(question, question.gpus[0]))
+
+    def search(passed: Callable[[Cell], bool]) -> Isolation:
+        def passed_on(arm: Arm) -> bool:
+            placed.placed = _placed(question, question.gpus[arm.gpu])
+            return passed(question.cells[arm.unit])
+
+        return isolate(question.controls, passed_on, max_runs, CAMPAIGN_ERROR, campaign)
+
+    answer = _answer(bench, question, workload, campaign, searched(placed, campaign, search))
+    write_isolation(bench.results, answer)
+    return answer
+
+
+def _campaign(bench: Bench, question: Question, workload: Workload, display: Display) -> str:
+    """Make the cells ready, and return the id of the campaign: of the same question, the same."""
+    what: list[object] = [question.suspect.last, bench.host.fingerprint, question.gpus, bench.executor_name]
+    for cell in question.cells.values():
+        bench.make_ready(cell, workload, display)
+        what += [cell.id, bench.environment(cell).hash(cell.preset)]
+    planned = _placed(question, question.gpus[0])
+    what.append(bench.run(planned, "isolate", workload).workload_hash)
+    return f"{PREFIX}{question.suspect.cell[:60]}-{json_hash(what)[:8]}"
+
+
+def _placed(question: Question, gpus: tuple[int, ...]) -> PlannedRun:
+    placement = f"-gpu{gpus[0]}" if len(question.gpus) > 1 else ""
+    return PlannedRun(question.cells["plain"], 1, gpus, placement)
+
+
+def _answer(bench: Bench, question: Question, workload: Workload, campaign: str, found: Isolation) -> FaultIsolation:
+    counts = tuple(
+        ControlCount(cell=question.cells[arm.unit].id, gpus=question.gpus[arm.gpu], passes=one.passes, runs=one.runs)
+        for arm, one in found.counts.items()
+    )
+    return FaultIsolation(
+        id=campaign,
+        cell=question.suspect.cell,
+        stack=question.cells["plain"].stack.name,
+        workload=workload.name,
+        machine=bench.host.machine,
+        failures=question.suspect.failures,
+        cause=found.cause,
+        sound=found.sound,
+        possible=tuple(sorted(found.possible)),
+        not_varied=question.controls.not_varied,
+        runs_left=found.runs_left,
+        error=CAMPAIGN_ERROR,
+        counts=counts,
+        at=time.time(),
+    )
+
+
+def suspect_of(cell: str, workload: Workload, bench: Bench) -> Suspect:
+    """Return what the records of this machine say of a cell; one without such failures is asked about all the same."""
+    rows = [row for row in Index(bench.results).rows() if row.machine == bench.host.machine and not row.imported]
+    mine = [row for row in rows if row.cell == cell and row.workload == workload.name]
+    found = suspects(mine, counts_of(bench.results))
+    return found[0] if found else Suspect(cell, 0, bench.gpus[0] if bench.gpus else 0, "")
+
+
+def _most_often(rows: Sequence[Row]) -> int:
+    """The GPU of most of these runs; of those with several, the first."""
+    gpus: Counter[int] = Counter(gpu for row in rows for gpu in json.loads(row.gpus))
+    return gpus.most_common(1)[0][0] if gpus else 0

@@ -1,0 +1,281 @@
+"""Runs on this host that say how little of a failed run still fails: of its data, of its steps, of its shape.
+
+They have a results folder of their own: runs that were chosen for failing would belie the verdict of their cell.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from harness.base.errors import UserError
+from harness.base.files.storage import cannot_be_written, file_hash, json_hash
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import PendingRun, PlannedRun
+from harness.campaign.gpus.unhealthy import refuse_unhealthy
+from harness.campaign.runner import Runner
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_files import Record
+from harness.evidence.records import Results, attempt_ids
+from harness.evidence.verdicts.counting import counts_of
+from harness.matrix.cells import Cell
+from harness.matrix.workload_options import workload_hash
+from harness.matrix.workloads import Workload
+from harness.run.data_parts import DataChunks
+from harness.run.workload_data import DataRefusedError
+from harness.search.least_failing import BudgetSpentError
+from harness.search.trials import require_begun
+
+Over = Literal["data", "steps", "shape"]
+FOLDER = "minimise"
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that failed, with what it takes to make it again: the cell, the workload, the data."""
+
+    record: Record
+    cell: Cell
+    workload: Workload
+    data: Path
+
+
+@dataclass(frozen=True)
+class SmallerRun:
+    """A smaller run: of a workload, on chunks of the data (all where None), ended after some steps (None: never)."""
+
+    workload: Workload
+    chunks: tuple[int, int] | None = None
+    most_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of an attempt. `steps` that its progress told; `other`: it failed, but in another way."""
+
+    failed: bool
+    steps: int | None = None
+    other: bool = False
+
+
+class EnoughSteps(KeyboardInterrupt):
+    """A run that is to be ended after some steps has made them."""
+
+
+def require_failed(record: Record) -> None:
+    """Refuse a run of which nothing can be made smaller.
+
+    Raises:
+        UserError: saying why.
+    """
+    run_id = record.intent.run_id
+    if record.outcome in ("completed", "interrupted"):
+        raise UserError(f"{run_id}: {record.outcome}: there is no failure to look for; `matrix status` lists the runs")
+    if record.intent.program:
+        raise UserError(
+            f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here; --over "
+            "variables says which variables of its cell matter"
+        )
+    if record.injected_fault:
+        raise UserError(f"{run_id}: a fault was injected into it on purpose: what fails is known")
+
+
+def failed_run(record: Record, cell: Cell, workloads: dict[str, Workload], data: Path | None) -> FailedRun:
+    """Return a run that failed with what it takes to make it again. `data`: where its data is kept elsewhere.
+
+    Raises:
+        UserError: when its data is not there, or its workload cannot be made from what it says.
+    """
+    intent, file = record.intent, data or Path(record.intent.data.path)
+    try:
+        same = file_hash(file) == intent.data.sha256
+    except OSError:
+        same = False
+    if not same:
+        raise UserError(f"{intent.run_id}: {file} does not hold its data; give the file that it read as --data")
+    named = workloads.get(intent.workload)
+    made = named and named.model_copy(update=_options(intent.options))
+    if made is None:
+        made = Workload.model_validate(
+            {
+                "description": f"that of {intent.run_id}",
+                "synthetic": {"sessions": 1},
+                "time_limit": intent.time_limit,
+                "smoke_test": intent.smoke_test,
+                **_options(intent.options),
+            }
+        ).model_copy(update={"name": intent.workload})
+    made = made.model_copy(update={"time_limit": intent.time_limit})
+    hashes = [workload_hash(made, intent.data.sha256, resumed=resumed) for resumed in (False, True)]
+    if intent.workload_hash not in hashes:
+        raise UserError(f"{intent.run_id}: its workload is another than what this version makes of it; run it again")
+    return FailedRun(record, cell, made, file)
+
+
+def _options(options: dict[str, object]) -> dict[str, object]:
+    kept = {name: value for name, value in options.items() if name in Workload.model_fields}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+
+
+def steps_of(record: Record) -> int | None:
+    """Return the steps that the progress of a run told, of all its models; None where that is not known."""
+    return None if record.steps_accounted is None else sum(record.steps_accounted)
+
+
+def same_failure(record: Record, wanted: Record) -> bool:
+    """Return whether a run failed as another one did: by outcome and diagnosis; where the app ended, also by class."""
+    if (record.outcome, record.diagnosis) != (wanted.outcome, wanted.diagnosis):
+        return False
+    classes = [one.explanation and one.explanation.class_ for one in (record, wanted)]
+    return record.diagnosis != "app-error" or classes[0] == classes[1]
+
+
+def bench_of_search(bench: Bench, over: Over, failed: FailedRun) -> tuple[Bench, str]:
+    """Return a bench with a results folder of its own for the search, and the name of that: of the same, the same."""
+    intent = failed.record.intent
+    what = [intent.run_id, intent.workload_hash, bench.environment(failed.cell).hash(failed.cell.preset)]
+    name = f"{over}-{intent.run_id[:60]}-{json_hash([*what, bench.host.fingerprint])[:8]}"
+    return replace(bench, results=Results(bench.results.folder / FOLDER / name)), name
+
+
+@dataclass
+class ShrinkingRuns:
+    """Makes the runs of one search, and finds those that it made before; at most `max_runs`.
+
+    `bench` has a results folder of the search's own. `others` counts runs that failed in another way than `failed`;
+    `refused` those that the data could not be trained on for.
+    """
+
+    bench: Bench
+    failed: FailedRun
+    name: str
+    chunks: DataChunks | None
+    max_runs: int
+    display: Display
+    runs: int = 0
+    others: int = 0
+    refused: int = 0
+    _seconds: list[float] = field(default_factory=list)
+
+    def end(self, attempt: SmallerRun) -> Ended:
+        """Return what came of an attempt that was made before, or of a new one.
+
+        Runs that somebody or something interrupted say nothing, and are repeated.
+
+        Raises:
+            BudgetSpentError: when all runs that are allowed were made.
+            UserError: when a GPU is unhealthy, or the host fails.
+        """
+        if self.runs >= self.max_runs:
+            raise BudgetSpentError
+        self.runs += 1
+        what = [attempt.workload.model_dump(mode="json"), attempt.chunks, attempt.most_steps]
+        for run_id in attempt_ids(f"{self.name}-{self.runs:04d}-{json_hash(what)[:6]}"):
+            record = self.bench.results.record(run_id) or self._run(attempt, run_id)
+            if record is None:
+                self.refused += 1
+                return Ended(failed=False, other=True)
+            self._seconds.append(record.finished - record.intent.started)
+            if ended := self._judged(record, attempt):
+                self.others += ended.other
+                return ended
+        raise AssertionError("the attempts never end")
+
+    def _judged(self, record: Record, attempt: SmallerRun) -> Ended | None:
+        """Return what came of a run; None where it says nothing."""
+        require_begun(record)
+        steps = steps_of(record)
+        if record.outcome == "interrupted" and attempt.most_steps and (steps or 0) >= attempt.most_steps:
+            return Ended(failed=False, steps=steps)
+        counted = counts_of(self.bench.results)[record.intent.run_id]
+        if not counted.counts:
+            return None
+        if counted.counts_as == "passed":
+            return Ended(failed=False, steps=steps)
+        same = counted.gpu_fault or same_failure(record, self.failed.record)
+        return Ended(failed=same, steps=steps, other=not same)
+
+    def _run(self, attempt: SmallerRun, run_id: str) -> Record | None:
+        """Make a run; None where its data cannot be trained on."""
+        file = self.failed.data
+        part = None
+        if attempt.chunks is not None:
+            assert self.chunks is not None
+            file = part = self.part_file(run_id)
+            self.chunks.write(*attempt.chunks, part)
+        # What was read of other data is of no use to it.
+        bench = replace(self.bench, data=file, _data={}, _ready=set())
+        try:
+            try:
+                bench.make_ready(self.failed.cell, attempt.workload, self.display)
+            except DataRefusedError as error:
+                if attempt.chunks is None:
+                    raise
+                self.display.problem(f"{self.words(attempt)}: {error}")
+                return None
+            self._make(bench, attempt, run_id)
+        finally:
+            if part:
+                part.unlink(missing_ok=True)
+        return self.bench.results.record(run_id)
+
+    def _make(self, bench: Bench, attempt: SmallerRun, run_id: str) -> None:
+        intent = self.failed.record.intent
+        planned = PlannedRun(self.failed.cell, self.runs, intent.gpus)
+        pending = PendingRun(planned, run_id, self.runs)
+        refuse_unhealthy(pending, bench)
+        self.display.step(f"run {self.runs}, of {self.max_runs} at most: {self.words(attempt)}")
+        left = median(self._seconds) * (self.max_runs - self.runs + 1) if self._seconds else None
+        runner = Runner(bench, attempt.workload, self.display, self.name, self.max_runs)
+        enough = _Enough(attempt.most_steps)
+        try:
+            runner.run([pending], left, observe=enough.saw)
+        except EnoughSteps:
+            return
+
+    def words(self, attempt: SmallerRun) -> str:
+        """Return what is run, in words."""
+        if attempt.chunks is not None and self.chunks is not None:
+            first, last = attempt.chunks
+            what = "sessions" if self.chunks.are_sessions else "parts"
+            return f"{what} {self.chunks.names[first]} to {self.chunks.names[last - 1]}"
+        if attempt.most_steps is not None:
+            return f"{attempt.most_steps} steps"
+        workload = attempt.workload
+        layers = f", layers {','.join(map(str, workload.hidden_layers))}" if "mlp" in workload.model else ""
+        return f"batches of {workload.batch_size}, model {' then '.join(workload.model)}{layers}"
+
+    def part_file(self, name: str) -> Path:
+        """Return the place of a part of the data.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        folder = self.bench.results.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_be_written(f"--results {folder}", error) from None
+        return folder / f"{name}.csv"
+
+
+class _Enough:
+    """Ends a run when its progress tells so many steps, of all its models."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most, self._before, self._last = most, 0, 0
+
+    def saw(self, line: Progress) -> None:
+        """Take in a line.
+
+        Raises:
+            EnoughSteps: when the steps are made.
+        """
+        if self._most is None or line.rank or line.phase not in ("first-step", "step"):
+            return
+        if line.done < self._last:
+            self._before += self._last
+        self._last = line.done
+        if self._before + self._last >= self._most:
+            raise EnoughSteps(f"ended on purpose after {self._before + self._last} steps")

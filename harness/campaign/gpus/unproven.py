@@ -1,0 +1,98 @@
+"""GPUs on which no stack's probe has passed since the boot: what fails there may be the host's doing, or the stack's.
+
+Failures are recorded against none until one stack's probe has passed. Where the doctor names a cause in the host the
+campaign stops; otherwise other stacks are tried first.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from harness.base.errors import UnhealthyHostError
+from harness.base.wording import many
+from harness.campaign.bench.bench import Bench, gpus_needed
+from harness.campaign.bench.display import Display
+from harness.campaign.bench.plan import PendingRun
+from harness.campaign.other_hosts.follow import CONTINUES
+from harness.doctor.ask import docker_of
+from harness.doctor.checks import access, docker, driver, system
+from harness.doctor.finding import Finding
+from harness.doctor.read import read_machine
+from harness.evidence.files.run_files import Record
+from harness.evidence.gpus.health_log import proven_gpus, unhealthy_gpus
+from harness.evidence.verdicts.counting import NOT_BEGUN
+from harness.matrix.cells import Matrix
+
+# What keeps every stack from a GPU.
+CAUSES = (system.wsl, driver.amdgpu, access.kfd, access.render_nodes, docker.docker_users, docker.docker_desktop)
+
+HostCause = Callable[[], Finding | None]
+
+
+def host_cause(matrix: Matrix, bench: Bench) -> Finding | None:
+    """Return what keeps every stack from a GPU on this host, as the doctor sees it; None where it sees nothing.
+
+    Of other hosts it is not asked.
+    """
+    if bench.dispatcher:
+        return None
+    machine = read_machine(matrix, bench.root)
+    if bench.engine:
+        machine = replace(machine, docker=docker_of(bench.engine))
+    found = (finding for check in CAUSES for finding in check(machine))
+    return next((finding for finding in found if finding.level == "problem"), None)
+
+
+class UnprovenGpus:
+    """Puts runs off whose stack failed its probe on a GPU where none has passed; each such probe is reported once."""
+
+    def __init__(self, bench: Bench, display: Display, cause: HostCause) -> None:
+        self._bench = bench
+        self._display = display
+        self._cause = cause
+        self._failed: set[tuple[str, int]] = set()
+
+    def runs(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
+        """Return those that are not put off."""
+        unproven = {gpu for _, gpu in self._failed} - self._proven()
+        return [one for one in runs if not any((_stack(one), gpu) in self._failed for gpu in _gpus(one) & unproven)]
+
+    def saw(self, pending: PendingRun, record: Record) -> bool:
+        """Return whether a run was not begun since no stack's probe has passed there, and is to be put off.
+
+        Raises:
+            UserError: when the doctor names a cause in the host, with its remedy.
+        """
+        if record.diagnosis != NOT_BEGUN:
+            return False
+        if self._bench.dispatcher:
+            # That host gets no further runs.
+            return True
+        gpus = _gpus(pending) - self._proven() - unhealthy_gpus(self._bench.results, self._bench.host).keys()
+        if not gpus:
+            return False
+        if finding := self._cause():
+            raise UnhealthyHostError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then {CONTINUES}")
+        self._failed |= {(_stack(pending), gpu) for gpu in gpus}
+        self._display.problem(f"stack {_stack(pending)}: {record.detail}; other stacks are tried first")
+        return True
+
+    def report(self, left: Sequence[PendingRun]) -> None:
+        """Say what is left out since no stack's probe has passed on a GPU that it needs."""
+        if left:
+            gpus = sorted({gpu for one in left for gpu in _gpus(one)} - self._proven())
+            self._display.problem(
+                f"no stack's probe has passed on GPU {' and '.join(map(str, gpus))} since the boot: "
+                f"{many(len(left), 'run')} there left out, counting against no stack; "
+                f"`matrix doctor` looks at the host, then {CONTINUES}"
+            )
+
+    def _proven(self) -> frozenset[int]:
+        return proven_gpus(self._bench.results, self._bench.host)
+
+
+def _stack(pending: PendingRun) -> str:
+    return pending.cell.stack.name
+
+
+def _gpus(pending: PendingRun) -> frozenset[int]:
+    return frozenset(gpus_needed(pending.planned))

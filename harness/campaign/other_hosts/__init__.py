@@ -1,0 +1,1 @@
+"""Runs that a scheduler carries to other hosts, followed to their records."""

@@ -1,0 +1,217 @@
+"""The forecast of a campaign in stages: what it takes and can show, before anything is downloaded."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+
+from harness.base.durations import span
+from harness.base.errors import UserError
+from harness.base.wording import download_in_words, listed, size_in_words
+from harness.campaign.planning.prepare import PreparedCampaign, setup_seconds_of
+from harness.campaign.reboot import check_reboot
+from harness.doctor.compatibility import window_of
+from harness.environments.capabilities import StackRoom, stack_by_stack
+from harness.environments.executors.pids import pids_limit
+from harness.evidence.verdicts.missing import missing_to
+from harness.evidence.verdicts.totals import Totals
+from harness.evidence.verdicts.verdict import Threshold
+from harness.evidence.verdicts.words import threshold_in_words
+from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
+from harness.host.gpus.amdgpu import device_folder
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
+from harness.matrix.stages import endurance, exploring
+from harness.search.conclusion import BUDGET, budget_in_words
+from harness.search.stages.runs import SeenRuns
+from harness.search.stages.search import StageSearch
+
+_GPUS = {1: "the GPU", 2: "both GPUs"}
+TIERS: tuple[Threshold, ...] = ("good", "candidate")
+# Of a run that counts hours, so much is training.
+SHARE_TRAINING = 0.9
+
+
+@dataclass(frozen=True)
+class StageForecast:
+    """The needs of a campaign in stages, and what it can show. Seconds are assumed, until runs on the host tell.
+
+    `first_answer_seconds`: until the first stack is known to train on one GPU or not, if nothing hangs.
+    `tier_seconds`: what each tier takes of a cell that never fails, from the first download on; `reachable`: the
+    highest that the budget reaches, None for none. `takes`: what each tier asks for, in words. `screens`: the
+    connectors by GPU that have one. `side_by_side`: whether runs of one GPU each share the time. `screened`: GPUs that
+    no run uses, since a screen is connected to them. `least_seconds`: what the first run takes, with the setup of its
+    stack. `verifying`: the stack in which runs are verified, made before the first; None where there is none. `pids`:
+    the most processes and threads of any run; None where nothing limits them. `driver`: which stacks the host's driver
+    is not supported with; None where it is, or that is not known.
+    """
+
+    stacks: tuple[StackRoom, ...]
+    place: str
+    free_gb: float | None
+    budget_seconds: float
+    first_answer_seconds: float
+    tier_seconds: Mapping[Threshold, float]
+    reachable: str | None
+    may_reset: bool
+    may_reboot: bool
+    screens: dict[int, tuple[str, ...]]
+    gpus: int
+    side_by_side: bool
+    screened: tuple[int, ...] = ()
+    least_seconds: float = 0.0
+    verifying: StackRoom | None = None
+    pids: int | None = None
+    run_bytes: int = MOST_BYTES
+    takes: Mapping[Threshold, str] = field(default_factory=dict)
+    driver: str | None = None
+
+
+def forecast(prepared: PreparedCampaign) -> StageForecast:
+    """Return the forecast of a prepared campaign in stages."""
+    search, bench = prepared.stages, prepared.bench
+    if search is None:
+        raise AssertionError("the campaign has no stages")
+    budget = (prepared.plan.goal.budget if prepared.plan.goal else None) or float("inf")
+    able = prepared.capabilities
+    first_of_all = [bench.verifying] if bench.verifying else []
+    rooms = stack_by_stack([*first_of_all, *(prepared.matrix.stacks[name] for name in search.order)], able)
+    stacks = rooms[len(first_of_all) :]
+    first = _first_answer(search)
+    takes = {tier: first + _seconds_to(tier, prepared.matrix) for tier in TIERS}
+    gpus = [gpu for gpu in bench.host.gpus if gpu.index in bench.gpus]
+    return StageForecast(
+        stacks=stacks,
+        place=prepared.capabilities.place,
+        free_gb=prepared.plan.free_gb,
+        budget_seconds=budget,
+        first_answer_seconds=first,
+        tier_seconds={**takes},
+        reachable=next((tier for tier in TIERS if takes[tier] <= budget), None),
+        may_reset=all(_may_reset(device_folder(gpu, bench.root)) for gpu in gpus),
+        may_reboot=_may_reboot(bench.root),
+        screens={gpu.index: gpu.displays for gpu in gpus if gpu.displays},
+        gpus=len(gpus),
+        side_by_side=search.host.side_by_side,
+        screened=search.host.screened,
+        least_seconds=search.seconds_of_next(SeenRuns.of(())) or 0.0,
+        verifying=rooms[0] if first_of_all else None,
+        pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
+        run_bytes=able.run_bytes,
+        takes={tier: threshold_in_words(tier, prepared.matrix.verdicts) for tier in TIERS},
+        driver=_driver(
+            bench.host.driver, [prepared.matrix.stacks[one.stack] for one in stacks if one.fits is not False]
+        ),
+    )
+
+
+def _driver(module: str | None, stacks: Iterable[Stack]) -> str | None:
+    window = window_of(module) if module else None
+    outside = [one.name for one in stacks if window and one.rocm and not window.holds(one.rocm)]
+    are = "is" if len(outside) == 1 else "are"
+    said = f"{listed(outside)} {are} run all the same, but failures there say little of ROCm"
+    return f"{window.in_words}; {said}" if window and outside else None
+
+
+def forecast_lines(told: StageForecast) -> list[str]:
+    """Return a forecast in a few lines."""
+    fitting = [one for one in told.stacks if one.fits is not False]
+    names = ", ".join(one.stack for one in fitting)
+    first = fitting[0] if fitting else None
+    used = "one GPU" if told.screened and told.gpus == 1 else _all_of(told.gpus)
+    good = f" ({told.takes['good']})" if "good" in told.takes else ""
+    lines = [
+        f"Plan: stack by stack until one is good{good} on {used}, at most {span(told.budget_seconds)}",
+        f"  stacks, in this order: {names or 'none'}",
+    ]
+    if told.driver:
+        lines.append(f"  driver: {told.driver}")
+    also = [told.verifying] if told.verifying and told.verifying.download_gb else []
+    if first:
+        before = "".join(f"{one.download_gb:.1f} GB for {one.stack}, in which each run is verified, " for one in also)
+        of_all = sum(one.download_gb for one in [*also, *fitting])
+        needed = f"{before}{download_in_words(first.download_gb)} for the first stack, {of_all:.1f} GB if all"
+        lines.append(f"  download: {f'{needed} have their turn' if of_all else download_in_words(0)}")
+    free = "unknown" if told.free_gb is None else f"{told.free_gb:.0f} GB free"
+    disk = sum(one.disk_gb for one in [*also, *fitting])
+    lines.append(f"  disk: {f'{disk:.0f} GB at most' if disk else 'nothing more'} on {told.place}, {free}")
+    pids = "" if told.pids is None else f", {told.pids:,} processes and threads"
+    lines.append(f"  each run: at most {size_in_words(told.run_bytes)} and {MOST_ENTRIES:,} files in its folder{pids}")
+    if left_out := [one for one in told.stacks if one.fits is False]:
+        needed = ", ".join(f"{one.stack} ({one.disk_gb:.0f} GB)" for one in left_out)
+        lines.append(f"  no room for: {needed}; free some, or they are left out")
+    takes = ", ".join(f"{span(seconds)} to `{tier}`" for tier, seconds in told.tier_seconds.items())
+    reach = f"{span(told.budget_seconds)} can reach `{told.reachable}`" if told.reachable else "that reaches no tier"
+    lines += [
+        f"  time: first answer, on one GPU, after about {span(told.first_answer_seconds)}; a cell that never fails "
+        f"takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)",
+        f"  a hung GPU: {_hung(told)}",
+    ]
+    if told.least_seconds >= told.budget_seconds:
+        lines.append(f"  budget: no run fits; the first one needs {budget_in_words(told.least_seconds)} ({BUDGET})")
+    if told.side_by_side:
+        lines.append("  runs of one GPU each are made side by side, one on each GPU")
+    lines += screen_lines(told.screens)
+    lines += [
+        f"  a screen is connected to GPU {gpu}: no run uses it, so what trains on "
+        f"{_all_of(told.gpus + len(told.screened))} stays open (--use-screen-gpu, with make "
+        "ARGS=--use-screen-gpu; or move the screen to the "
+        "processor's own graphics)"
+        for gpu in told.screened
+    ]
+    return lines
+
+
+def screen_lines(screens: Mapping[int, Sequence[str]]) -> list[str]:
+    """Return what the screens of GPUs that runs use have to fear."""
+    return [
+        f"  a screen is connected to GPU {gpu} ({', '.join(connectors)}): a hang may take it; use the processor's "
+        "own graphics for it, where there are any"
+        for gpu, connectors in screens.items()
+    ]
+
+
+def _all_of(gpus: int) -> str:
+    return _GPUS.get(gpus, f"all {gpus} GPUs")
+
+
+def _hung(told: StageForecast) -> str:
+    if told.may_reset:
+        return "this user may reset it, where no screen is connected to it"
+    if told.may_reboot:
+        return "this user may not reset it, but reboot: --reboot-when-unhealthy continues after that"
+    return "this user may neither reset it nor reboot: it is lost for the rest of the campaign (`matrix doctor`)"
+
+
+def _first_answer(search: StageSearch) -> float:
+    """Return the seconds until the first stack is known to train on one GPU."""
+    first = next(iter(search.order), None)
+    setup = 0.0
+    if first and first in search.host.setup_seconds:
+        setup = setup_seconds_of(search.matrix.stacks[first])
+    runs = {"one": 1, "each": 1 if search.host.side_by_side else len(search.host.gpus)}
+    stages = (stage for stage in exploring(search.matrix.stages) if stage.devices != "all")
+    return setup + sum(stage.minutes * 60 * runs[stage.devices] for stage in stages)
+
+
+def _seconds_to(tier: Threshold, matrix: Matrix) -> float:
+    """Return the seconds of runs that show a tier of a cell that never fails: long ones for hours, short for starts."""
+    lasting, short = endurance(matrix.stages), exploring(matrix.stages)[-1]
+    missing = missing_to(Totals(), tier, matrix.verdicts, matrix.verdicts.confidence)
+    if lasting is None:
+        return missing.starts * short.minutes * 60
+    long_runs = ceil(missing.hours / (SHARE_TRAINING * lasting.minutes / 60))
+    return (long_runs * lasting.minutes + max(0, missing.starts - long_runs) * short.minutes) * 60
+
+
+def _may_reset(folder: Path | None) -> bool:
+    return folder is not None and os.access(folder / "reset", os.W_OK)
+
+
+def _may_reboot(root: Path) -> bool:
+    try:
+        check_reboot(root)
+    except UserError:
+        return False
+    return True

@@ -1,0 +1,191 @@
+"""Look at this host and plan the runs of a campaign."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.base.errors import NoSpaceError
+from harness.base.files.storage import file_hash
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.open_bench import BenchOptions, open_bench
+from harness.campaign.bench.plan import Plan, make_plan
+from harness.campaign.planning.screen_gpus import gpus_in_question
+from harness.campaign.planning.tallies import Tallies
+from harness.doctor.read import read_machine
+from harness.doctor.side_by_side import why_not_side_by_side
+from harness.environments.capabilities import GB, Capabilities, capabilities_of, has_kfd, with_kfd
+from harness.evidence.index import Index
+from harness.evidence.row import SYNTHETIC, name_of_data
+from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.verdict import Verdict
+from harness.host.disk_use import DiskLimit
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.stacks import Stack
+from harness.matrix.stages import exploring
+from harness.matrix.workload_options import workload_hash
+from harness.matrix.workloads import Workload
+from harness.run.workload_data import require_sessions, synthetic_place
+from harness.search.goal import Goal
+from harness.search.stages.runs import StageHost
+from harness.search.stages.search import StageSearch
+
+# A line of 100 Mbit/s, and a disk of no great speed; plan and forecast say so.
+ASSUMED_BYTES_PER_SECOND = 12.5e6
+ASSUMED_BUILD_SECONDS = 240.0
+
+
+@dataclass(frozen=True)
+class PreparedCampaign:
+    """A plan with everything that is needed to run it. In `stages` its runs are decided one after the other."""
+
+    plan: Plan
+    capabilities: Capabilities
+    bench: Bench
+    matrix: Matrix
+    stages: StageSearch | None = None
+
+    def verdicts_here(self) -> list[Verdict]:
+        """Return what is known of the workload family of the plan, on its data and this kind of host."""
+        tallies = Tallies(self.plan, self.bench, self.matrix)
+        families = {tallies.family_of(one) for one in self.plan.runs}
+        data = name_of_data(str(self.bench.data.resolve())) if self.bench.data else SYNTHETIC
+        mine = ("" if self.plan.workload.program else data, self.bench.host.kind, self.capabilities.executor)
+        everything = Index(self.bench.results).rows()
+        rows = [r for r in everything if r.family in families and (r.data, r.host_kind, r.executor) == mine]
+        return of_results.verdicts_on(rows, self.bench.results, self.matrix, everything, self.bench.host)
+
+
+def prepare_campaign(
+    options: BenchOptions,
+    matrix: Matrix,
+    cells: Sequence[Cell],
+    workload: Workload,
+    repeats: int = 1,
+    *,
+    goal: Goal | None = None,
+    named: bool = False,
+    controls: bool = False,
+) -> PreparedCampaign:
+    """Look at this host and plan the runs. `named`, `controls` as in `make_plan`.
+
+    Raises:
+        UserError: when the data or the interpreter does not exist, or the data have too few sessions.
+    """
+    bench = open_bench(options, cells)
+    _require_sessions(bench, [workload])
+    capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
+    capabilities = with_kfd(replace(capabilities, run_bytes=_run_bytes(bench)), there=_has_kfd(bench))
+    past = _past_seconds(bench, workload)
+    # Where there is no choice the host is not asked, and of other hosts nothing is known here.
+    side_by_side = (
+        bench.dispatcher is None
+        and len(bench.gpus) > 1
+        and why_not_side_by_side(read_machine(matrix, bench.root), bench.gpus) is None
+    )
+    plan = make_plan(
+        cells,
+        workload,
+        repeats,
+        capabilities,
+        past,
+        named=named,
+        goal=goal,
+        controls=controls,
+        side_by_side=side_by_side,
+    )
+    return PreparedCampaign(plan, capabilities, bench, matrix)
+
+
+def prepare_stages(
+    options: BenchOptions,
+    matrix: Matrix,
+    selection: str,
+    budget: float,
+    may_use_screens: Callable[[HostFacts], bool] = lambda _: True,
+) -> PreparedCampaign | None:
+    """Look at this host and plan a campaign in stages; None where it has no GPU, or the matrix file no stages.
+
+    `budget` in seconds. `may_use_screens`: whether runs may use GPUs with a screen, where others have none.
+
+    Raises:
+        UserError: when the data or the interpreter does not exist, or the data have too few sessions.
+    """
+    chosen = matrix.select(selection)
+    stages = exploring(matrix.stages)
+    bench = open_bench(options, chosen)
+    if not stages or not bench.gpus:
+        return None
+    _require_sessions(bench, [matrix.workloads[one.workload] for one in stages if one.workload])
+    screened: tuple[int, ...] = ()
+    if not may_use_screens(bench.host):
+        screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
+        bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
+    verifying = [cell for cell in matrix.cells.values() if cell.stack == bench.verifying]
+    capabilities = capabilities_of(bench.host, bench.engine, [*chosen, *verifying[:1]], bench.interpreter)
+    capabilities = replace(capabilities, gpus=bench.gpus, unused=len(screened), run_bytes=_run_bytes(bench))
+    capabilities = with_kfd(capabilities, there=_has_kfd(bench))
+    thresholds = matrix.verdicts
+    goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)
+    plan = make_plan(chosen, matrix.workloads[stages[0].workload or ""], 1, capabilities, {}, goal=goal)
+    cells: dict[str, list[Cell]] = {}
+    for cell in {planned.cell.id: planned.cell for planned in plan.runs}.values():
+        cells.setdefault(cell.stack.name, []).append(cell)
+    # Of other hosts the doctor knows nothing here.
+    machine = None if bench.dispatcher else read_machine(matrix, bench.root)
+    atomics = [gpu.atomics for gpu in (machine.gpus if machine else ()) if gpu.facts.index in bench.gpus]
+    setup = {name: setup_seconds_of(own[0].stack) for name, own in cells.items() if name not in capabilities.made}
+    host = StageHost(
+        bench.gpus,
+        bench.gpus,
+        False if False in atomics else None if None in atomics or machine is None else True,
+        setup,
+        side_by_side=machine is not None and why_not_side_by_side(machine, bench.gpus) is None,
+        screened=screened,
+        attempts_since=None if bench.dispatcher else time.time(),
+    )
+    return PreparedCampaign(plan, capabilities, bench, matrix, StageSearch(matrix, cells, host))
+
+
+def _require_sessions(bench: Bench, workloads: Sequence[Workload]) -> None:
+    for one in workloads if bench.data else ():
+        if bench.data and not one.program:
+            require_sessions(bench.data, one)
+
+
+def _run_bytes(bench: Bench) -> int:
+    if not (most := DiskLimit.of(bench.results.runs).bytes):
+        raise NoSpaceError(
+            f"{bench.results.folder}: no space is free there for what runs leave; free some, or give another --results"
+        )
+    return most
+
+
+def _has_kfd(bench: Bench) -> bool:
+    """Return whether ROCm's device is there; on other hosts with GPUs it is taken to be, whatever this one has."""
+    return bool(bench.dispatcher and bench.host.gpus) or has_kfd(bench.root)
+
+
+def setup_seconds_of(stack: Stack) -> float:
+    """Return the seconds in which a stack is downloaded and built, as is assumed: nobody knows before it was done."""
+    return stack.budget.download * GB / ASSUMED_BYTES_PER_SECOND + ASSUMED_BUILD_SECONDS
+
+
+def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
+    """Return the seconds of completed runs of the very same work, on this host and as are asked for, by cell.
+
+    There are none of data that is not made yet.
+    """
+    if workload.program:
+        version = workload.program.taken.version if workload.program.taken else ""
+    else:
+        data = bench.data or synthetic_place(workload)
+        if not data.is_file():
+            return {}
+        version = file_hash(data)
+    past: dict[str, list[float]] = {}
+    known = ("completed", workload_hash(workload, version), bench.host.fingerprint, bench.executor_name)
+    for row in Index(bench.results).rows():
+        if (row.outcome, row.workload_hash, row.host_fingerprint, row.executor) == known and not row.imported:
+            past.setdefault(row.cell, []).append(row.seconds)
+    return past

@@ -1,0 +1,71 @@
+"""Runs a plan whose number of runs is fixed: one run after the other, always the first whose GPUs are free.
+
+Where the host allows it, runs of one cell and repeat on a GPU each go side by side.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from harness.campaign.bench.bench import StackUnavailableError
+from harness.campaign.bench.plan import PendingRun, Plan, PlannedRun, rounds_of
+from harness.campaign.campaign import Campaign
+from harness.campaign.gpus.unhealthy import HealthyGpus, recheck_unhealthy
+from harness.campaign.gpus.unproven import HostCause, UnprovenGpus
+from harness.campaign.helpers.together import run_together, that_may_share
+from harness.campaign.runner import Runner
+from harness.evidence.files.run_files import Record
+
+
+def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = lambda: None) -> None:
+    """Run what is still to be run of a plan, but for what needs an unhealthy GPU or a stack that cannot be made.
+
+    A stack whose probe fails on a GPU where no stack's has passed since the boot is put off until another's passes;
+    `cause` is then asked what is wrong with the host.
+
+    Raises:
+        UserError: when the data cannot be trained on, the results folder cannot be written, the engine is gone, or
+            something in the host keeps every stack from a GPU.
+        KeyboardInterrupt: after the current run was recorded as interrupted.
+    """
+    bench, display = runner.bench, runner.display
+    left = campaign.pending(plan)
+    recheck_unhealthy(left, plan.workload, bench, display)
+    healthy = HealthyGpus(bench, display)
+    seconds = [] if plan.seconds_expected is None else [plan.seconds_expected / _rounds(plan, plan.runs)]
+    unproven = UnprovenGpus(bench, display, cause)
+    while left := healthy.runs(left):
+        ready = unproven.runs(left)
+        if not ready:
+            unproven.report(left)
+            break
+        seconds_left = median(seconds) * _rounds(plan, [one.planned for one in left]) if seconds else None
+        try:
+            made = _run_next(plan, ready, runner, seconds_left)
+        except StackUnavailableError as error:
+            display.problem(error.left_out)
+            left = [one for one in left if one.cell.stack != error.stack]
+            continue
+        for done, record in made:
+            left.remove(done)
+            if unproven.saw(done, record) or record.outcome == "interrupted":
+                left += campaign.again(done)
+            else:
+                seconds.append(record.finished - record.intent.started)
+
+
+def _run_next(
+    plan: Plan, ready: Sequence[PendingRun], runner: Runner, seconds_left: float | None
+) -> list[tuple[PendingRun, Record]]:
+    """Make the next run, with those of the same cell and repeat where they may go side by side."""
+    bench, first = runner.bench, ready[0].planned
+    same = [one for one in ready if (one.cell, one.planned.repeat) == (first.cell, first.repeat)]
+    if plan.side_by_side and len(same) > 1:
+        if not bench.is_ready(first.cell, plan.workload):
+            bench.make_ready(first.cell, plan.workload, runner.display)
+        if together := that_may_share(same, bench):
+            return run_together(runner, together, seconds_left)
+    return [runner.run(ready, seconds_left)]
+
+
+def _rounds(plan: Plan, runs: Sequence[PlannedRun]) -> int:
+    return rounds_of(runs, side_by_side=plan.side_by_side)

@@ -1,0 +1,245 @@
+"""Runs a campaign in stages on a bench: what its search asks for, one run after the other."""
+
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+
+from harness.base.errors import UnhealthyHostError
+from harness.base.silent_hosts import forget_silent
+from harness.campaign.bench.bench import StackUnavailableError
+from harness.campaign.bench.plan import PendingRun, PlannedRun
+from harness.campaign.campaign import Campaign
+from harness.campaign.gpus.unhealthy import HealthyGpus, recheck_unhealthy
+from harness.campaign.gpus.unproven import UnprovenGpus, host_cause
+from harness.campaign.helpers.background import Background
+from harness.campaign.helpers.together import run_together, seconds_spent
+from harness.campaign.planning.prepare import PreparedCampaign
+from harness.campaign.runner import Runner
+from harness.campaign.sequence.stage_evidence import StageEvidence
+from harness.environments.capabilities import GB, room_needed
+from harness.evidence.gpus.health_log import unhealthy_gpus
+from harness.evidence.verdicts.counting import NOT_BEGUN
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import Stack
+from harness.matrix.workloads import Workload
+from harness.search.conclusion import Conclusion
+from harness.search.spread import stage_runs_at_once
+from harness.search.stages.conclusion import conclude_stages
+from harness.search.stages.runs import StageRun
+from harness.search.stages.search import StageEnd, StageSearch
+
+# After so long unhealthy GPUs are probed again: a person, or the driver, may have reset them.
+RECHECK_SECONDS = 1800.0
+
+
+def run_stages(
+    search: StageSearch,
+    prepared: PreparedCampaign,
+    campaign: Campaign,
+    runner: Runner,
+    may_reboot: Callable[[], bool] = lambda: False,
+) -> Conclusion:
+    """Run what the stages ask for until the answer is there, there is none, or the time is over.
+
+    Unhealthy GPUs are probed again from time to time, and before the end. Where `may_reboot` says that the host can be
+    rebooted for them, the campaign ends as soon as one is lost.
+
+    Raises:
+        UserError: when the data cannot be trained on, the results folder cannot be written, the engine is gone, or
+            something in the host keeps every stack from a GPU.
+        KeyboardInterrupt: after the current run was recorded as interrupted.
+    """
+    if finding := host_cause(prepared.matrix, prepared.bench):
+        raise UnhealthyHostError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then run the same command")
+    budget = prepared.plan.goal.budget if prepared.plan.goal else None
+    spent = seconds_spent(campaign.finished_runs())
+    until = None if budget is None else time.monotonic() + budget - spent
+    stages = _Stages(search, prepared, campaign, runner, may_reboot)
+    stages.recheck(campaign.next_repeats(list(prepared.plan.runs)), prepared.plan.workload)
+    with closing(stages.background):
+        while True:
+            left = None if until is None else until - time.monotonic()
+            decided = stages.next(left)
+            if isinstance(decided, StageEnd):
+                # What was left out, or needs a GPU that is unhealthy now, may be there when the same command continues.
+                # Of a budget that is spent nothing is left to continue with: the same command begins another.
+                if decided.why in ("good", "out-of-time") or (decided.why == "none" and not stages.left_out):
+                    campaign.end(decided.why)
+                least = stages.seconds_of_next() if decided.why == "out-of-time" else None
+                too_short = least if least and budget is not None and least >= budget else None
+                screened = search.host.screened
+                return conclude_stages(decided, len(runner.bench.gpus), stages.left_out, screened, too_short)
+            stages.run(decided, left)
+
+
+@dataclass
+class _Stages:
+    """Runs what a search asks for. `left_out` are stacks that cannot be made, or have no room.
+
+    `put_off`: those of them that may be made later, and when that was tried; `retried`: with nothing else left to try.
+    """
+
+    search: StageSearch
+    prepared: PreparedCampaign
+    campaign: Campaign
+    runner: Runner
+    may_reboot: Callable[[], bool] = lambda: False
+    left_out: set[str] = field(default_factory=set)
+    put_off: dict[str, float] = field(default_factory=dict)
+    retried: set[str] = field(default_factory=set)
+    made: int = 0
+    stacks_made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        bench, display = self.runner.bench, self.runner.display
+        self.evidence = StageEvidence(bench, self.prepared.matrix)
+        self.healthy = HealthyGpus(bench, display)
+        self.unproven = UnprovenGpus(bench, display, partial(host_cause, self.prepared.matrix, bench))
+        self.made = len(self.campaign.finished_runs())
+        self.stacks_made |= self.prepared.capabilities.made
+        self.background = Background(bench, display)
+        self._stage = ""
+        self._last: tuple[StageRun, PendingRun] | None = None
+        self._rechecked = time.monotonic()
+
+    def next(self, left: float | None) -> StageRun | StageEnd:
+        """Return the next run on the GPUs that are healthy, of the stacks that can be made."""
+        self._take_up({name for name, at in self.put_off.items() if time.monotonic() - at >= RECHECK_SECONDS})
+        search, seen = self._search(), self.evidence.read()
+        is_lost = len(search.host.healthy) < len(search.host.gpus)
+        if is_lost and self.may_reboot():
+            return search.end_early(seen)
+        decided = search.next(seen, left)
+        due = time.monotonic() - self._rechecked >= RECHECK_SECONDS
+        if is_lost and (due or (isinstance(decided, StageEnd) and decided.why == "gpu-lost")) and self._recovered():
+            search = self._search()
+            decided = search.next(seen, left)
+        # Where nothing was run no time has passed, and a source that did not answer does not now.
+        at_end = isinstance(decided, StageEnd) and decided.why == "none" and self._last is not None
+        if at_end and (last := self.put_off.keys() - self.retried):
+            self.retried |= last
+            self._take_up(last)
+            decided = self._search().next(seen, left)
+        if isinstance(decided, StageRun) and (following := search.to_prepare(decided, seen)):
+            self._prepare(search.cells[following][0])
+        return decided
+
+    def recheck(self, runs: Sequence[PendingRun], workload: Workload) -> None:
+        """Probe unhealthy GPUs again, each in what one of these runs would use."""
+        recheck_unhealthy(runs, workload, self.runner.bench, self.runner.display)
+        self._rechecked = time.monotonic()
+
+    def _recovered(self) -> bool:
+        """Return whether a GPU that was unhealthy passes a probe in what ran last."""
+        if self._last is None:
+            return False
+        bench, (wanted, pending) = self.runner.bench, self._last
+        before = set(unhealthy_gpus(bench.results, bench.host)) & set(self.search.host.gpus)
+        on_each = [replace(pending, planned=replace(pending.planned, gpus=(gpu,))) for gpu in sorted(before)]
+        self.recheck(on_each, wanted.workload)
+        passed = before - set(unhealthy_gpus(bench.results, bench.host))
+        for gpu in sorted(passed):
+            self.runner.display.problem(f"GPU {gpu} takes runs again: it passes its probe")
+        self.healthy.forget(passed)
+        return bool(passed)
+
+    def seconds_of_next(self) -> float | None:
+        """Return what the next run takes, had it all the time; None where there is none."""
+        return self._search().seconds_of_next(self.evidence.read())
+
+    def _search(self) -> StageSearch:
+        bench = self.runner.bench
+        unhealthy = unhealthy_gpus(bench.results, bench.host)
+        host = self.search.host
+        setup = {name: seconds for name, seconds in host.setup_seconds.items() if name not in self.background.begun}
+        host = replace(host, healthy=tuple(gpu for gpu in host.gpus if gpu not in unhealthy), setup_seconds=setup)
+        cells = {name: cells for name, cells in self.search.cells.items() if name not in self.left_out}
+        return replace(self.search, host=host, cells=cells)
+
+    def run(self, wanted: StageRun, left: float | None) -> None:
+        """Make a run, and those beside it; the first time of a stack, make the stack."""
+        bench, display, cell = self.runner.bench, self.runner.display, wanted.cell
+        if not bench.is_ready(cell, wanted.workload):
+            if self.background.wait_for(cell.stack.name):
+                self.stacks_made.add(cell.stack.name)
+            if cell.stack.name not in self.stacks_made and (why := self._no_room(cell.stack)):
+                self._leave_out(cell.stack, f"stack {cell.stack.name} is left out: {why}")
+                return
+            try:
+                bench.make_ready(cell, wanted.workload, display)
+                self.stacks_made.add(cell.stack.name)
+            except StackUnavailableError as error:
+                self._leave_out(error.stack, error.left_out)
+                if error.passes:
+                    self.put_off[error.stack.name] = time.monotonic()
+            # With its environment more may be known of it: it is decided again.
+            return
+        if (said := f"{cell.id}: {wanted.why}") != self._stage:
+            self._stage = said
+            display.problem(said)
+        runner = replace(self.runner, workload=wanted.workload)
+        together = [wanted, *wanted.beside]
+        if bench.dispatcher:
+            together = stage_runs_at_once(
+                self._search(), self.evidence.read(), wanted, bench.dispatcher.nodes_at_work, left
+            )
+        pending: list[PendingRun] = []
+        for one in together:
+            attempt = self._attempt(one, {other.run_id for other in pending})
+            pending.append(PendingRun(*attempt, self.made + len(pending) + 1))
+        self.made += len(pending)
+        self._last = wanted, pending[0]
+        made = run_together(runner, pending, left) if len(pending) > 1 else [runner.run(pending, left)]
+        for done, record in made:
+            if record.diagnosis == NOT_BEGUN:
+                self.unproven.saw(done, record)
+        # Nobody has planned what else would need them.
+        self.healthy.runs(())
+
+    def _attempt(self, wanted: StageRun, taken: Collection[str]) -> tuple[PlannedRun, str]:
+        planned = PlannedRun(wanted.cell, wanted.number, wanted.gpus, placement_of(wanted))
+        further = (replace(planned, repeat=repeat) for repeat in count(wanted.number))
+        elsewhere = self.runner.bench.dispatcher is not None
+        attempts = ((one, self.campaign.next_attempt(one, following=elsewhere)) for one in further)
+        return next((one, run_id) for one, run_id in attempts if run_id and run_id not in taken)
+
+    def _prepare(self, cell: Cell) -> None:
+        """Make the stack of a cell while runs go on, where it has room: otherwise that is said at its turn."""
+        if self.runner.bench.is_ready(cell, self.prepared.plan.workload) or self._no_room(cell.stack):
+            return
+        self.background.make(cell)
+
+    def _no_room(self, stack: Stack) -> str | None:
+        able = self.prepared.capabilities
+        if able.free_bytes is None:
+            return None
+        _, needed = room_needed([stack], able)
+        free = shutil.disk_usage(able.place).free / GB
+        return None if needed <= free else f"{able.place}: it needs {needed:.0f} GB, {free:.0f} GB are free"
+
+    def _take_up(self, stacks: Collection[str]) -> None:
+        """Let stacks that could not be made be tried again, and the hosts that did not answer."""
+        if stacks:
+            forget_silent()
+        self.left_out -= set(stacks)
+        for name in stacks:
+            del self.put_off[name]
+
+    def _leave_out(self, stack: Stack, words: str) -> None:
+        self.left_out.add(stack.name)
+        self.runner.display.problem(words)
+
+
+def placement_of(wanted: StageRun) -> str:
+    """Return what distinguishes the id of a run from those of the same cell in other ways or on other GPUs."""
+    options = (_value(value) for _, value in wanted.setting.options)
+    words = (wanted.stage, *((wanted.setting.strategy,) if len(wanted.gpus) > 1 else ()), *options)
+    return f"-{'-'.join(words)}-gpu{'-'.join(map(str, wanted.gpus))}"
+
+
+def _value(value: object) -> str:
+    return "-".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)

@@ -1,0 +1,80 @@
+"""The runs of a results folder that speak for what may be run on a bench now, as a campaign in stages reads them."""
+
+import json
+from collections.abc import Iterable
+
+from harness.campaign.bench.bench import Bench
+from harness.environments.environment_hashes import current_hashes
+from harness.evidence.host_state import changed_settings, settings_of, state_from_json
+from harness.evidence.index import Index
+from harness.evidence.reported.progress import last_phase
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import Counts, counts_of
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.search.stages.runs import SeenRun, SeenRuns
+
+
+def is_of_other_settings(row: Row, host: HostFacts) -> bool:
+    """Return whether a run was made on this very host, and that was set otherwise then."""
+    if row.machine != host.machine:
+        return False
+    return bool(changed_settings(state_from_json(row.host_state).settings, settings_of(host)[host.machine]))
+
+
+class StageEvidence:
+    """Reads them again and again; what a record tells beside its row of the index is read once."""
+
+    def __init__(self, bench: Bench, matrix: Matrix) -> None:
+        self._bench = bench
+        self._matrix = matrix
+        self._told: dict[str, tuple[str | None, tuple[str, ...]]] = {}
+        self._hashes: dict[tuple[str, str], str] = {}
+        self._known: set[tuple[str, str]] = set()
+
+    def read(self) -> SeenRuns:
+        """Return the runs made on this kind of host, set as it is now, in the environments that cells have now."""
+        everything = Index(self._bench.results).rows()
+        counts = counts_of(self._bench.results, everything)
+        here = (self._bench.host.kind, self._bench.executor_name)
+        rows = [row for row in everything if (row.host_kind, row.executor) == here and not row.imported]
+        now = self._now(rows)
+        return SeenRuns.of(
+            self._seen(row, counts)
+            for row in rows
+            if row.injected_fault is None
+            and row.environment_hash == now[row.cell, row.executor]
+            and not is_of_other_settings(row, self._bench.host)
+        )
+
+    def _seen(self, row: Row, counts: Counts) -> SeenRun:
+        count = counts[row.run_id]
+        gpus = tuple(sorted(json.loads(row.gpus)))
+        phase, remedies = self._of_failure(row) if count.counts_as == "failed" else (None, ())
+        return SeenRun(row, count, gpus, phase, remedies)
+
+    def _of_failure(self, row: Row) -> tuple[str | None, tuple[str, ...]]:
+        """Return the last phase of a run that failed, and the presets that its diagnosis recommends."""
+        if row.run_id not in self._told:
+            record = self._bench.results.record(row.run_id)
+            explanation = record.explanation if record else None
+            # Of a run during which the host went down only its progress tells.
+            phase = record.last_phase if record else None
+            phase = phase or last_phase(self._bench.results.folder_of(row.run_id).work)
+            self._told[row.run_id] = phase, explanation.presets if explanation else ()
+        return self._told[row.run_id]
+
+    def _now(self, rows: Iterable[Row]) -> dict[tuple[str, str], str]:
+        """The environment hash of each cell: of what was made here, else of what would be made, else the newest."""
+        newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: row.started)}
+        # To ask for these takes long, and they change only when something is made.
+        if unknown := newest.keys() - self._known:
+            self._hashes.update(current_hashes(self._matrix, unknown))
+            self._known |= unknown
+        cells = ((self._matrix.cells[cell], executor) for cell, executor in newest if cell in self._matrix.cells)
+        made = {
+            (cell.id, executor): self._bench.environment(cell).hash(cell.preset)
+            for cell, executor in cells
+            if self._bench.has_environment(cell)
+        }
+        return {**newest, **self._hashes, **made}

@@ -1,0 +1,76 @@
+"""The base image of a stack: found on the engine, or pulled from its registry."""
+
+import re
+
+from docker.auth import resolve_repository_name
+from docker.utils import parse_repository_tag
+
+from harness.base.errors import NoAnswerError, UserError
+from harness.base.silent_hosts import note_silent, said_of_silent
+from harness.environments.docker.images import Image, base_reference, find
+from harness.host.engine import Engine, Notify, follow_transfer, transfer_errors
+from harness.matrix.stacks import Stack
+
+OWN_BASE = (
+    "run cells with --executor process, or give --base IMAGE with one that is here "
+    "(`make base` makes one from Debian's packages)"
+)
+# What the engine says of a registry that takes no connection: what breaks off may come at the next try.
+NO_CONNECTION = re.compile(r"\bdial\b|no such host|handshake timeout|awaiting headers", re.IGNORECASE)
+NO_NETWORK = "no network, or a firewall or proxy is in the way"
+
+
+class NoBaseImageError(UserError):
+    """The base image of a stack is not here and cannot be pulled; `why` without details and what can be done."""
+
+    code = "no-base-image"
+
+    def __init__(self, why: str, details: str = "") -> None:
+        super().__init__(f"{why}{details}; {OWN_BASE}")
+        self.why = why
+
+
+class NoAnswerForBaseError(NoBaseImageError, NoAnswerError):
+    """Its registry does not answer, or breaks off."""
+
+
+def digest_of_base(base: Image, stack: Stack) -> str | None:
+    """The digest under which the base came from its registry; None for one that was made here."""
+    name, _ = parse_repository_tag(stack.base)
+    digests = [digest for known, _, digest in (d.partition("@") for d in base.digests) if known.endswith(name)]
+    return digests[0] if digests else None
+
+
+def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
+    """The base image of a stack, pulled where the engine does not hold it.
+
+    Raises:
+        NoBaseImageError: when it cannot be pulled.
+    """
+    reference = base_reference(stack)
+    if image := find(engine, reference):
+        return image
+    name, version = parse_repository_tag(reference)
+    registry, _ = resolve_repository_name(name)
+    cannot = f"base image {reference} cannot be pulled"
+    said = said_of_silent(registry)
+    try:
+        if said is None:
+            notify(f"pulling {reference}")
+            with transfer_errors(cannot):
+                events = engine.patient.api.pull(name, version or "latest", stream=True, decode=True)
+                follow_transfer(events, cannot, notify)
+    except NoAnswerError as error:
+        said = str(error).removeprefix(f"{cannot}: ")
+        if not NO_CONNECTION.search(said):
+            raise NoAnswerForBaseError(str(error)) from None
+        note_silent(registry, said)
+    except UserError as error:
+        raise NoBaseImageError(str(error)) from None
+    if said:
+        raise NoAnswerForBaseError(
+            f"{cannot}: {registry} does not answer the Docker engine", f" ({said}): {NO_NETWORK}"
+        )
+    if image := find(engine, reference):
+        return image
+    raise UserError(f"image {reference} was pulled and is gone; somebody removed it")

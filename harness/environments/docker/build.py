@@ -1,0 +1,287 @@
+"""Dockerfile -> image: hermetic builds of stacks and cells."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.files.storage import held_locks, json_hash, locked, write_json
+from harness.base.interrupts import GRACE_SECONDS
+from harness.base.paths import BUILDS
+from harness.environments.compiled_kernel import ensure_kernel
+from harness.environments.docker.base_image import digest_of_base, ensure_base
+from harness.environments.docker.build_context import fill_app, fill_runtime, listed_layers
+from harness.environments.docker.builder_copies import copies_in_builder, drop_copies
+from harness.environments.docker.dockerfile import render, stack_part
+from harness.environments.docker.images import (
+    INPUTS,
+    PREFIX,
+    REVISION,
+    Epochs,
+    Image,
+    base_reference,
+    cell_labels,
+    cell_tag,
+    epochs_of,
+    find,
+    find_by_labels,
+    find_cell_image,
+    find_stack_image,
+    inputs_of,
+    open_labels,
+    stack_tag,
+    told_epochs,
+)
+from harness.environments.docker.own_images import find_own_stack_image, find_runtime_image, remember
+from harness.environments.docker.source_state import NO_TIME, source_revision
+from harness.environments.in_use import keep_in_place
+from harness.environments.python.pins import ensure_lock
+from harness.host.engine import Engine, Notify, engine_errors
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import Stack
+
+FULL_DISK = "no space left on device"
+FAILED = re.compile("executor failed running|did not complete successfully")
+WORDS = 400
+
+
+def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: None) -> Image:
+    """The image of a cell: the one this engine holds, or a new one.
+
+    Raises:
+        UserError: when it cannot be built; nothing that looks finished is left.
+    """
+    keep_in_place()
+    with locked(lock_of_builds(cell.id), notify):
+        image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
+        if image is None:
+            stack_image = ensure_stack_image(engine, cell.stack, notify)
+            labels = cell_labels(cell, stack_image.labels)
+            image = find_by_labels(engine, labels)
+            if image is None:
+                below, tag = stack_tag(stack_image.labels), cell_tag(cell)
+                image = build_cell(engine, cell, stack_image, labels, notify, below=below, tag=tag)
+                remember(image)
+        _tag(engine, image, cell_tag(cell))
+        return image
+
+
+def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
+    """The image of a stack: the one this engine holds, or a new one.
+
+    Raises:
+        UserError: when it cannot be built; nothing that looks finished is left.
+    """
+    keep_in_place()
+    with locked(lock_of_builds(stack.name), notify):
+        image = find_stack_image(engine, inputs_of(engine, stack))
+        if image is None:
+            image = _build_stack(engine, stack, notify)
+        elif _context(stack).exists():
+            # A harness was killed, and its builder went on to the end.
+            _clear(engine, stack)
+        _tag(engine, image, stack_tag(image.labels))
+        return image
+
+
+def ensure_own_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
+    """As `ensure_stack_image`, but of an image that this checkout has built: labels are what anybody writes.
+
+    Raises:
+        UserError: when it cannot be built; nothing that looks finished is left.
+    """
+    keep_in_place()
+    with locked(lock_of_builds(stack.name), notify):
+        image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(engine, stack, notify, own=True)
+        # Another may have taken its tag, and an engine deletes an image with the last one.
+        _tag(engine, image, stack_tag(image.labels))
+        return image
+
+
+def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool = False) -> Image:
+    # Before anything is fetched for it.
+    _ = engine.builder
+    base = ensure_base(engine, stack, notify)
+    lock = ensure_lock(stack, digest_of_base(base, stack))
+    # The hash of the app says whether there is a compiled part.
+    ensure_kernel(notify)
+    inputs = inputs_of(engine, stack)
+    if image := (find_own_stack_image if own else find_stack_image)(engine, inputs):
+        return image
+    runtime = find_runtime_image(engine, inputs)
+    if runtime is None:
+        runtime = build_part(
+            engine, stack, "runtime", inputs.runtime_labels, partial(fill_runtime, stack, lock, notify), notify
+        )
+        remember(runtime)
+    below = stack_tag(runtime.labels)
+    _tag(engine, runtime, below)
+    words = ("--build-arg", f"RUNTIME={below}")
+    image = build_part(engine, stack, "stack", inputs.labels, fill_app, notify, words)
+    remember(image)
+    return image
+
+
+def build_part(
+    engine: Engine,
+    stack: Stack,
+    kind: str,
+    inputs: Mapping[str, str],
+    fill: Callable[[Path], None],
+    notify: Notify,
+    words: tuple[str, ...] = (),
+    epochs: Epochs | None = None,
+    tag: str | None = None,
+) -> Image:
+    """Build the `stack` of the Dockerfile, or the `runtime` below it, which holds all but the app.
+
+    Two images, not layers that the builder remembers: some forget them with what was given for the build, and that is
+    gigabytes of wheels, which else would be given again for each edit of the app.
+
+    `epochs` are the times that files get; `tag` its name, where it is not that of its inputs.
+    """
+    epochs = epochs or epochs_of(stack)
+    labels = {**open_labels(stack), **inputs, **epochs.labels, f"{PREFIX}.kind": kind, INPUTS: json_hash(inputs)}
+    tag = tag or stack_tag(labels)
+    context = _context(stack)
+    try:
+        shutil.rmtree(context, ignore_errors=True)
+        _note_copies(engine, stack)
+        fill(context)
+        notify(f"building {stack.name}" if kind == "runtime" else f"building {stack.name}: the app")
+        text = stack_part(stack, base_reference(stack), len(listed_layers(context)) + 1)
+        target = ("--target", kind, *words, "--tag", tag, "--file", "-", str(context))
+        name = stack.name if kind == "stack" else f"{stack.name}-{kind}"
+        _build(engine, name, text, labels, target, epochs.runtime if kind == "runtime" else epochs.app)
+    finally:
+        _clear(engine, stack)
+    return _built(engine, tag)
+
+
+def _context(stack: Stack) -> Path:
+    """The folder that holds everything an image is made from, while it is made."""
+    return BUILDS / stack.name
+
+
+def _note_copies(engine: Engine, stack: Stack) -> None:
+    """Note which copies the builder has before a build, for when it is over.
+
+    What was noted for one that was killed stays: its copies are still to be dropped.
+    """
+    # What an engine that fails has to say of it is not worth a build, here and below.
+    with suppress(UserError):
+        if not _noted_copies(stack).is_file():
+            write_json(_noted_copies(stack), {name: copy.uses for name, copy in copies_in_builder(engine).items()})
+
+
+def _noted_copies(stack: Stack) -> Path:
+    return BUILDS / f"{stack.name}-copies.json"
+
+
+def _clear(engine: Engine, stack: Stack) -> None:
+    """Remove what was given to a build: the folder, and the copies that the builder has since they were noted."""
+    shutil.rmtree(_context(stack), ignore_errors=True)
+    noted = _noted_copies(stack)
+    with suppress(UserError, FileNotFoundError):
+        drop_copies(engine, json.loads(noted.read_text(encoding="utf-8")))
+        noted.unlink()
+
+
+def build_cell(
+    engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, str], notify: Notify, *, below: str, tag: str
+) -> Image:
+    """Build the image of a cell, named `tag`, from that of its stack, which has the tag `below`."""
+    notify(f"building {cell.id}")
+    told = {
+        **labels,
+        f"{PREFIX}.kind": "cell",
+        INPUTS: json_hash(labels),
+        # Its preset may be younger than its stack.
+        **({REVISION: revision} if (revision := source_revision() or stack.labels.get(REVISION)) else {}),
+        "org.opencontainers.image.title": cell.id,
+        "org.opencontainers.image.description": cell.preset.description,
+    }
+    words = ("--target", "cell", "--build-arg", f"STACK={below}", "--tag", tag, "-")
+    epochs = told_epochs(stack.labels)
+    _build(engine, cell.id, render(cell), told, words, epochs.app if epochs else NO_TIME)
+    return _built(engine, tag)
+
+
+def _build(
+    engine: Engine, name: str, dockerfile: str, labels: Mapping[str, str], words: tuple[str, ...], epoch: int = NO_TIME
+) -> None:
+    """Run one build; `epoch` is the time that files get, and, from newer builders, the image.
+
+    An image gets its name when it is whole: what is interrupted has none.
+
+    Raises:
+        UserError: with the builder's own reason.
+    """
+    builder = engine.builder
+    command = [builder.program, *builder.build, "--network", "none", "--progress", "plain"]
+    command += ["--build-arg", f"SOURCE_DATE_EPOCH={epoch}"]
+    command += [word for label, value in sorted(labels.items()) for word in ("--label", f"{label}={value}")]
+    BUILDS.mkdir(parents=True, exist_ok=True)
+    log = BUILDS / f"{name}.log"
+    with log.open("w+", encoding="utf-8") as stream, tempfile.TemporaryFile("w+", encoding="utf-8") as given:
+        # Not through a pipe: of a harness that is killed the builder would get a part, and make a sound image of it.
+        given.write(dockerfile)
+        given.seek(0)
+        process = subprocess.Popen(
+            [*command, *words],
+            stdin=given,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env=builder.variables,
+            start_new_session=True,
+            pass_fds=held_locks(),
+        )
+        try:
+            process.wait()
+        except BaseException:
+            # The builder stops when its client goes.
+            process.terminate()
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            raise
+        stream.seek(0)
+        text = stream.read()
+    if process.returncode:
+        raise UserError(f"image {name} could not be built: {_reason(text, engine)}; the builder's whole log is {log}")
+
+
+def _reason(text: str, engine: Engine) -> str:
+    """Why a build failed, in one line."""
+    if FULL_DISK in text.lower():
+        return f"no space left where the engine keeps images, {engine.folder or ''}; free some (docker system df)"
+    said = [re.sub(r"^#\d+ ([\d.]+ )?", "", line).strip() for line in text.splitlines()]
+    # That a step failed is known; what it said before tells why.
+    telling = [line for line in said if re.search(r"error|image: ", line, re.IGNORECASE) and not FAILED.search(line)]
+    return ([*telling, *reversed(list(filter(None, said))), "it said nothing"])[0][:WORDS]
+
+
+def _built(engine: Engine, reference: str) -> Image:
+    image = find(engine, reference)
+    if image is None:
+        raise UserError(f"image {reference} was built and is gone; somebody removed it")
+    return image
+
+
+def _tag(engine: Engine, image: Image, tag: str) -> None:
+    if tag not in image.tags:
+        with engine_errors(f"tagging {tag}"):
+            engine.client.api.tag(image.id, *tag.rsplit(":", 1))
+
+
+def lock_of_builds(name: str) -> Path:
+    """One build of an image at a time from this checkout."""
+    return BUILDS / f"{name}.lock"

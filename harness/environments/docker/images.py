@@ -1,0 +1,298 @@
+"""The inputs of images, and how an engine is asked for an image. Labels identify one; tags are only for people."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from docker.errors import ImageNotFound
+from docker.utils import parse_repository_tag
+
+from harness import __version__
+from harness.base.contract import CONTRACT, OLD_CONTRACT
+from harness.base.errors import UserError
+from harness.base.files.storage import file_hash, json_hash
+from harness.base.paths import APP, CHECKOUT, IMAGES
+from harness.environments.docker import layers
+from harness.environments.docker.dockerfile import cell_part, stack_part
+from harness.environments.docker.source_state import is_dirty, newest_of, oci_time, source_revision
+from harness.environments.environment import app_hash
+from harness.environments.python.pins import base_digest, lock_file, pins_file, pins_hash
+from harness.host.engine import Engine, engine_errors
+from harness.host.engine_client import TooLargeAnswerError
+from harness.matrix.cells import Cell
+from harness.matrix.stacks import Stack
+
+# Local repositories: cells are what people use; they are made from stacks, and those from runtimes.
+CELLS, STACKS, RUNTIMES = "vpoc", "vpoc-stack", "vpoc-runtime"
+PREFIX = "vpoc.matrix"
+INPUTS = f"{PREFIX}.inputs"
+REVISION = "org.opencontainers.image.revision"
+CREATED = "org.opencontainers.image.created"
+# The times that files have below the app and in it: what is built again has the same.
+EPOCHS = f"{PREFIX}.epochs"
+CONTRACT_LABEL = f"{PREFIX}.contract"
+BASE_NAME, BASE_DIGEST = "org.opencontainers.image.base.name", "org.opencontainers.image.base.digest"
+SHORT = 12
+TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+# What decides the behaviour of a stack, each as a label.
+IDENTITY = ("base", "lock", "app", "recipe")
+# What runs inside a build.
+TEMPLATE, TOOLS = "Dockerfile.j2", ("install.py", "verify.py")
+# What decides which layer a file of torch lies in.
+LAYERS = Path(layers.__file__)
+COMPILER_LOCK = CHECKOUT / "requirements-compiler.txt"
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that an engine holds."""
+
+    id: str
+    labels: Mapping[str, str]
+    layers: tuple[str, ...]
+    size: int
+    tags: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The labels that decide the behaviour of the stack in it, for the environment hash."""
+        return {part: self.labels.get(f"{PREFIX}.{part}") for part in IDENTITY}
+
+    @property
+    def revision(self) -> str | None:
+        """The commit of the source it says it was made from, with `-dirty` where that was not all."""
+        return self.labels.get(REVISION)
+
+    @property
+    def contract(self) -> int:
+        """The contract that the app in it follows; the old one where it does not say."""
+        told = self.labels.get(CONTRACT_LABEL, "")
+        return int(told) if re.fullmatch(r"[1-9]\d{0,5}", told, re.ASCII) else OLD_CONTRACT
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """The times of files in an image, in seconds since 1970: of what is below the app, and of the app."""
+
+    runtime: int
+    app: int
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """They as labels, with the time that the OCI names."""
+        return {EPOCHS: f"{self.runtime},{self.app}", CREATED: oci_time(self.app)}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of the image of a stack, each by its hash; None where this host does not know it (yet)."""
+
+    stack: Stack
+    base: str | None
+    pins: str
+    lock: str | None
+    app: str
+    recipe: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Those that are known, as labels."""
+        parts = {"stack": self.stack.name, "pins": self.pins, **self.identity}
+        return {f"{PREFIX}.{part}": value for part, value in parts.items() if value is not None}
+
+    @property
+    def runtime_labels(self) -> dict[str, str]:
+        """Those of the image of all that is below the app."""
+        return {name: value for name, value in self.labels.items() if name != f"{PREFIX}.app"}
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """The labels of an image made from these inputs, also where some are not known."""
+        return {**self.labels, **self._instead}
+
+    @property
+    def _instead(self) -> dict[str, str]:
+        """Labels in place of what is not known: the name of a base that is not here, GPU targets without a lock."""
+        base = {} if self.base else {BASE_NAME: self.stack.base}
+        return base | ({f"{PREFIX}.targets": "-".join(self.stack.targets)} if self.stack.targets else {})
+
+    def wanted_of(self, kind: str) -> dict[str, str]:
+        """The labels of an image made from these inputs: of a `stack`, or of the `runtime` below it."""
+        labels = self.runtime_labels if kind == "runtime" else self.labels
+        return {**labels, **self._instead, f"{PREFIX}.kind": kind}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The inputs that decide the behaviour of the stack, for the environment hash."""
+        return {part: getattr(self, part) for part in IDENTITY}
+
+
+def stack_tag(labels: Mapping[str, str]) -> str:
+    """The tag of the image of a stack or runtime, by its labels. It names the inputs, so that it never has to move."""
+    repository = RUNTIMES if labels.get(f"{PREFIX}.kind") == "runtime" else STACKS
+    return f"{repository}:{labels[f'{PREFIX}.stack']}-{labels[INPUTS][:SHORT]}"
+
+
+def tag_name(cell: Cell) -> str:
+    """The cell's id, and the GPU targets where its image has device code for those alone."""
+    return "-".join((cell.id, *cell.stack.targets))
+
+
+def cell_tag(cell: Cell) -> str:
+    """The tag of a cell's image. A cell made for a comparison can have a name that no tag may have."""
+    return tag_of_cell(tag_name(cell))
+
+
+def tag_of_cell(name: str) -> str:
+    """The tag of a cell's image by its id and targets."""
+    if re.fullmatch(TAG, name):
+        return f"{CELLS}:{name}"
+    return f"{CELLS}:{re.sub('[^A-Za-z0-9_.-]', '_', name)[:100]}-{json_hash(name)[:SHORT]}"
+
+
+def cell_labels(cell: Cell, stack_labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that distinguish the image of a cell from every other: the stack's and the cell's own."""
+    mine = {"cell": cell.id, "preset": cell.preset.name, "cell-recipe": json_hash(cell_part(cell))}
+    stack = {name: value for name, value in stack_labels.items() if name.startswith(PREFIX) and name != INPUTS}
+    return {**stack, **{f"{PREFIX}.{part}": value for part, value in mine.items()}}
+
+
+def open_labels(stack: Stack) -> dict[str, str]:
+    """Labels that only inform: those of the OCI, and what the stack declares."""
+    declared = {"accelerator": stack.accelerator, "rocm": stack.rocm, "torch": stack.torch, "python": stack.python}
+    declared |= {"targets": "-".join(stack.targets)}
+    return {
+        "org.opencontainers.image.title": stack.name,
+        "org.opencontainers.image.description": "Volume-profile training app on one ROCm x PyTorch stack",
+        "org.opencontainers.image.version": __version__,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        **({REVISION: revision} if (revision := source_revision()) else {}),
+        **epochs_of(stack).labels,
+        BASE_NAME: stack.base,
+        **({BASE_DIGEST: digest} if (digest := base_digest(stack)) else {}),
+        CONTRACT_LABEL: str(CONTRACT),
+        **{f"{PREFIX}.{part}": value for part, value in declared.items() if value},
+    }
+
+
+def epochs_of(stack: Stack) -> Epochs:
+    """Return the times of the newest inputs of a stack: an edit of the app does not touch what is below it."""
+    recipe = [*(IMAGES / name for name in (TEMPLATE, *TOOLS)), LAYERS]
+    runtime = newest_of(lock_file(stack), pins_file(stack), *recipe)
+    return Epochs(runtime, max(runtime, newest_of(APP, COMPILER_LOCK)))
+
+
+def told_epochs(labels: Mapping[str, str]) -> Epochs | None:
+    """Return the times that an image says its files have; None of one that says none."""
+    found = re.fullmatch(r"(\d{1,10}),(\d{1,10})", labels.get(EPOCHS, ""), re.ASCII)
+    return Epochs(int(found[1]), int(found[2])) if found else None
+
+
+def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
+    """Return what the image of a stack would be made from now. Fetches and resolves nothing.
+
+    Without an engine, a base without a digest that was resolved is not known.
+    """
+    base = base_digest(stack)
+    if base is None and engine and (image := find(engine, stack.base)):
+        base = json_hash(image.layers)
+    lock = lock_file(stack)
+    return Inputs(
+        stack=stack,
+        base=base,
+        pins=pins_hash(stack),
+        lock=file_hash(lock) if lock.is_file() else None,
+        app=app_hash(),
+        recipe=recipe(stack),
+    )
+
+
+def recipe(stack: Stack) -> str:
+    """Identity of how the image of a stack is made; of the base only what it is counts, not its name."""
+    files = [*(IMAGES / name for name in TOOLS), LAYERS]
+    return json_hash([stack_part(stack, base="base"), layers.LAYER_BYTES, *map(file_hash, files)])
+
+
+def base_reference(stack: Stack) -> str:
+    """The base image of a stack, by digest where one was resolved."""
+    digest = base_digest(stack)
+    return f"{parse_repository_tag(stack.base)[0]}@{digest}" if digest else stack.base
+
+
+def find(engine: Engine, reference: str) -> Image | None:
+    """The image of that name or id, where the engine holds it."""
+    with engine_errors(f"looking for image {reference}"):
+        try:
+            return _image(engine.client.api.inspect_image(reference))
+        except ImageNotFound:
+            return None
+
+
+def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
+    """The newest image that has all these labels, and not only by changes that were committed since."""
+    return next(committed(_all_by_labels(engine, labels)), None)
+
+
+def committed(images: Iterable[Image]) -> Iterator[Image]:
+    """Leave out images of uncommitted changes, where all is committed now: they say less of themselves than they can.
+
+    They are made again in seconds: what is below the app is not looked at here.
+    """
+    now = source_revision()
+    return (image for image in images if now is None or is_dirty(now) or not is_dirty(image.revision))
+
+
+def _all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
+    """Yield the images that have all these labels, the newest first."""
+    wanted = [f"{name}={value}" for name, value in labels.items()]
+    with engine_errors("looking for images"):
+        found = engine.client.api.images(filters={"label": wanted})
+        for newest in sorted(found, key=lambda image: int(image["Created"]), reverse=True):
+            # That may be larger than of any image of ours.
+            with suppress(TooLargeAnswerError):
+                yield _image(engine.client.api.inspect_image(newest["Id"]))
+
+
+def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
+    """The image of a stack, made from these inputs."""
+    return next(committed(all_of_inputs(engine, inputs, "stack")), None)
+
+
+def all_of_inputs(engine: Engine, inputs: Inputs, kind: str) -> Iterator[Image]:
+    """Yield the images that say they are of a `stack` or `runtime` and made from these inputs; anybody may say so."""
+    return _all_by_labels(engine, inputs.wanted_of(kind))
+
+
+def find_cell_image(engine: Engine, cell: Cell, inputs: Inputs) -> Image | None:
+    """The image of a cell, made from these inputs; built here or pulled."""
+    return find_by_labels(engine, {**inputs.wanted, **cell_labels(cell, inputs.labels), f"{PREFIX}.kind": "cell"})
+
+
+def check_is_of(image: Image, cell: Cell, reference: str) -> None:
+    """Refuse an image that is not the cell's.
+
+    Raises:
+        UserError: saying what it is instead.
+    """
+    found = image.labels.get(f"{PREFIX}.cell", "no cell of this matrix")
+    if found != cell.id:
+        accelerator = image.labels.get(f"{PREFIX}.accelerator", "unknown")
+        raise UserError(
+            f"{reference}: is an image of {found} (accelerator {accelerator}), not of {cell.id}; "
+            "somebody moved the tag, or it was pushed under another name"
+        )
+
+
+def _image(told: Mapping[str, Any]) -> Image:
+    return Image(
+        id=told["Id"],
+        labels=told["Config"].get("Labels") or {},
+        layers=tuple(told["RootFS"].get("Layers") or ()),
+        size=int(told["Size"]),
+        tags=tuple(told.get("RepoTags") or ()),
+        digests=tuple(told.get("RepoDigests") or ()),
+    )

@@ -1,0 +1,1 @@
+"""Python packages: pinned, fetched and installed, on a host or for an image."""

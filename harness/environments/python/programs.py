@@ -1,0 +1,217 @@
+"""Programs of the user's own: a copy of their source, which a run can read while the user goes on to edit it."""
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harness.base.errors import NoSuchFileError, UserError
+from harness.base.files.storage import create, file_hash, json_hash
+from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree
+from harness.base.paths import CACHE
+from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, Taken, linear_pattern
+
+PROGRAMS = CACHE / "programs"
+# What tools make beside a source, and no program needs.
+TOOLS = {".git", ".venv", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+NOT_SOURCE = frozenset({*TOOLS, "__pycache__", "node_modules"})
+MOST_BYTES, MOST_FILES = 512 << 20, 20_000
+# Of one folder with data, by links: thirty folders with two links each to the next would have a billion.
+MOST_NAMES = 1000
+EXECUTABLE = 0o111
+
+
+def take_program(program: Program, where: str) -> Program:
+    """Return a program with a copy of its source, hashed with its data and requirements; `where` names it in errors.
+
+    Raises:
+        UserError: when something of it is not there, cannot be read, or is too much.
+    """
+    if program.progress not in (STDOUT, LINES) and linear_pattern(program.progress) is None:
+        raise UserError(
+            f"{where}: progress: {program.progress!r} looks around or back, or repeats too often; leave that out"
+        )
+    source = Path(program.source)
+    if not source.is_dir():
+        raise NoSuchFileError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")
+    try:
+        files, tree = dict(_source_files(source, where)), UntrustedTree(source.resolve())
+        hashes = {name: _source_hash(tree, file) for name, file in files.items()}
+        version = [hashes, {Path(place).name: _data_hash(Path(place), where) for place in program.data}]
+        lines: tuple[str, ...] = ()
+        if program.requirements is not None:
+            lines = tuple(Path(program.requirements).read_text(encoding="utf-8").splitlines())
+        folder = PROGRAMS / json_hash(hashes)[:16] / SOURCE
+        if _content(folder) != hashes:
+            _copy(tree, files, folder)
+            if _content(folder) != hashes:
+                # It may have been changed for a link to what only this user may read.
+                remove_copy(folder.parent)
+                raise UserError(f"{where}: {source}: was changed while it was copied; run the same command again")
+    except (OSError, UnicodeDecodeError) as error:
+        name = getattr(error, "filename", None) or source
+        raise UserError(f"{where}: {name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    taken = Taken(folder=str(folder), version=json_hash([*version, lines]), requirements=lines)
+    return program.model_copy(update={"taken": taken})
+
+
+def changed_source(program: Program) -> tuple[str, ...]:
+    """Return the names of what is not as it was taken: files that were changed, added or removed in the copy."""
+    if program.taken is None:
+        return ()
+    folder = Path(program.taken.folder)
+    found = _content(folder)
+    if json_hash(found)[:16] == folder.parent.name:
+        return ()
+    try:
+        tree = UntrustedTree(Path(program.source).resolve())
+        own = {name: _source_hash(tree, file) for name, file in _source_files(Path(program.source), "")}
+    except (OSError, UserError):
+        own = {}
+    names = sorted(name for name in {*own, *found} if own.get(name) != found.get(name))
+    return tuple(names) or ("something",)
+
+
+def _source_files(source: Path, where: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of a source by their names in it, each with where it is there; without what tools make."""
+    size, number, inside = 0, 0, source.resolve()
+    for place, folders, names in os.walk(source, onerror=_raise):
+        folders[:] = sorted(name for name in folders if name not in NOT_SOURCE)
+        for name in folders:
+            if (folder := Path(place, name)).is_symlink():
+                raise UserError(f"{where}: {folder}: is a link to a folder; name that folder under `data:` instead")
+        for name in sorted(names):
+            file = Path(place, name)
+            # Path.resolve raises what nobody expects of a link that leads to itself.
+            real = Path(os.path.realpath(file))
+            # A folder above it may have become one meanwhile.
+            if not real.is_relative_to(inside) or (
+                file.is_symlink() and NOT_SOURCE & {*real.parts[len(inside.parts) :]}
+            ):
+                # Whoever wrote it would read in a container what only this user may.
+                raise UserError(f"{where}: {file}: is a link out of it; name what it leads to under `data:` instead")
+            if not file.is_file():
+                raise UserError(f"{where}: {file}: is no regular file; a source has no others")
+            size, number = size + file.stat().st_size, number + 1
+            if size > MOST_BYTES or number > MOST_FILES:
+                much = f"more than {MOST_BYTES >> 20} MB or {MOST_FILES:,} files"
+                raise UserError(
+                    f"{where}: {source}: holds {much}, at {file.relative_to(source)}; a source is copied: "
+                    "name what it reads under `data:`, elsewhere"
+                )
+            yield file.relative_to(source).as_posix(), real.relative_to(inside).as_posix()
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _data_hash(place: Path, where: str) -> str:
+    if place.is_file():
+        return file_hash(place)
+    if not place.is_dir():
+        raise NoSuchFileError(f"{where}: data: {place}: no such file or folder")
+    return json_hash(
+        sorted(
+            [file.relative_to(place).as_posix(), file_hash(file)]
+            for file in _data_files(place, where, Counter())
+            if file.is_file()
+        )
+    )
+
+
+def _data_files(place: Path, where: str, names: Counter[str], above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Yield what is in a folder with data, through links to folders, too: a program reads through them."""
+    here = os.path.realpath(place)
+    names[here] += 1
+    if names[here] > MOST_NAMES:
+        raise UserError(f"{where}: data: {here}: has more than {MOST_NAMES} names by links; remove some of them")
+    try:
+        inside = [] if here in above else list(place.iterdir())
+    except PermissionError:
+        # Whoever runs the program is as little let in.
+        return
+    for one in inside:
+        if one.is_dir():
+            yield from _data_files(one, where, names, above | {here})
+        else:
+            yield one
+
+
+@contextmanager
+def _opened(tree: UntrustedTree, name: str) -> Iterator[OpenFile]:
+    """Open a file of a source: no link that came there since it was looked at is followed."""
+    try:
+        with tree.open(name, MOST_BYTES) as file:
+            yield file
+    except NotAFileError as error:
+        raise UserError(f"{tree.path / name}: {error}") from None
+
+
+def _source_hash(tree: UntrustedTree, name: str) -> str:
+    """Return the hash of a file, with a mark where it can be executed."""
+    digest = hashlib.sha256()
+    with _opened(tree, name) as file:
+        for part in file.pieces(MOST_BYTES):
+            digest.update(part)
+        return f"{digest.hexdigest()}{' x' if file.mode & EXECUTABLE else ''}"
+
+
+def _content(folder: Path) -> dict[str, str]:
+    """Return the hash of each file in a copy, up to more than a source may have; nothing where there is none.
+
+    A run as a process may have put a FIFO there, or files without an end: those have no hash.
+    """
+    found: dict[str, str] = {}
+    left = MOST_BYTES
+    for place, _, names in os.walk(folder):
+        for file in (Path(place, name) for name in names):
+            name = file.relative_to(folder).as_posix()
+            if len(found) > MOST_FILES:
+                return found
+            status = file.lstat()
+            sound = stat.S_ISREG(status.st_mode) and status.st_size <= left
+            found[name] = ""
+            # It may have taken away the right to read one, or put a link in the place of the folder.
+            with suppress(OSError, UserError):
+                found[name] = _source_hash(UntrustedTree(folder), name) if sound else ""
+            left -= status.st_size if sound else 0
+    return found
+
+
+def _copy(tree: UntrustedTree, files: dict[str, str], folder: Path) -> None:
+    """Copy files into a folder that nobody is meant to write to."""
+    PROGRAMS.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".program-", suffix=".tmp", dir=PROGRAMS))
+    try:
+        copy = temporary / SOURCE
+        copy.mkdir()
+        for name, file in files.items():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            with _opened(tree, file) as there, create(copy / name) as stream:
+                stream.writelines(there.pieces(MOST_BYTES))
+                os.fchmod(stream.fileno(), there.mode & 0o777)
+        for place, _, names in os.walk(copy, topdown=False):
+            for name in names:
+                Path(place, name).chmod(0o555 if Path(place, name).stat().st_mode & EXECUTABLE else 0o444)
+            Path(place).chmod(0o555)
+        temporary.chmod(0o755)
+        # What a run changed is nobody's source.
+        remove_copy(folder.parent)
+        with suppress(OSError):
+            # Somebody else may have been faster; a folder of that name has that content.
+            temporary.rename(folder.parent)
+    finally:
+        remove_copy(temporary)
+
+
+def remove_copy(folder: Path) -> None:
+    """Remove a copy, which nobody may write to."""
+    for place, _, _ in os.walk(folder):
+        Path(place).chmod(0o755)
+    shutil.rmtree(folder, ignore_errors=True)

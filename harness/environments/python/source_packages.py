@@ -1,0 +1,57 @@
+"""Packages that exist only as source: fetched against the hash of a lock, then built into a wheel, a step of its own.
+
+Building runs the package's own code on this host, as installing it with pip would. Its tools come by hash, too.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.paths import WHEELS
+from harness.environments.python.pins import BUILD_TOOLS
+from harness.environments.python.uv_process import uv
+from harness.matrix.stacks import Stack
+
+# The same source gives the same wheel at any time.
+BUILD_TIME = "1700000000"
+
+
+def built_wheel(stack: Stack, name: str, version: str, hashes: Collection[str]) -> Path | None:
+    """Return the wheel of a source package with one of these hashes, built now where it was not before.
+
+    None where the stack's source has no such file.
+
+    Raises:
+        UserError: when the index does not answer, or the package cannot be built.
+    """
+    made = (wheel for digest in sorted(hashes) for wheel in _folder(digest).glob("*.whl"))
+    return next(made, None) or _build(stack, name, version, hashes)
+
+
+def _folder(digest: str) -> Path:
+    return WHEELS / "built" / digest[:16]
+
+
+def _build(stack: Stack, name: str, version: str, hashes: Collection[str]) -> Path | None:
+    # What reads pages takes its time to import, and few packages are built.
+    from harness.environments.python.index_pages import download, files_of  # noqa: PLC0415
+
+    (WHEELS / "built").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=WHEELS / "built", prefix=".build-") as place:
+        for source, url in files_of(stack, name, version):
+            file, made = Path(place, source), Path(place, "made")
+            if source.endswith(".whl") or (digest := download(url, file)) not in hashes:
+                continue
+            pypi = ["--default-index", stack.pypi] if stack.pypi else []
+            tools: list[str | Path] = ["--build-constraints", BUILD_TOOLS, "--require-hashes", *pypi]
+            variables = {"SOURCE_DATE_EPOCH": BUILD_TIME}
+            uv("build", "--quiet", "--wheel", "--out-dir", made, *tools, file, variables=variables)
+            wheel = next(made.glob("*.whl"), None)
+            if wheel is None:
+                raise UserError(f"stack {stack.name}: {source} was built, and gave no wheel")
+            shutil.rmtree(_folder(digest), ignore_errors=True)
+            shutil.move(made, _folder(digest))
+            return _folder(digest) / wheel.name
+    return None

@@ -1,0 +1,92 @@
+"""Runs uv: bounded, without the user's own configuration, and with nothing secret among its arguments."""
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.base.certificates import trusting
+from harness.base.errors import NoAnswerError, UserError
+from harness.base.files.storage import held_locks
+from harness.base.urls import without_credentials
+from harness.environments.python.stalls import STALLED_SECONDS, StallWatch
+
+# Of what uv says the beginning tells most.
+WORDS = 400
+CONFIG = "--config-file"
+INDEXES = {"--index": "UV_INDEX", "--default-index": "UV_DEFAULT_INDEX"}
+# The pages of an index may be without end, and are read as a whole.
+MOST_MEMORY_BYTES = 4 << 30
+# Of the pages of an index, too, each piece may come in time.
+RESOLVE_SECONDS = 1800
+LIMITED = ("/bin/sh", "-c", f'ulimit -d {MOST_MEMORY_BYTES >> 10}; exec "$@"', "sh")
+
+
+def uv(
+    *arguments: str | Path, variables: Mapping[str, str] | None = None, stalled_seconds: float = STALLED_SECONDS
+) -> str:
+    """Run uv without the user's own configuration (or with that of `--config-file`); return what it printed.
+
+    Raises:
+        NoAnswerError: when it resolves versions for too long, or does nothing for so many seconds as next to nothing
+            comes.
+        UserError: with uv's last words when it fails.
+    """
+    # An interpreter of the user's own is run without it.
+    from uv import find_uv_bin  # noqa: PLC0415
+
+    words, indexes = _without_indexes([str(argument) for argument in arguments])
+    environment = {**trusting(os.environ), **indexes, **(variables or {})}
+    configured = () if CONFIG in arguments else ("--no-config",)
+    command = [find_uv_bin(), *words, "--no-progress", *configured]
+    # What it makes stays locked as long as it is at it, though this process may be killed.
+    bounded = [*LIMITED, *command]
+    seconds = RESOLVE_SECONDS if "compile" in words else None
+    what = f"uv {' '.join(command[1:3])}"
+    asked = " ".join(without_credentials(url) for urls in indexes.values() for url in urls.split())
+    with subprocess.Popen(
+        bounded, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=held_locks(), env=environment
+    ) as process:
+        try:
+            printed, errors = _printed(process, f"{what}{asked and f' from {asked}'}", seconds, stalled_seconds)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        said = " ".join(line.strip() for line in errors.splitlines() if line.strip())
+        raise UserError(f"{what} failed: {said[:WORDS]}")
+    return printed
+
+
+def _printed(
+    process: "subprocess.Popen[str]", where: str, seconds: float | None, stalled_seconds: float
+) -> tuple[str, str]:
+    """Return what uv prints to its two outputs until it has ended.
+
+    Raises:
+        NoAnswerError: when that takes more than `seconds`, or it stalls.
+    """
+    watch, began = StallWatch(process.pid, stalled_seconds), time.monotonic()
+    while True:
+        try:
+            return process.communicate(timeout=min(watch.look_seconds, seconds or watch.look_seconds))
+        except subprocess.TimeoutExpired:
+            watch.look(where)
+        if seconds is not None and time.monotonic() - began > seconds:
+            raise NoAnswerError(f"{where}: versions are not resolved within {seconds} s; an index is too slow")
+
+
+def _without_indexes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return arguments without the addresses of indexes, and those as variables.
+
+    They may hold a password, and everybody on this host can read the arguments of a process.
+    """
+    words = list(arguments)
+    variables: dict[str, str] = {}
+    for option, variable in INDEXES.items():
+        while option in words:
+            place = words.index(option)
+            variables[variable] = " ".join(filter(None, (variables.get(variable), words[place + 1])))
+            del words[place : place + 2]
+    return words, variables

@@ -1,0 +1,208 @@
+"""The wheels of a lock on this host, each checked by its hash and kept, so that a fetch goes on where it stopped."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from harness.base.certificates import trusting
+from harness.base.errors import NoAnswerError, UserError
+from harness.base.files.storage import file_hash, locked
+from harness.base.paths import WHEELS
+from harness.base.urls import without_credentials
+from harness.environments.python.pins import wheel_folders
+from harness.environments.python.pip_process import Pip, pip_process
+from harness.environments.python.source_packages import built_wheel
+from harness.matrix.stacks import Stack
+
+# Every platform a wheel of a glibc 2.28 system may name.
+PLATFORMS = (
+    *(f"{name}_x86_64" for name in ("linux", "manylinux1", "manylinux2010", "manylinux2014")),
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(5, 29)),
+)
+# A connection that breaks in the middle of gigabytes is resumed where it broke.
+RESUMES = 50
+WORDS = 300
+PARTIAL = ".fetch-"
+
+
+@dataclass(frozen=True)
+class Locked:
+    """One line of a lock: `name==version` and the hashes any wheel of it may have."""
+
+    name: str
+    version: str
+    hashes: frozenset[str]
+    text: str
+
+
+def read_lock(lock: Path) -> list[Locked]:
+    """The lines of a hash lock.
+
+    Raises:
+        UserError: at a line that is not `name==version` with hashes, which would silently be left out.
+    """
+    text = re.sub(r"^\s*#.*\n", "", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    entries = []
+    for line in text.replace("\\\n", " ").splitlines():
+        match = re.fullmatch(r"([\w.-]+)==([^\s;]+)((?: +--hash=sha256:\w{64})+) *", line)
+        if match:
+            hashes = frozenset(re.findall(r"sha256:(\w{64})", match[3]))
+            entries.append(Locked(canonicalize_name(match[1]), match[2], hashes, line.strip() + "\n"))
+        elif line.strip():
+            raise UserError(f"{lock}: {line.strip()[:60]!r} is not `name==version --hash=sha256:...`; resolve it again")
+    return entries
+
+
+def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
+    """The wheels of a lock by name, from the wheelhouse, from the user's own folders, or from the index.
+
+    Raises:
+        UserError: when a wheel is nowhere to be had with a hash of the lock.
+    """
+    wheels = {}
+    with locked(WHEELS / ".lock", notify):
+        # What a fetch that was killed left half-done.
+        for left in WHEELS.glob(f"{PARTIAL}*"):
+            shutil.rmtree(left)
+        # A version has a wheel for every Python, and all their hashes stand in its lock.
+        tags = _tags(stack)
+        # pip downloads there first, and /tmp may be small.
+        with (
+            tempfile.TemporaryDirectory(prefix=PARTIAL, dir=WHEELS) as place,
+            pip_process({**trusting(os.environ), "TMPDIR": place}) as pip,
+        ):
+            for entry in read_lock(lock):
+                wheel = _held(entry, tags)
+                if wheel is None:
+                    notify(f"fetching {entry.name} {entry.version}")
+                    wheel = _built(stack, entry)
+                if wheel is None:
+                    _download(stack, entry, pip, Path(place))
+                    wheel = _held(entry, tags)
+                if wheel is None:
+                    raise UserError(
+                        f"stack {stack.name}: no wheel of {entry.name} {entry.version} has a hash of the lock"
+                    )
+                wheels[entry.name] = wheel
+    return wheels
+
+
+def requirement(entry: Locked, wheel: Path) -> str:
+    """Return the line of a lock that installs exactly this wheel: of one built here, by the hash it came out with."""
+    digest = file_hash(wheel)
+    return entry.text if digest in entry.hashes else f"{entry.name}=={entry.version} --hash=sha256:{digest}\n"
+
+
+@contextmanager
+def installable(
+    stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[list[str | Path], Path]]:
+    """Yield options of uv and the lock to install from: as it is, or with the wheels built here in place of sources.
+
+    Raises:
+        UserError: when a source package cannot be had or built.
+    """
+    built = {}
+    for entry in read_lock(lock) if stack.origin.built else ():
+        if entry.name in stack.origin.built:
+            notify(f"building {entry.name} {entry.version} from source")
+            built[entry.name] = (entry, _built(stack, entry))
+    if not built:
+        yield [], lock
+        return
+    wheels = {name: (entry, wheel) for name, (entry, wheel) in built.items() if wheel}
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, lock.name)
+        texts = [requirement(*wheels[e.name]) if e.name in wheels else e.text for e in read_lock(lock)]
+        file.write_text("".join(texts), encoding="utf-8")
+        yield [word for _, wheel in wheels.values() for word in ("--find-links", wheel.parent)], file
+
+
+def _built(stack: Stack, entry: Locked) -> Path | None:
+    """The wheel of an entry that its source has only as source; None where it is no such entry."""
+    if entry.name not in stack.origin.built:
+        return None
+    return built_wheel(stack, entry.name, entry.version, entry.hashes)
+
+
+def _tags(stack: Stack) -> frozenset[Tag]:
+    """Return the tags that a wheel for the stack's Python may have."""
+    major, minor = (int(part) for part in stack.python.split("."))
+    interpreter = f"cp{major}{minor}"
+    python = (major, minor)
+    return frozenset(
+        [
+            *cpython_tags(python, abis=[interpreter], platforms=PLATFORMS),
+            *compatible_tags(python, interpreter, PLATFORMS),
+        ]
+    )
+
+
+def _held(entry: Locked, tags: frozenset[Tag]) -> Path | None:
+    """The wheel of an entry that is on this host already; None where there is none with these tags and a known hash."""
+    folders = [WHEELS, *(Path(place) for place in wheel_folders())]
+    wheels = (wheel for folder in folders for wheel in _wheels_of(entry, tags, folder))
+    return next((wheel for wheel in wheels if file_hash(wheel) in entry.hashes), None)
+
+
+def _wheels_of(entry: Locked, tags: frozenset[Tag], folder: Path) -> Iterator[Path]:
+    for wheel in sorted(folder.glob("*.whl")):
+        try:
+            name, version, _, named = parse_wheel_filename(wheel.name)
+        except InvalidWheelFilename:
+            continue
+        if (name, str(version)) == (entry.name, entry.version) and named & tags:
+            yield wheel
+
+
+def _download(stack: Stack, entry: Locked, pip: Pip, place: Path) -> None:
+    """Fetch a wheel with pip, by way of `place`: from where the user's pip looks, then from the stack's index as well.
+
+    Raises:
+        NoAnswerError: when next to nothing comes from the last of them.
+        UserError: what pip said last.
+    """
+    python = stack.python.replace(".", "")
+    target = ["--python-version", stack.python, "--implementation", "cp"]
+    target += [word for abi in (f"cp{python}", "abi3", "none") for word in ("--abi", abi)]
+    target += [word for platform in PLATFORMS for word in ("--platform", platform)]
+    said: list[str] = []
+    kind: type[UserError] = UserError
+    lock = place / "lock.txt"
+    lock.write_text(entry.text, encoding="utf-8")
+    common = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--dest", str(place)]
+    for index in _places(stack, entry):
+        command = ["download", "--quiet", "--disable-pip-version-check", *common, *target]
+        try:
+            status, written = pip([*command, "--resume-retries", str(RESUMES), *index, "-r", str(lock)])
+            kind = UserError
+        except NoAnswerError as error:
+            kind, status = NoAnswerError, 1
+            written = f"{without_credentials(index[-1])}: {error}" if index else str(error)
+        if status == 0:
+            # Each is kept as soon as it is whole.
+            for wheel in place.glob("*.whl"):
+                wheel.replace(WHEELS / wheel.name)
+            return
+        said.append(" ".join(line for line in written.splitlines() if "WARNING" not in line)[:WORDS])
+    raise kind(f"stack {stack.name}: {entry.name} {entry.version} cannot be fetched: {'; then: '.join(said)}")
+
+
+def _places(stack: Stack, entry: Locked) -> list[list[str]]:
+    """Return where to look for a wheel, as options of pip, in the order to try."""
+    option = "--find-links" if stack.origin.folder else "--index-url"
+    own, other = [option, stack.index], (["--index-url", stack.pypi] if stack.pypi else [])
+    if stack.torch_from_base:
+        return [other]
+    if stack.origin.strategy == "first":
+        return [own, other]
+    # A version such as 2.9.1+rocm6.3 is only on the stack's own index.
+    return [own] if "+" in entry.version else [other, own]

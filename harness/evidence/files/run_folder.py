@@ -1,0 +1,317 @@
+"""The folder of a run: the one owner of its file names, what is read from it and written to it.
+
+No other module of the harness has one of these names in its text. It is the harness's alone but for the folder in it
+that the app writes to, and that alone is given to a container: its files are those of `work_folder`.
+"""
+
+import contextlib
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
+from typing import ClassVar, TypeVar
+
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.base.files.json_bounds import load_json
+from harness.base.files.json_files import File, headline
+from harness.base.files.storage import cannot_be_written, read_regular, unused, write_durably, write_json
+from harness.base.files.tree_removal import let_change
+from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, shown
+from harness.evidence.files.app_files import Result
+from harness.evidence.files.run_files import Intent, Record
+from harness.evidence.files.temporary_folder import make_temporary_folder, remove_place, temporary_folder_of
+from harness.evidence.files.work_folder import LARGEST, FilePlace, WorkFolder
+
+# An engine repeats labels and variables of the image.
+LARGEST_NOTE = 4 << 20
+
+# Of the kernel log that was collected at a failure.
+LARGEST_KERNEL_LOG = 4 << 20
+# Of an intent or a record: a result is in it, with a line for each of its numbers. Text takes up to four times as much
+# in memory.
+LARGEST_OWN_BYTES = 16 << 20
+
+Read = TypeVar("Read", bound=File)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run: what the harness itself writes there, and the part that the app writes, `work`."""
+
+    path: Path
+
+    INTENT: ClassVar = "intent.json"
+    RECORD: ClassVar = "record.json"
+    IMPORTED: ClassVar = "imported.json"
+    STRIKES: ClassVar = "strikes.jsonl"
+    LOG: ClassVar = "log.txt"
+    VERIFICATION_LOG: ClassVar = "verification.txt"
+    PROBE_LOG: ClassVar = "probe-gpu{gpu}{number}.txt"
+    PROCESS: ClassVar = "process.json"
+    CONTAINER: ClassVar = "container-{log}{number}.json"
+    # The whole output of a container that lost its harness; what that had copied of it is in the run's own log.
+    RECOVERED_LOG: ClassVar = "recovered.txt"
+    # What the driver reported about the GPUs while the run used them.
+    GPU_SENSORS: ClassVar = "gpu-sensors.jsonl"
+    # Evidence collected at a failure, and what was seen of the GPUs after it.
+    FAILURE: ClassVar = "failure"
+    FAILURE_INDEX: ClassVar = "failure/index.json"
+    HEALTH: ClassVar = "failure/health.json"
+    FIRST_STACKS: ClassVar = "failure/stacks-1.txt"
+    SECOND_STACKS: ClassVar = "failure/stacks-2.txt"
+    PROCESSES: ClassVar = "failure/processes.txt"
+    PY_SPY: ClassVar = "failure/py-spy.txt"
+    KERNEL_LOG: ClassVar = "failure/kernel-log.txt"
+    GPUS: ClassVar = "failure/gpus.json"
+    MEMORY_OWNERS: ClassVar = "failure/memory-owners.json"
+    MEMORY_GROUP: ClassVar = "failure/cgroup.json"
+    INSPECTED: ClassVar = "failure/container.json"
+    # The app's, and copies of what it left there that it cannot reach.
+    WORK: ClassVar = "work"
+    KEPT_RESULT: ClassVar = "kept/result.json"
+    KEPT: ClassVar = "kept"
+    KEPT_VERIFICATION: ClassVar = "kept/verification.json"
+    KEPT_MODEL: ClassVar = "kept/model-{number}.pt"
+    KEPT_STATE: ClassVar = "kept/state-{number}.pt"
+    KEPT_PRODUCT: ClassVar = "kept/product-{number}"
+    # Where the run is verified: what trained cannot reach it.
+    VERIFYING: ClassVar = "verifying"
+    # Runs of earlier harnesses were verified by their own app.
+    MODEL_CHECK_LOG: ClassVar = "check-model.txt"
+    REFERENCE_LOG: ClassVar = "reference.txt"
+    KEPT_REFERENCE: ClassVar = "kept/reference.json"
+
+    # The statement of what is to be run; durable before the start.
+    intent = FilePlace(INTENT)
+    # The statement about the run.
+    record = FilePlace(RECORD)
+    # The origin of a run that `matrix import` brought.
+    imported = FilePlace(IMPORTED)
+    # The decisions of a person on whether the run counts.
+    strikes = FilePlace(STRIKES)
+    # The output of the processes that train.
+    log = FilePlace(LOG)
+    # The output of the process that verifies the run.
+    verification_log = FilePlace(VERIFICATION_LOG)
+    # The folder of copies that the app cannot reach.
+    kept = FilePlace(KEPT)
+    # The output of a container that lost its harness.
+    recovered_log = FilePlace(RECOVERED_LOG)
+    # The identity of the process that was started last.
+    process = FilePlace(PROCESS)
+    # The folder of the evidence that was collected at a failure.
+    failure = FilePlace(FAILURE)
+
+    @property
+    def work(self) -> WorkFolder:
+        """The part that the app wrote. In a run of an earlier harness it is not a folder of its own."""
+        own = self.new_work
+        return own if stat.S_ISDIR(_mode(Path(own.path))) else WorkFolder(self.path)
+
+    @property
+    def new_work(self) -> WorkFolder:
+        """The part that the app of a new run writes. It is made with the intent, before anything is started."""
+        return WorkFolder(self.path / self.WORK)
+
+    @property
+    def verifying(self) -> WorkFolder:
+        """The work folder of the process that verifies the run."""
+        return WorkFolder(self.path / self.VERIFYING)
+
+    @property
+    def temporary(self) -> Path:
+        """TMPDIR of a process on this host: short, so not in this folder."""
+        return temporary_folder_of(self.path)
+
+    @property
+    def stacks(self) -> tuple[PurePath, ...]:
+        """Every file of Python stacks there is: those of the ranks, and those collected at a failure."""
+        work = self.work
+        collected = map(self.named, (self.FIRST_STACKS, self.SECOND_STACKS, self.PY_SPY))
+        return (*(work.path / name for name in work.stacks().values()), *(file for file in collected if file.exists()))
+
+    def name_in_work(self, name: str) -> str:
+        """Return the name in this folder of a file that the app wrote."""
+        return (self.work.path / name).relative_to(self.path).as_posix()
+
+    def kept_model(self, number: int) -> Path:
+        """Return the place of the copy of a model: 1 for the one that was trained first."""
+        return self.path / self.KEPT_MODEL.format(number=number)
+
+    def kept_state(self, number: int) -> Path:
+        """Return the place of the copy of a state of a model, by the number of the model."""
+        return self.path / self.KEPT_STATE.format(number=number)
+
+    def kept_product(self, number: int) -> Path:
+        """Return the place of the copy of a file that a program of the user's had to leave, by its number from 1."""
+        return self.path / self.KEPT_PRODUCT.format(number=number)
+
+    def named(self, name: str) -> Path:
+        """Return the place of a file by one of the names above."""
+        return self.path / name
+
+    def new_probe_log(self, gpu: int) -> Path:
+        """Return where the next probe of a GPU, by its index, writes its output."""
+        return unused(self.path / self.PROBE_LOG.format(gpu=gpu, number=""))
+
+    def note_of(self, log: Path, *, contained: bool) -> Path:
+        """Return where to note what is known of the process, or of the container, whose output goes to `log`."""
+        return self.path / self.CONTAINER.format(log=log.stem, number="") if contained else self.process
+
+    def read_containers(self) -> tuple[str, ...]:
+        """Return the ids of its containers, as far as they were noted and their notes can be read."""
+        found = []
+        for note in self.path.glob(self.CONTAINER.format(log="*", number="")):
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+                found.append(str(load_json(read_regular(note, LARGEST_NOTE))["Id"]))
+        return tuple(found)
+
+    def read_intent(self) -> Intent | None:
+        """Return the intent; None where there is none.
+
+        Raises:
+            UserError: when it is damaged.
+        """
+        return _read(self.intent, Intent)
+
+    def read_record(self) -> Record | None:
+        """Return the record; None where there is none.
+
+        Raises:
+            UserError: when it is damaged.
+        """
+        return _read(self.record, Record)
+
+    def read_kernel_log(self) -> list[str]:
+        """Return the lines of the kernel log that was collected at a failure; none where there is none, or too many."""
+        with contextlib.suppress(FileNotFoundError, NotAFileError):
+            content = UntrustedTree(self.path).read(self.KERNEL_LOG, LARGEST_KERNEL_LOG)
+            return content.decode(errors="replace").split("\n")
+        return []
+
+    def write(self, name: str, content: object) -> None:
+        """Write a file by one of the names above, durably: a text as it is, anything else as JSON.
+
+        Raises:
+            UserError: when the folder cannot be written to.
+        """
+        if isinstance(content, File):
+            write_durably(self.path / name, (content.model_dump_json(indent=2, by_alias=True) + "\n").encode())
+        elif isinstance(content, str):
+            write_durably(self.path / name, content.encode())
+        else:
+            write_json(self.path / name, content)
+
+    def restore(self, intent: Intent) -> None:
+        """Have the folder, and the intent in it, where a process of the run may have moved or changed them.
+
+        What is in the place of the folder or of its files goes. In a container nothing can do that.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        let_change(self.path)
+        kind = _mode(self.path)
+        if kind and not stat.S_ISDIR(kind):
+            remove_place(self.path)
+        for file in (self.intent, self.record):
+            kind = _mode(file)
+            if kind and not stat.S_ISREG(kind):
+                remove_place(file)
+        with contextlib.suppress(UserError):
+            if self.read_intent() == intent:
+                return
+        self.write(self.INTENT, intent)
+
+    def make_places(self) -> None:
+        """Make HOME, TMPDIR and caches of the processes of a new run.
+
+        Raises:
+            UserError: when another's files are where the temporary folder should be.
+        """
+        make_temporary_folder(self.temporary)
+        for place in self.new_work.places:
+            Path(place).mkdir(parents=True, exist_ok=True)
+
+    def make_links(self, links: Mapping[str, str]) -> None:
+        """Make the place where a program of the user's own works, with a link to each thing that it reads there.
+
+        What an attempt before left there under the name of a link stays.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        try:
+            Path(self.new_work.program).mkdir(exist_ok=True)
+            for name, target in links.items():
+                place = Path(self.new_work.path) / name
+                place.parent.mkdir(exist_ok=True)
+                if place.is_symlink():
+                    # Of an attempt before: its source may have been edited since.
+                    place.unlink()
+                with contextlib.suppress(FileExistsError):
+                    place.symlink_to(target)
+        except OSError as error:
+            raise cannot_be_written(self.new_work.path, error) from None
+
+    def make_verifying(self) -> None:
+        """Make the work folder in which the run is verified, after its own processes are gone.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        remove_place(Path(self.verifying.path))
+        make_temporary_folder(self.temporary)
+        for place in self.verifying.places:
+            Path(place).mkdir(parents=True, exist_ok=True)
+
+    def remove_places(self, *, all_of_it: bool) -> tuple[str, ...]:
+        """Remove the temporary folder and, with `all_of_it`, HOME, caches, checkpoints and models that are kept, too.
+
+        Return what cannot be removed, in words.
+        """
+        left = [remove_place(self.temporary)]
+        if all_of_it:
+            work = self.work
+            # By way of this folder's own name: who shares the folder above may put a link there.
+            runs = UntrustedTree(self.path.parent.resolve())
+            left.append(_in_words(self.VERIFYING, runs.remove(f"{self.path.name}/{self.VERIFYING}")))
+            names = [WorkFolder.SCRATCH, WorkFolder.STATES, *self._kept_twice()]
+            with contextlib.suppress(FileNotFoundError, NotAFileError):
+                made = work.tree.names(WorkFolder.OUTPUT)
+                names += [f"{WorkFolder.OUTPUT}/{name}" for name in made if fnmatch(name, WorkFolder.CHECKPOINTS)]
+            place = PurePath(self.path.name, self.name_in_work(""))
+            left += [_in_words(name, runs.remove(place / name)) for name in names]
+        return tuple(one for one in left if one)
+
+    def _kept_twice(self) -> list[str]:
+        """Return the names of the models in the work folder of which there is a verified copy."""
+        try:
+            result = Result.parse(read_regular(self.named(self.KEPT_RESULT), LARGEST["result"]))
+        except (OSError, ValidationError):
+            return []
+        files = [(PurePath(one.model.file).name, number) for number, one in enumerate(result.trainings, 1)]
+        return [f"{WorkFolder.OUTPUT}/{name}" for name, number in files if name and self.kept_model(number).is_file()]
+
+
+def _in_words(name: str, why: str | None) -> str | None:
+    return f"{shown(name)} {why}" if why else None
+
+
+def _mode(place: Path) -> int:
+    try:
+        return place.lstat().st_mode
+    except OSError:
+        return 0
+
+
+def _read(file: Path, model: type[Read]) -> Read | None:
+    try:
+        return model.parse(read_regular(file, LARGEST_OWN_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{file}: is damaged: {headline(error)}; move its folder away") from None

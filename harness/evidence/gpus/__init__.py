@@ -1,0 +1,1 @@
+"""The GPUs that runs had: their health, their sensors, the proof that one was used."""

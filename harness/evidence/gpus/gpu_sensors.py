@@ -1,0 +1,92 @@
+"""The power, temperatures, clocks and memory of a run's GPUs while it ran: one file of bounded size, a line a look."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from pydantic import Field, FiniteFloat, ValidationError
+
+from harness.base.files.json_files import File, Versioned
+from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
+from harness.evidence.files.run_folder import RunFolder
+
+# An hour at a look a second; of a night every eighth second or so remains. With two GPUs two megabytes.
+MOST_LINES = 4096
+LARGEST_BYTES = 16 << 20
+
+
+class GpuSensors(File):
+    """The sensors of one GPU as the driver reports them; what it does not report is null or missing."""
+
+    gpu: int = Field(description="its index on the host")
+    busy_percent: int | None
+    power_watts: FiniteFloat | None
+    celsius: dict[str, FiniteFloat] = Field(description="temperatures by sensor: edge, junction, mem")
+    megahertz: dict[str, FiniteFloat] = Field(description="clocks: sclk of the shaders, mclk of the memory")
+    used_bytes: int | None = Field(description="of its memory, by whomever")
+
+
+class GpuSensorSample(Versioned):
+    """One look at the GPUs of a run."""
+
+    wall: FiniteFloat = Field(description="seconds since 1970")
+    monotonic: FiniteFloat = Field(description="seconds of the kernel's clock, by which it stamps its log")
+    gpus: tuple[GpuSensors, ...]
+
+
+class SensorLog:
+    """Writes the samples of a run to its folder: of more than `most` lines every second one is kept.
+
+    From then on half as many are taken. Nothing that cannot be written fails a run.
+    """
+
+    def __init__(self, folder: RunFolder, most: int = MOST_LINES) -> None:
+        self._file = folder.named(RunFolder.GPU_SENSORS)
+        self._most = most
+        self._lines: list[bytes] = []
+        self._every, self._seen = 1, 0
+        self._descriptor: int | None = None
+
+    def add(self, sample: GpuSensorSample) -> None:
+        """Take a sample."""
+        self._seen += 1
+        if (self._seen - 1) % self._every:
+            return
+        self._lines.append(sample.model_dump_json(by_alias=True).encode() + b"\n")
+        # A full disk is reported where the record is written.
+        with suppress(OSError):
+            if len(self._lines) > self._most:
+                self._thin_out()
+            else:
+                os.write(self._open(), self._lines[-1])
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            # A process of the run may have made something else of that name: a FIFO would keep who opens it.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(self._file, flags, 0o644)
+        return self._descriptor
+
+    def _thin_out(self) -> None:
+        self._lines = self._lines[::2]
+        self._every *= 2
+        os.ftruncate(self._open(), 0)
+        os.write(self._open(), b"".join(self._lines))
+
+
+def read_sensors(folder: RunFolder) -> Iterator[GpuSensorSample]:
+    """Yield the samples of a run in order; lines that are none are passed over, and those after the first MOST_LINES.
+
+    Without a file there are none.
+    """
+    with suppress(FileNotFoundError, NotAFileError):
+        content = UntrustedTree(folder.path).read(RunFolder.GPU_SENSORS, LARGEST_BYTES)
+        for line in content.split(b"\n", MOST_LINES)[:MOST_LINES]:
+            with suppress(ValidationError):
+                yield GpuSensorSample.parse(line)

@@ -1,0 +1,89 @@
+"""The log of the health of this machine's GPUs: `results/health/MACHINE.jsonl`, a line for each step."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from harness.base.files.json_lines import LARGEST_LINE, append_line, read_json_lines
+from harness.base.files.storage import open_regular
+from harness.evidence.files.run_files import HealthStep
+from harness.evidence.gpus.shared_health import share_step, shared_steps
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+
+FOLDER = "health"
+LOCKED = "a process that cannot be killed holds its lock"
+"""Detail of a step that finds nothing of a GPU itself, but that nobody can have it."""
+BAD = re.compile(rb'"good": *false')
+
+
+def health_file(results: Results, machine: str) -> Path:
+    """Return the file of the health of a machine's GPUs."""
+    return results.folder / FOLDER / f"{machine}.jsonl"
+
+
+def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
+    """Add lines, durably; several harnesses may do so at once, and one may have died in the middle of a line.
+
+    What a probe found of a GPU is told to the other harnesses of this user, too.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    for step in steps:
+        append_line(health_file(results, step.machine), step)
+        share_step(step)
+
+
+def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthStep]:
+    """Every step of a machine, or of all, in the order they were written; lines that are damaged are passed over."""
+    for file in sorted((results.folder / FOLDER).glob(f"{machine or '*'}.jsonl")):
+        with contextlib.suppress(OSError):
+            yield from read_json_lines(file, HealthStep)
+
+
+def machines_with_bad_signs(results: Results) -> frozenset[str]:
+    """Return the machines whose GPUs had a bad sign. To search the text is much quicker than to read all steps."""
+    found = set()
+    for file in (results.folder / FOLDER).glob("*.jsonl"):
+        with contextlib.suppress(OSError), open_regular(file) as stream:
+            if any(BAD.search(line) for line in iter(lambda: stream.readline(LARGEST_LINE), b"")):
+                found.add(file.stem)
+    return frozenset(found)
+
+
+def unhealthy_gpus(results: Results, host: HostFacts) -> dict[int, str]:
+    """The GPUs of this machine that should take no more runs, by index, and why.
+
+    A GPU is unhealthy when the last probe of it since the boot that allows a conclusion was bad, by whichever harness
+    of this user it was made.
+    """
+    last = {step.gpu: step for step in _probes(results, host) if step.good is not None}
+    # Of simulated hosts there may be any number at once.
+    told = [] if host.simulated else list(shared_steps(host.machine, host.boot_id))
+    for gpu, step in {step.gpu: step for step in told}.items():
+        # Lines are in the order of what happened; a clock may have been set back.
+        if gpu not in last or last[gpu] in told or step.at > last[gpu].at:
+            last[gpu] = step
+    return {gpu: step.detail for gpu, step in last.items() if gpu is not None and not step.good}
+
+
+def last_steps(results: Results, host: HostFacts) -> dict[int, HealthStep]:
+    """Return the last step of each GPU of this machine since the boot, by index."""
+    steps = read_steps(results, host.machine)
+    return {step.gpu: step for step in steps if step.gpu is not None and step.boot_id == host.boot_id}
+
+
+def proven_gpus(results: Results, host: HostFacts, environment: str | None = None) -> frozenset[int]:
+    """The GPUs on which this environment passed a probe since the boot: what it fails at later is not its own fault.
+
+    Without one, those on which any did: what fails there is not the host's fault.
+    """
+    passed = [step for step in _probes(results, host) if step.good and environment in (None, step.environment)]
+    return frozenset(step.gpu for step in passed if step.gpu is not None)
+
+
+def _probes(results: Results, host: HostFacts) -> list[HealthStep]:
+    steps = read_steps(results, host.machine)
+    return [step for step in steps if step.check == "probe" and step.boot_id == host.boot_id]

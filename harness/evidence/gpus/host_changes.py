@@ -1,0 +1,72 @@
+"""Changes of this host that only a person can know: `results/hosts/MACHINE.jsonl`, a line for each.
+
+From then on it is another kind of host: what its runs showed before is evidence of that kind.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import reduce
+from pathlib import Path
+
+from pydantic import Field
+
+from harness.base.files.json_files import Moment, Versioned
+from harness.base.files.json_lines import append_line, read_json_lines
+from harness.base.files.storage import json_hash
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+from harness.host.fingerprint import read_host
+
+FOLDER = "hosts"
+LENGTH = 16
+
+
+class HostChange(Versioned):
+    """A line of `hosts/MACHINE.jsonl`: a change of the machine, in a person's words."""
+
+    machine: str
+    what: str = Field(description="as the person put it, such as `new PSU`")
+    at: Moment = Field(description="seconds since 1970")
+
+
+def host_of(results: Results, root: Path) -> HostFacts:
+    """Return the facts of the host at a root, with the changes that a person reported."""
+    host = read_host(root)
+    return changed_host(host, changes_of(results, host.machine))
+
+
+def changed_host(host: HostFacts, changes: Sequence[HostChange]) -> HostFacts:
+    """Return the facts of a host after changes, the oldest first: another kind with each of them."""
+    return reduce(_after, changes, host)
+
+
+def _after(host: HostFacts, change: HostChange) -> HostFacts:
+    what = [change.what, change.at]
+    return host.model_copy(
+        update={
+            "kind": json_hash([host.kind, *what])[:LENGTH],
+            "fingerprint": json_hash([host.fingerprint, *what])[:LENGTH],
+            "changes": (*host.changes, change.what),
+            "former_fingerprints": (*host.former_fingerprints, host.fingerprint),
+        }
+    )
+
+
+def changes_of(results: Results, machine: str) -> list[HostChange]:
+    """Return the changes of a machine, the oldest first; lines that are damaged are passed over."""
+    return list(read_json_lines(_file(results, machine), HostChange))
+
+
+def note_change(results: Results, machine: str, what: str, say: Callable[[str], None] = lambda _: None) -> HostChange:
+    """Add a change of a machine, durably. `say` gets a line where another process is waited for.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    change = HostChange(machine=machine, what=what, at=time.time())
+    append_line(_file(results, machine), change, say)
+    return change
+
+
+def _file(results: Results, machine: str) -> Path:
+    return results.folder / FOLDER / f"{machine}.jsonl"

@@ -1,0 +1,64 @@
+"""Runs that a person struck out by hand, with the reason: a file beside the record, a line for each decision."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from harness.base.errors import UnknownNameError, UserError
+from harness.base.files.json_files import Moment, OneLine, Versioned
+from harness.base.files.json_lines import append_line
+from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
+from harness.evidence.files.run_folder import RunFolder
+
+# At the end of the file; a run is seldom decided on twice.
+MOST_BYTES = 1 << 16
+
+
+class Strike(Versioned):
+    """A line of `strikes.jsonl`: a run that is not to count from then on, or is to count again."""
+
+    decision: Literal["strike", "undo"]
+    reason: OneLine = Field(description="as the person gave it; of an undone one, why it counts again")
+    at: Moment = Field(description="seconds since 1970")
+
+
+def strike(
+    folder: RunFolder, decision: Literal["strike", "undo"], reason: str, say: Callable[[str], None] = lambda _: None
+) -> Strike:
+    """Add a decision, durably; the record stays as it is. `say` gets a line where another process is waited for.
+
+    Raises:
+        UserError: when the run has no record, is struck out already (or is not), or the folder cannot be written.
+    """
+    run = folder.path.name
+    if not folder.record.is_file():
+        raise UnknownNameError(f"{run}: no such run, or it has no record yet; `matrix status CELL` lists runs")
+    now = struck_out(folder)
+    if (now is not None) == (decision == "strike"):
+        state = f"is struck out already: {now}" if now is not None else "is not struck out"
+        raise UserError(f"{run}: {state}; nothing was changed")
+    line = Strike(decision=decision, reason=reason, at=time.time())
+    append_line(folder.strikes, line, say)
+    return line
+
+
+def strikes_of(folder: RunFolder) -> list[Strike]:
+    """Return the last decisions on a run, the oldest first; lines that are damaged are passed over.
+
+    Every command asks for them, and another host may have written as much as it likes.
+    """
+    decisions = []
+    with suppress(FileNotFoundError, NotAFileError), UntrustedTree(folder.path).open(folder.STRIKES, ANY_SIZE) as file:
+        for line in file.read(max(0, file.size - MOST_BYTES), MOST_BYTES).split(b"\n"):
+            with suppress(ValidationError):
+                decisions.append(Strike.parse(line))
+    return decisions
+
+
+def struck_out(folder: RunFolder) -> str | None:
+    """Return why a run does not count by a person's decision; None where it does."""
+    last = next(reversed(strikes_of(folder)), None)
+    return last.reason if last and last.decision == "strike" else None

@@ -1,0 +1,1 @@
+"""The app's own account of its run, and whether it adds up."""

@@ -1,0 +1,93 @@
+"""The time that a run spent training, after its first step: what failures are counted over. Pure, but for old runs."""
+
+import math
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from harness.base.files.untrusted_tree import NotAFileError
+from harness.evidence.files.app_files import Progress
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import LARGEST
+from harness.evidence.reported.progress import MOST_LINES, parse_lines, whole_lines
+
+STEPPING = ("first-step", "step")
+
+
+class Exposure(NamedTuple):
+    """The end of the first training step, if it was seen, and the seconds from then to the last advance.
+
+    Either is None where it is unknown.
+    """
+
+    first_step: bool | None = None
+    seconds: float | None = None
+
+
+class ExposureWatch:
+    """Takes progress lines as they are seen, each with the time of the harness's clock, seconds.
+
+    A rank's first step has ended once it has done more steps than when it began to step: what resumes has done some.
+    What passes after the last advance of any rank is a stall, and no exposure.
+    """
+
+    def __init__(self) -> None:
+        self._begun_at: dict[int, int] = {}
+        self._places: dict[int, tuple[str, int]] = {}
+        self._began: float | None = None
+        self._last = 0.0
+
+    def saw(self, line: Progress, now: float) -> None:
+        """Take note of a progress line."""
+        if self._places.get(line.rank) == (line.phase, line.done):
+            return
+        self._places[line.rank] = line.phase, line.done
+        if self._began is None and line.phase in STEPPING:
+            begun_at = self._begun_at.setdefault(line.rank, line.done)
+            if line.done > begun_at:
+                self._began = now
+        self._last = now
+
+    @property
+    def exposure(self) -> Exposure:
+        """Return what was seen so far."""
+        return Exposure(False, 0.0) if self._began is None else Exposure(True, self._last - self._began)
+
+
+def recorded_exposure(record: Record) -> Exposure:
+    """Return what a record says, and of one that was written before records said it, what its outcome does."""
+    if record.first_step is None and record.outcome == "completed":
+        return Exposure(True, None)
+    return Exposure(record.first_step, record.exposure_seconds)
+
+
+def exposure_of(record: Record, folder: RunFolder) -> Exposure:
+    """Return what a record says; of one that was written before records said it, what its progress shows.
+
+    The times in progress files are the app's, which has no more than there were from the intent to the end of the run.
+    """
+    if record.first_step is not None:
+        return recorded_exposure(record)
+    watch, none = ExposureWatch(), True
+    for line in _progress(folder):
+        watch.saw(line, line.monotonic)
+        none = False
+    if none:
+        return recorded_exposure(record)
+    first_step, seconds = watch.exposure
+    most = max(record.finished - record.intent.started, 0.0)
+    return Exposure(first_step, min(max(seconds, 0.0), most) if seconds and math.isfinite(seconds) else 0.0)
+
+
+def _progress(folder: RunFolder) -> Iterator[Progress]:
+    """Yield the progress of the first rank."""
+    work = folder.work
+    name = work.progress().get(0)
+    if name is None:
+        return
+    try:
+        with work.tree.open(name, LARGEST["progress"]) as file:
+            yield from parse_lines(islice(whole_lines(file), MOST_LINES))
+    except (FileNotFoundError, NotAFileError):
+        return

@@ -1,0 +1,29 @@
+"""The account of a run whose harness was gone before it had ended: by the progress that it left."""
+
+import math
+
+from harness.evidence.files.run_files import Intent
+from harness.evidence.files.work_folder import LARGEST, WorkFolder
+from harness.evidence.reported.accounting import Accounting, asked_of
+from harness.evidence.reported.progress import MOST_AT_ONCE, MOST_LINES, MOST_LINES_AT_ONCE, ProgressReader
+from harness.evidence.reported.rank_account import SeenAt
+
+# Of one rank; several share what is read at a look. Of short lines a look takes in fewer bytes.
+MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE + MOST_LINES // MOST_LINES_AT_ONCE
+
+
+def account_for(intent: Intent, work: WorkFolder, seconds: float) -> Accounting:
+    """Return the account of the progress in a work folder that nobody writes to any more.
+
+    `seconds`: the longest that the run can have taken. Nobody saw when each line was written, so that a line may be as
+    late as it likes; what is too much to be read accounts for nothing.
+    """
+    asked = asked_of(intent)
+    accounting, reader = Accounting(asked), ProgressReader(work, asked.ranks)
+    seen = SeenAt(-math.inf, seconds, 0.0)
+    for _ in range(asked.ranks * MOST_LOOKS):
+        for line in reader.new():
+            accounting.saw(line, seen)
+        if not reader.behind:
+            break
+    return accounting

@@ -1,0 +1,195 @@
+"""The progress of a program of the user's own: what it prints or writes, as the lines of progress that the app has."""
+
+import math
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from harness.base.files.json_bounds import json_object
+from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, OpenFile, UntrustedTree
+from harness.evidence.files.app_files import Memory, Phase, Progress
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.reported.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
+from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
+
+# Progress bars go back to the beginning of their line.
+ENDS = re.compile(rb"[\r\n]")
+MOST_STEPS = 2**53
+# At a file that has ended: a hole has any size, and each of sixty million lines takes its time.
+MOST_LAST_LOOKS, LAST_BYTES = 32, 1 << 23
+NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
+
+
+class ProgramProgress:
+    """Yields an advance for each new line that tells one: any line that is not empty, JSON, or what a pattern finds.
+
+    `file` is in `tree`. `advances`: how many lines told an advance; `step`, `total` and `loss` are those told last.
+    `loss_unread`: the last loss is among lines that were not read, so that there is none.
+    `behind` as in a `ProgressReader`; it replaces and refuses nothing.
+    """
+
+    def __init__(self, tree: UntrustedTree, file: str, form: str) -> None:
+        self._tree = tree
+        self._file = file
+        self._form = form
+        self._pattern = None if form in (STDOUT, LINES) else linear_pattern(form)
+        self._offset = 0
+        self._skipping = False
+        self.advances = 0
+        self.step = 0
+        self.total: int | None = None
+        self.loss: float | None = None
+        self.loss_unread = False
+        self.behind = False
+        self.replaced: set[str] = set()
+        self.refused: set[str] = set()
+
+    def new(self) -> Iterator[Progress]:
+        """Yield the advances since the last call; of very many some, and then it is `behind`."""
+        for line in self._new_lines():
+            if not self._take_in(line):
+                continue
+            if self.advances == 1:
+                yield self._line("first-step", max(0, self.step - 1))
+            yield self._line("step", self.step)
+
+    @property
+    def changed(self) -> float | None:
+        """When it was last written to, seconds since 1970; None where it is not there."""
+        try:
+            return self._tree.look(self._file).changed
+        except (FileNotFoundError, NotAFileError):
+            return None
+
+    def take_in_all(self) -> None:
+        """Take in the rest of a file that nobody writes to any more; of very many lines the first and the last."""
+        self.behind = True
+        for _ in range(MOST_LAST_LOOKS):
+            if self.behind:
+                self._take_in_more()
+        with suppress(FileNotFoundError, NotAFileError):
+            end = self._skip_to_the_last() if self.behind else self._offset
+            while self.behind and self._offset < end:
+                self._take_in_more()
+        if not self.behind:
+            self._end()
+
+    def _skip_to_the_last(self) -> int:
+        """Skip what is before the last lines, of which there are as many as were taken in; return where they end."""
+        last = LAST_BYTES
+        with self._tree.open(self._file, ANY_SIZE) as file:
+            while self._lines_from(file, file.size - last, last) > MOST_LAST_LOOKS * MOST_LINES_AT_ONCE:
+                last //= 2
+            if self._offset < file.size - last:
+                self._offset, self._skipping = file.size - last, True
+                self.loss_unread, self.loss = self.loss is not None, None
+            return file.size
+
+    def _lines_from(self, file: OpenFile, begin: int, most: int) -> int:
+        content = file.read(max(self._offset, begin), most)
+        return content.count(b"\n") + content.count(b"\r")
+
+    def _take_in_more(self) -> None:
+        deque(map(self._take_in, self._new_lines()), maxlen=0)
+
+    def _end(self) -> None:
+        """Take in a last line that nothing ends."""
+        with suppress(FileNotFoundError, NotAFileError), self._tree.open(self._file, ANY_SIZE) as file:
+            rest = file.read(self._offset, LONGEST_LINE + 1)
+            if 0 < len(rest) <= LONGEST_LINE and not self._skipping:
+                self._offset += len(rest)
+                self._take_in(rest)
+
+    def _take_in(self, line: bytes) -> bool:
+        """Return whether a line tells an advance, which is then the last one."""
+        found = self._read(line.decode(errors="replace").strip())
+        if found is None:
+            return False
+        self.step, self.total, loss = found
+        # Many tell it now and then only.
+        if loss is not None:
+            self.loss, self.loss_unread = loss, False
+        self.advances += 1
+        return True
+
+    def _new_lines(self) -> list[bytes]:
+        try:
+            with self._tree.open(self._file, ANY_SIZE) as file:
+                # Where an engine or a limit took something out of it, what is there was read before.
+                self._offset = min(self._offset, file.size)
+                content = file.read(self._offset, MOST_AT_ONCE)
+        except (FileNotFoundError, NotAFileError):
+            self.behind = False
+            return []
+        # A line may be of two bytes, and each takes its time.
+        ends = [found.end() for found in islice(ENDS.finditer(content), MOST_LINES_AT_ONCE)]
+        self.behind = len(content) == MOST_AT_ONCE or len(ends) == MOST_LINES_AT_ONCE
+        if not ends:
+            if len(content) > LONGEST_LINE:
+                self._offset, self._skipping = self._offset + len(content), True
+            return []
+        lines = ENDS.split(content[: ends[-1]])[1 if self._skipping else 0 :]
+        self._offset, self._skipping = self._offset + ends[-1], False
+        return [line for line in lines if 0 < len(line) <= LONGEST_LINE]
+
+    def _read(self, line: str) -> tuple[int, int | None, float | None] | None:
+        """Return step, total and loss that a line tells; None where it tells no advance."""
+        if self._form == STDOUT:
+            return (self.advances + 1, None, None) if line else None
+        if self._pattern is None:
+            return _values(json_object(line))
+        found = self._pattern.search(line)
+        return _values(found.groupdict()) if found else None
+
+    def _line(self, phase: Phase, done: int) -> Progress:
+        loss = self.loss if self.loss is not None and math.isfinite(self.loss) else None
+        return Progress(
+            version=2,
+            wall=time.time(),
+            monotonic=time.monotonic(),
+            rank=0,
+            pid=0,
+            phase=phase,
+            done=done,
+            total=self.total if self.total is not None and self.total >= done else None,
+            max_step_s=None,
+            loss=loss,
+            gradient_norm=None,
+            memory=NO_MEMORY,
+        )
+
+
+def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
+    """Return what reads the progress of a program's run, from its beginning."""
+    work = folder.work
+    if program.progress == LINES:
+        return ProgramProgress(work.tree, work.PROGRAM_PROGRESS, LINES)
+    return ProgramProgress(UntrustedTree(folder.path), RunFolder.LOG, program.progress)
+
+
+def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
+    """Return the whole progress of a run which has ended, as far as a file of that size tells."""
+    told = progress_of(folder, program)
+    told.take_in_all()
+    return told
+
+
+def _values(found: Mapping[str, Any]) -> tuple[int, int | None, float | None] | None:
+    step = _number(found.get("step"))
+    if step is None or not 0 <= step <= MOST_STEPS:
+        return None
+    total = _number(found.get("total"))
+    return int(step), int(total) if total is not None and 0 <= total <= MOST_STEPS else None, _number(found.get("loss"))
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        return float(value.replace(",", "") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return None

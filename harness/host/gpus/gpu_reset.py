@@ -1,0 +1,123 @@
+"""Resets one GPU, where that is permitted and takes nothing away from anybody."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from harness.base.sysfs import is_simulated
+from harness.base.time_limits import ANSWER_SECONDS, Look
+from harness.host.facts import GpuFacts
+from harness.host.gpus.amdgpu import device_folder, pci_address
+from harness.host.gpus.displays import why_a_screen_may_be_lost
+from harness.host.gpus.memory_owners import memory_owners
+
+TOOL_SECONDS = 60
+KILLED_SECONDS = 2
+
+
+@dataclass(frozen=True)
+class Reset:
+    """The result of a reset: done or not, and by what or why not."""
+
+    done: bool
+    detail: str
+
+
+def reset_gpu(gpu: GpuFacts, root: Path = Path("/")) -> Reset:
+    """Reset a GPU. Refused when it may drive a screen or a process holds memory on it, or that is not known.
+
+    Of a simulated host only the kernel's file is written to: AMD's tools would reset a GPU of the machine itself.
+    """
+    try:
+        used_by = Look(partial(_used_by, gpu, root)).result(ANSWER_SECONDS)
+    except TimeoutError:
+        used_by = f"the driver does not tell in {ANSWER_SECONDS:.0f} s who uses it"
+    if used_by:
+        return Reset(False, f"not reset: {used_by}")
+    refusals = []
+    for reset in _ways(gpu, root):
+        if reset.done:
+            return reset
+        refusals.append(reset.detail)
+    return Reset(False, f"not reset: {'; '.join(refusals)}")
+
+
+def _used_by(gpu: GpuFacts, root: Path) -> str | None:
+    """Whom a reset would take something away from, in words."""
+    if why := why_a_screen_may_be_lost(gpu, root):
+        return why
+    names = {str(gpu.kfd_id), pci_address(gpu, root)}
+    if holders := [owner for owner in memory_owners((), root) if owner.gpu in names]:
+        told = ", ".join(sorted({f"{owner.name or 'process'} (pid {owner.pid})" for owner in holders}))
+        return f"{told} holds memory on it"
+    return None
+
+
+def _ways(gpu: GpuFacts, root: Path) -> Iterator[Reset]:
+    """Every way to reset it that this host has, tried as they are asked for."""
+    address = pci_address(gpu, root)
+    if address is None:
+        yield Reset(False, "its PCI address is not known")
+        return
+    tools = not is_simulated(root)
+    if tools and shutil.which("amd-smi"):
+        yield _by_tool("amd-smi", "reset", "--gpureset", "--gpu", address)
+    if tools and shutil.which("rocm-smi"):
+        number = _rocm_smi_number(address)
+        # Its numbers are its own: without the address beside the number, another GPU might be reset.
+        unknown = Reset(False, f"rocm-smi does not list {address}")
+        yield unknown if number is None else _by_tool("rocm-smi", "--gpureset", "-d", number)
+    yield _by_file(gpu, root)
+
+
+def _by_tool(*command: str) -> Reset:
+    name = command[0]
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        except OSError as error:
+            return Reset(False, f"{name}: {error.strerror}")
+        try:
+            process.wait(TOOL_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            # Not for long: what hangs in the driver cannot be killed either.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(KILLED_SECONDS)
+            return Reset(False, f"{name}: no answer in {TOOL_SECONDS} s")
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    last = next(iter(said.strip().splitlines()[-1:]), "said nothing")
+    return Reset(True, f"reset by {name}") if process.returncode == 0 else Reset(False, f"{name}: {last}")
+
+
+def _rocm_smi_number(address: str) -> str | None:
+    """The number by which rocm-smi calls the GPU at an address, from `{"card0": {"PCI Bus": "0000:03:00.0"}}`."""
+    command = ("rocm-smi", "--showbus", "--json")
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=True).stdout
+        cards = json.loads(answer[answer.find("{") :])
+        found = (name for name, card in cards.items() if card.get("PCI Bus", "").lower() == address)
+        return str(next(found)).removeprefix("card")
+    except (OSError, ValueError, AttributeError, StopIteration, subprocess.SubprocessError):
+        return None
+
+
+def _by_file(gpu: GpuFacts, root: Path) -> Reset:
+    """By the kernel's own file, which only root may write to."""
+    folder = device_folder(gpu, root)
+    file = folder / "reset" if folder else None
+    if file is None or not file.exists():
+        return Reset(False, "the kernel offers no reset of it")
+    if not os.access(file, os.W_OK):
+        return Reset(False, f"{file}: Permission denied; resetting needs root")
+    # By another process: the write can hang in the driver.
+    told = _by_tool("sh", "-c", 'echo 1 > "$1"', "sh", str(file))
+    return Reset(told.done, f"reset by {file}" if told.done else f"{file}: {told.detail}")

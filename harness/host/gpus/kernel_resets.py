@@ -1,0 +1,67 @@
+"""Messages of the kernel log about GPUs that stopped answering."""
+
+import math
+import re
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from harness.base.files.yaml_lines import read_yaml
+from harness.host.kernel_log import is_of_process, names_as_words
+
+SIGNATURES = Path(__file__).parents[2] / "diagnosis" / "signatures.yaml"
+"""The one place for how amdgpu words it: the rules for the kernel log whose class says `gpu: reset`."""
+ADDRESS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
+SINCE_BOOT = re.compile(r"^\[ *(\d+\.\d+)\]")
+# The lines of one reset are at most so far apart, with an address and without.
+SAME_RESET_SECONDS = 10.0
+
+
+def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[str]:
+    """The lines that tell of a reset or a timeout of the GPUs at these PCI addresses (as `0000:03:00.0`).
+
+    A line that names no address counts, as older drivers leave it out, unless another GPU was reset within ten seconds
+    of it. One that names another GPU does not.
+    """
+    patterns = reset_patterns()
+    told = (line.strip() for line in kernel_log if any(one.search(names_as_words(line)) for one in patterns))
+    lines = [line for line in told if not is_of_process(line)]
+    if not addresses:
+        return lines
+    wanted = {address.lower() for address in addresses}
+    times_of_others = [_seconds(line) for line in lines if (named := _named(line)) and not named & wanted]
+
+    def concerns(line: str) -> bool:
+        if named := _named(line):
+            return bool(named & wanted)
+        at = _seconds(line)
+        return not any(abs(at - other) <= SAME_RESET_SECONDS for other in times_of_others)
+
+    return [line for line in lines if concerns(line)]
+
+
+@cache
+def reset_patterns(file: Path = SIGNATURES) -> tuple[re.Pattern[str], ...]:
+    """Return how the kernel says that a ring or the scheduler of a GPU does not answer, or that it resets the GPU."""
+    data = read_yaml(file).data
+    resets = {name for name, one in data["classes"].items() if one.get("gpu") == "reset"}
+    rules = [one for one in data["signatures"] if one.get("where") == "kernel" and one["class"] in resets]
+    texts = (re.escape(text) for rule in rules for text in rule.get("text", ()))
+    return tuple(
+        re.compile(pattern) for pattern in (*texts, *(regex for rule in rules for regex in rule.get("regex", ())))
+    )
+
+
+def _named(line: str) -> set[str]:
+    return {address.lower() for address in ADDRESS.findall(line)}
+
+
+def _seconds(line: str) -> float:
+    """Return when a line was logged, in seconds of whatever clock its log has; NaN, near to nothing, if unknown."""
+    if since_boot := SINCE_BOOT.match(line):
+        return float(since_boot[1])
+    try:
+        return datetime.fromisoformat(line.split(" ", 1)[0]).timestamp()
+    except ValueError:
+        return math.nan

@@ -1,0 +1,1 @@
+"""The processes of this host: of a run, and of others."""

@@ -1,0 +1,78 @@
+"""Turn a run's intent into the commands that repeat it by hand. Pure."""
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from harness.environments.executors.container import WORK, Container, container_from_record
+from harness.evidence.files.run_files import Intent
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
+from harness.matrix.cells import Matrix
+from harness.registry.share.anonymise import is_shared_id
+from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, work_words
+from harness.report.model import Command
+
+# Not the run folder, whose content is evidence.
+FOLDER = Path("/tmp/by-hand")  # noqa: S108
+WORK_FOLDER, TEMPORARY = WorkFolder(FOLDER), RunFolder(FOLDER).temporary
+RUN_FOLDER = "--run-dir"
+PROGRAM = "vpoc"
+
+
+def commands_by_hand(intent: Intent) -> tuple[str, ...]:
+    """Return commands that train as the run did, in a folder of their own, a line each; none of an imported run.
+
+    Those have names in place of another host's paths, and whoever made the archive could have anything typed.
+    """
+    if is_shared_id(intent.run_id):
+        return ()
+    container = container_from_record(intent.container) if intent.container else None
+    return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
+
+
+def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> Command | None:
+    """Return what repeats the run: the `matrix` command, else those by hand.
+
+    There is no `matrix` command for workloads and cells that the matrix file does not have, for what stages changed,
+    and for injected faults. There is none at all where the data stayed on another host, a run of one cannot be repeated
+    by `matrix`, or a fault came from outside the app.
+    """
+    fault = intent.injected_fault
+    if intent.data.path == ELSEWHERE or (fault and not any(fault in words for words in intent.commands.values())):
+        return None
+    listed = intent.workload in matrix.workloads and intent.cell in matrix.cells
+    by_hand = bool(fault) or not listed or bool(changed_options(intent, matrix))
+    if is_shared_id(intent.run_id) and (by_hand or intent.stack == "host"):
+        return None
+    if by_hand:
+        return Command(command="\n".join(commands_by_hand(intent)), why="Run it again, by hand; nothing is recorded")
+    words = invocation.command("run-cell", intent.cell, *work_words(intent, matrix))
+    return Command(command=words, why="Run it again, watched and recorded")
+
+
+def _make_folders(container: Container | None) -> str:
+    places = [WORK_FOLDER.output, *WORK_FOLDER.places]
+    if container is None:
+        places.append(TEMPORARY)
+    return shlex.join(["mkdir", "-p", *map(str, places)])
+
+
+def _command(intent: Intent, phase: str, container: Container | None) -> str:
+    words, variables = intent.commands[phase], intent.variables.get(phase, {})
+    if container is not None:
+        by_entry_point = words[words.index(PROGRAM) + 1 :] if PROGRAM in words else words
+        return replace(container, work=str(FOLDER)).command_line(variables, by_entry_point)
+    folder = words[words.index(RUN_FOLDER) + 1] if RUN_FOLDER in words[:-1] else str(WORK)
+    moved = {folder: str(FOLDER), variables.get("TMPDIR", folder): str(TEMPORARY)}
+    set_ = [f"{name}={_moved(value, moved)}" for name, value in sorted(variables.items())]
+    return shlex.join(["env", "--ignore-environment", *set_, *(_moved(word, moved) for word in words)])
+
+
+def _moved(word: str, places: dict[str, str]) -> str:
+    """Return a path below one of the folders as the same below the other; any other word as it is."""
+    for old, new in places.items():
+        if word == old or word.startswith(old + os.sep):
+            return new + word[len(old) :]
+    return word

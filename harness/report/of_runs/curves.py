@@ -1,0 +1,130 @@
+"""Turn the progress files and the result of a run into phases and thinned curves."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise, zip_longest
+
+from harness.base.files.untrusted_tree import NotAFileError
+from harness.evidence.files.app_files import Progress, Training
+from harness.evidence.files.work_folder import LARGEST, WorkFolder
+from harness.evidence.reported.progress import MOST_LINES, parse_lines, whole_lines
+from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
+
+POINTS = 150
+# Of one rank; phases that are shorter than a pixel are in nobody's way.
+MOST_PHASES = 2000
+# A chart of more ranks is unreadable.
+RANKS = 8
+PHASE = re.compile(rb'"phase": ?"([a-z-]+)"')
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class ProgressCurves:
+    """Phases, memory and steps of the first ranks of a run, from its progress files.
+
+    `steps`: (step, loss) pairs of rank 0, for each model in turn. `clock`: when the monotonic clock was zero, seconds
+    since 1970; None without progress.
+    """
+
+    phases: tuple[PhaseSpan, ...]
+    memory: tuple[MemoryCurve, ...]
+    steps: tuple[tuple[tuple[int, float], ...], ...]
+    clock: float | None
+
+
+def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCurves:
+    """Return the progress of the first ranks of a run that lasted from `started` to `ended`, seconds since 1970."""
+    ranks = {}
+    for rank, name in list(work.progress().items())[:RANKS]:
+        try:
+            with work.tree.open(name, LARGEST["progress"]) as file:
+                count = sum(1 for _ in islice(whole_lines(file), MOST_LINES))
+                # A line without a time has no place in a curve.
+                told = parse_lines(_thinned(islice(whole_lines(file), count), count))
+                kept = [line for line in told if math.isfinite(line.wall)]
+        except (FileNotFoundError, NotAFileError):
+            break
+        if kept:
+            ranks[rank] = kept
+    return ProgressCurves(
+        phases=tuple(span for rank, lines in ranks.items() for span in _spans(rank, lines, started, ended)),
+        memory=tuple(_memory(rank, lines, started) for rank, lines in ranks.items()),
+        steps=_steps(ranks.get(0, [])),
+        clock=next((lines[0].wall - lines[0].monotonic for lines in ranks.values()), None),
+    )
+
+
+def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tuple[LossCurve, ...]:
+    """Return a curve for each model of a run; a run that did not complete has steps, but may have no `trainings`."""
+    pairs = zip_longest(progress.steps, trainings)
+    curves = [_losses(number, steps or (), training) for number, (steps, training) in enumerate(pairs, 1)]
+    return tuple(curve for curve in curves if curve.steps or curve.train)
+
+
+def _thinned(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
+    """Yield evenly spaced lines, and the first and last of MOST_PHASES: a run of an hour has thousands of lines."""
+    every = max(1, -(-count // POINTS))
+    phase, skipped, begun = b"", b"", 0
+    for number, line in enumerate(lines):
+        match = PHASE.search(line)
+        begins = match is not None and match[1] != phase and begun < MOST_PHASES
+        begun += begins
+        phase = match[1] if match else phase
+        if begins and skipped:
+            yield skipped
+        shown = begins or number % every == 0 or number == count - 1
+        skipped = b"" if shown else line
+        if shown:
+            yield line
+
+
+def _spans(rank: int, lines: Sequence[Progress], started: float, ended: float) -> Iterator[PhaseSpan]:
+    begun = [lines[0], *(line for before, line in pairwise(lines) if before.phase != line.phase)]
+    ends = [*(line.wall for line in begun[1:]), max(ended, lines[-1].wall)]
+    for line, end in zip(begun, ends, strict=True):
+        seconds = max(0.0, end - line.wall)
+        yield PhaseSpan(rank=rank, phase=line.phase, start=round(line.wall - started, 2), seconds=round(seconds, 2))
+
+
+def _memory(rank: int, lines: Sequence[Progress], started: float) -> MemoryCurve:
+    reserved = [line.memory.device_reserved_bytes for line in lines]
+    return MemoryCurve(
+        rank=rank,
+        seconds=tuple(round(line.wall - started, 2) for line in lines),
+        rss_mb=tuple(round(line.memory.rss_bytes / MB, 1) for line in lines),
+        reserved_mb=tuple(None if size is None else round(size / MB, 1) for size in reserved),
+    )
+
+
+def _steps(lines: Sequence[Progress]) -> tuple[tuple[tuple[int, float], ...], ...]:
+    """Return the (step, loss) pairs of each model; the training of a model begins with its first step."""
+    models: list[list[tuple[int, float]]] = []
+    for before, line in pairwise([None, *lines]):
+        if line is None:
+            continue
+        if line.phase == "first-step" and (before is None or before.phase != "first-step"):
+            models.append([])
+        if models and line.loss is not None and line.phase in ("first-step", "step"):
+            models[-1].append((line.done, line.loss))
+    return tuple(tuple(model) for model in models)
+
+
+def _losses(number: int, steps: Sequence[tuple[int, float]], training: Training | None) -> LossCurve:
+    first = [(step.step, step.loss) for step in training.first_steps] if training else []
+    known = sorted(dict([*first, *steps]).items())
+    epochs = training.epoch_losses if training else ()
+    return LossCurve(
+        model=training.model_kind if training else f"model {number}",
+        steps=tuple(step for step, _ in known),
+        loss=tuple(_shown(loss) for _, loss in known),
+        epoch_ends=tuple(epoch.epoch * training.steps_per_epoch for epoch in epochs) if training else (),
+        train=tuple(_shown(epoch.train) for epoch in epochs),
+        validation=tuple(_shown(epoch.validation) for epoch in epochs),
+    )
+
+
+def _shown(loss: float | None) -> float | None:
+    return None if loss is None or not math.isfinite(loss) else float(f"{loss:.5g}")

@@ -1,0 +1,48 @@
+"""Turn the samples of a run's GPUs into thinned curves. Pure."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from harness.evidence.gpus.gpu_sensors import GpuSensors, GpuSensorSample
+from harness.report.model import GpuCurve
+
+POINTS = 100
+# A chart of more GPUs, or sensors, is unreadable.
+GPUS, NAMES = 8, 6
+# The library that draws them takes some of what is in a name for markup.
+NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+MB = 1e6
+
+
+def gpu_curves(samples: Sequence[GpuSensorSample], started: float) -> tuple[GpuCurve, ...]:
+    """Return a curve for each GPU of a run that began at `started`, seconds since 1970, up to the last sample."""
+    every = max(1, -(-len(samples) // POINTS))
+    # The last ones are those before a hang or a crash.
+    kept = [sample for number, sample in enumerate(samples) if (len(samples) - 1 - number) % every == 0]
+    numbers = sorted({one.gpu for sample in kept for one in sample.gpus})[:GPUS]
+    return tuple(_curve(gpu, kept, started) for gpu in numbers)
+
+
+def _curve(gpu: int, samples: Sequence[GpuSensorSample], started: float) -> GpuCurve:
+    told = [(sample.wall - started, one) for sample in samples for one in sample.gpus if one.gpu == gpu]
+
+    def values(read: Callable[[GpuSensors], float | None]) -> tuple[float | None, ...]:
+        found = (read(one) for _, one in told)
+        return tuple(None if value is None else round(value, 1) for value in found)
+
+    def named(name: str, read: Callable[[GpuSensors], dict[str, float]]) -> tuple[float | None, ...]:
+        return values(lambda one: read(one).get(name))
+
+    def by_name(read: Callable[[GpuSensors], dict[str, float]]) -> dict[str, tuple[float | None, ...]]:
+        names = {name for _, one in told for name in read(one) if NAME.fullmatch(name)}
+        return {name: named(name, read) for name in sorted(names)[:NAMES]}
+
+    return GpuCurve(
+        gpu=gpu,
+        seconds=tuple(round(seconds, 1) for seconds, _ in told),
+        busy_percent=values(lambda one: one.busy_percent),
+        power_watts=values(lambda one: one.power_watts),
+        used_mb=values(lambda one: None if one.used_bytes is None else one.used_bytes / MB),
+        celsius=by_name(lambda one: one.celsius),
+        megahertz=by_name(lambda one: one.megahertz),
+    )

@@ -1,0 +1,224 @@
+"""The answer of a results folder: one sentence, the grid, what failed, and one command. Pure.
+
+The terminal, the page, the Markdown and `--json` all print what `answer_of` returns.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from math import floor
+
+from harness.base.wording import many
+from harness.environments.docker.images import cell_tag
+from harness.evidence.files.run_files import Explanation
+from harness.evidence.verdicts.expectation import expectation_of_totals
+from harness.evidence.verdicts.recommend import (
+    NOT_TO_BE_USED,
+    TIERS,
+    NamedCell,
+    best_by_scope,
+    most_useful,
+    that_train,
+)
+from harness.evidence.verdicts.scope import ScopeParts, parts_of
+from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.evidence.verdicts.words import UNCOMMITTED, in_words, mtbf_in_words
+from harness.matrix.cells import Matrix
+from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
+from harness.report.sections.choice import Tags
+from harness.report.sections.failures import Failure, what_fails
+from harness.report.sections.grid import Key, key_of
+from harness.report.words import at_least
+from harness.training.expect import USUAL_HOURS
+
+FAILURES_SHOWN = 3
+
+
+def answer_of(
+    here: Sequence[Verdict],
+    found: Sequence[Failure],
+    explanations: Mapping[str, Explanation | None],
+    tags: Tags,
+    matrix: Matrix,
+    gpus: int,
+    step: Command,
+    concluded: str | None = None,
+    criteria: str = "",
+    ids: Mapping[Key, str] | None = None,
+    named: NamedCell | None = None,
+    train_now: Command | None = None,
+    *,
+    of_program: bool = False,
+) -> Answer:
+    """Return the answer for one kind of host with so many `gpus`; `step` is the most useful command.
+
+    `here` are its verdicts on cells that may be run, `found` its failures. Of a campaign that has just ended the answer
+    is what it `concluded`, maybe `of_program`, one of the user's own; later it is about the cell that was `named` last.
+    `criteria` is a clause on those of the notes. `ids` are those of the groups. `train_now` trains before more is
+    shown.
+    """
+    trained_in = that_train(here, matrix)
+    best = most_useful(trained_in, named)
+    if concluded:
+        claim = concluded + ("" if of_program else _of_named(best, named, tags, matrix))
+    else:
+        claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
+    if best is None and (others := best_by_scope(here)):
+        claim = _of_those_that_name_none(others, concluded)
+    return Answer(
+        sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
+        grids=_grids(here, matrix, ids or {}, best),
+        failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
+        next=step,
+        train_now=None if train_now == step else train_now,
+    )
+
+
+def _of_named(best: Verdict | None, named: NamedCell | None, tags: Tags, matrix: Matrix) -> str:
+    """Return, of the cell that a conclusion names, what it ran as and what a training in it can expect."""
+    if best is None or NamedCell(best.cell, parts_of(best.scope).strategy) != named:
+        return ""
+    clauses = [_ran_as(best, tags, matrix), _prospect(best, matrix.verdicts.confidence)]
+    return f" {'; '.join(clause for clause in clauses if clause)}."
+
+
+def _ran_as(best: Verdict, tags: Tags, matrix: Matrix) -> str:
+    if best.executor == "process":
+        return f"It ran as processes in the environment of stack `{best.stack}`"
+    tag = tags.get((best.cell, best.environment_hash, best.scope))
+    return f"It ran in image `{tag or cell_tag(matrix.cells[best.cell])}`"
+
+
+def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confidence: float, gpus: int) -> str:
+    if best is None:
+        stale = sum(one.runs for one in here if one.stale)
+        are = f"; {many(stale, 'run')} {'is' if stale == 1 else 'are'} stale"
+        since = f"{are}: the app, its packages, the preset or this host changed since" if stale else ""
+        return f"No run on this kind of host counts yet{since}."
+    clauses = [_claim(best, tags), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
+    if best.device == "cpu":
+        clauses.append("of a GPU it says nothing")
+    return f"{'; '.join(clause for clause in clauses if clause)}."
+
+
+def _claim(best: Verdict, tags: Tags) -> str:
+    place, cell = parts_of(best.scope).in_words, f"`{best.cell}`"
+    tag = tags.get((best.cell, best.environment_hash, best.scope))
+    named = f"{cell} (image `{tag}`)" if tag else cell
+    if best.tier in NOT_TO_BE_USED:
+        why = f", most often for `{best.diagnosis}`" if best.diagnosis else ""
+        return f"No cell trains to the end on {place}: the best, {cell}, is {best.tier}, {_failed(best)}{why}"
+    shown = f"{in_words(best.totals)}, workload `{best.workload}`"
+    if best.uncommitted:
+        return f"{cell} trained on {place}, {shown}, but {UNCOMMITTED}, so that it is `seen` at most"
+    if best.tier == "seen":
+        return f"Too few runs yet to name a cell that trains to the end on {place}: the furthest is {named}, {shown}"
+    return f"Use {named} on {place}, which is {best.tier}: {shown}"
+
+
+def _of_those_that_name_none(others: Sequence[Verdict], concluded: str | None) -> str:
+    """Return why runs that count name no cell to train in; of a program's campaign, what it concluded of that."""
+    if any(one.own_program for one in others):
+        return concluded or (
+            "On this kind of host no run of this project's training counts yet: "
+            "of programs of your own the numbers are not checked, and no cell is named by them."
+        )
+    return "On this kind of host only runs of JAX count, which tell whether it is PyTorch; nothing trains with it."
+
+
+def _failed(one: Verdict) -> str:
+    return f"{one.runs - one.passes} of {one.runs} runs failed"
+
+
+def _prospect(best: Verdict, confidence: float) -> str:
+    """Return what a training of the usual length can expect."""
+    if best.tier in NOT_TO_BE_USED:
+        return ""
+    if best.tier == "seen":
+        little = f"that is too little to say what {USUAL_HOURS:g} h of training can expect"
+        return f"{little}, and more runs may put another cell or workload first"
+    return expectation_of_totals(best.totals, USUAL_HOURS, confidence).in_words
+
+
+def _of_other_counts(best: Verdict, here: Sequence[Verdict], gpus: int) -> list[str]:
+    """Return what is known of all GPUs together, where the answer is about one of them."""
+    if best.device == "cpu" or gpus < 2 or parts_of(best.scope).devices > 1:  # noqa: PLR2004
+        return []
+    together = [one for one in best_by_scope(here) if one.device != "cpu" and parts_of(one.scope).devices > 1]
+    if not together:
+        return [f"on {ScopeParts('', gpus, 'single', simulated=False).count} GPUs nothing was run"]
+    other = max(together, key=lambda one: TIERS.index(one.tier))
+    what = _failed(other) if other.tier in NOT_TO_BE_USED else in_words(other.totals)
+    return [f"on {parts_of(other.scope).in_words} the best, `{other.cell}`, is {other.tier}, {what}"]
+
+
+def _grids(
+    here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str], best: Verdict | None
+) -> tuple[AnswerGrid, ...]:
+    """Return a grid for each scope, GPUs first, the most of them first: every stack and preset that was run in it.
+
+    `best` is the verdict that the answer is about: beside it other figures of the same cell would contradict it.
+    """
+    scopes: dict[str, dict[str, Verdict]] = {}
+
+    def weight(one: Verdict) -> tuple[bool, bool, bool, bool, float, int]:
+        comparable = best is not None and key_of(one) == key_of(best)
+        return one.runs > 0, not one.own_program, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
+
+    for one in here:
+        if one.stale:
+            continue
+        cells = scopes.setdefault(one.scope, {})
+        # Of several workloads the answer's own, else the one that shows most; without a run that counts, nothing.
+        if one.cell not in cells or weight(one) > weight(cells[one.cell]):
+            cells[one.cell] = one
+
+    def order(scope: str) -> tuple[bool, int, str]:
+        parts = parts_of(scope)
+        return parts.device == "cpu", -parts.devices, scope
+
+    return tuple(_grid(scope, scopes[scope], matrix, ids) for scope in sorted(scopes, key=order))
+
+
+def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> AnswerGrid:
+    works = Counter(one.workload for one in cells.values() if one.runs)
+    usual = works.most_common(1)[0][0] if works else None
+    stacks = _in_order({one.stack for one in cells.values()}, matrix.stacks)
+    presets = _in_order({one.preset for one in cells.values()}, matrix.presets)
+    return AnswerGrid(
+        scope=scope,
+        title=f"On {parts_of(scope).in_words}{f', workload {usual}' if usual else ''}",
+        stacks=stacks,
+        presets=presets,
+        places=tuple(_place(stack, preset, cells, matrix, ids, usual) for preset in presets for stack in stacks),
+    )
+
+
+def _place(
+    stack: str, preset: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str], usual: str | None
+) -> AnswerPlace:
+    """Return a cell of a grid, most of whose runs are of the `usual` workload."""
+    cell = f"{stack}-{preset}"
+    one, known = cells.get(cell), matrix.cells.get(cell)
+    tier: Tier = "untested"
+    if one is not None:
+        tier = one.tier
+    elif known is not None and known.excluded:
+        tier = "excluded"
+    group = ids.get(key_of(one)) if one else None
+    if one is None or not one.runs:
+        reason = known.excluded if known and tier == "excluded" else None
+        return AnswerPlace(cell=cell, tier=tier, text=tier, group=group, reason=reason)
+    return AnswerPlace(
+        cell=cell,
+        tier=tier,
+        text=f"{one.passes}/{one.runs} {tier}",
+        work="" if one.workload == usual else one.workload,
+        group=group,
+        start_low=floor(one.start_low * 1000) / 1000,
+        starts=f"starts above {at_least(one.start_low)}",
+        mtbf=mtbf_in_words(one.totals, one.mtbf_low),
+    )
+
+
+def _in_order(used: Collection[str], order: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in order if name in used)

@@ -1,0 +1,115 @@
+"""Failures among the runs that count, with their causes and frequencies. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.base.wording import many
+from harness.evidence.files.run_files import Explanation
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import Counts
+from harness.evidence.verdicts.verdict import Verdict
+from harness.report.model import DiagnosedFailures
+from harness.report.words import names
+
+SHOWN = 5
+# One line of a program's output can be a page long.
+LONGEST = 120
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A diagnosis and its cause, with the counted runs that have both, their cells, and the newest with its stack.
+
+    `why` is why that one counts as failed, where its outcome does not say it. `others` of them ended in other
+    words than it did, which are its `detail`.
+    """
+
+    diagnosis: str
+    count: int
+    cells: tuple[str, ...]
+    newest: str
+    stack: str
+    why: str = ""
+    detail: str = ""
+    others: int = 0
+
+
+def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
+    """Return the diagnoses of the runs that failed, the most frequent first; `rows` are in the order of time.
+
+    Those that another rule explains have another cause, and are counted apart.
+    """
+    failed = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.failed_ids}
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.run_id in failed:
+            diagnosis = counts[row.run_id].diagnosis or row.diagnosis or row.outcome
+            found.setdefault((diagnosis, row.rule), []).append(row)
+    listed = [
+        Failure(
+            diagnosis,
+            len(runs),
+            tuple(dict.fromkeys(row.cell for row in runs)),
+            runs[-1].run_id,
+            runs[-1].stack,
+            counts[runs[-1].run_id].why,
+            runs[-1].detail,
+            sum(_wording(row) != _wording(runs[-1]) for row in runs),
+        )
+        for (diagnosis, _), runs in found.items()
+    ]
+    return sorted(listed, key=lambda one: -one.count)
+
+
+def _wording(row: Row) -> str:
+    """Return how a run ended, whatever the numbers in it."""
+    return re.sub(r"\d+", "", row.detail)
+
+
+def by_diagnosis(
+    found: Iterable[Failure], explanations: Mapping[str, Explanation | None]
+) -> tuple[DiagnosedFailures, ...]:
+    """Return the failures `found` in the form of the report; `explanations` are by run id."""
+    explained = ((one, explanations.get(one.newest)) for one in found)
+    return tuple(
+        DiagnosedFailures(
+            diagnosis=one.diagnosis,
+            runs=one.count,
+            cells=one.cells,
+            newest=one.newest,
+            cause=told.cause if told else one.why,
+            remedy=told.remedy if told else "",
+        )
+        for one, told in explained
+    )
+
+
+def what_fails(
+    verdicts: Sequence[Verdict], found: Sequence[Failure], explanations: Mapping[str, Explanation | None]
+) -> tuple[str, ...]:
+    """Return sentences on the failures `found`; `explanations` are by run id."""
+    runs = sum(verdict.runs for verdict in verdicts if not verdict.stale)
+    if not found:
+        return (f"Nothing failed in {many(runs, 'counted run')}.",) if runs else ("No run counts yet.",)
+    said = [_in_words(one, runs, explanations.get(one.newest)) for one in found[:SHOWN]]
+    rest = found[SHOWN:]
+    if rest:
+        others = list(dict.fromkeys(one.diagnosis for one in rest))
+        said.append(f"{many(sum(one.count for one in rest), 'run')} failed in other ways: {names(others)}.")
+    return tuple(said)
+
+
+def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
+    said = f"`{one.diagnosis}`: {one.count} of {many(runs, 'counted run')}, in {names(one.cells)}."
+    if one.others and explanation and one.detail in explanation.cause:
+        said += f" The newest ({one.others} ended in another way):"
+    elif one.others:
+        last = one.detail if len(one.detail) <= LONGEST else f"{one.detail[:LONGEST]}..."
+        said += f" The newest: {last.rstrip('.')} ({one.others} ended in another way)."
+    if explanation is None and one.why:
+        return f"{said} {one.why[:1].upper()}{one.why[1:]}. `matrix explain {one.newest}` says what to do."
+    if explanation is None:
+        return f"{said} `matrix explain {one.newest}` searches for the cause."
+    cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
+    return f"{said} {cause}. What helps: {remedy}."

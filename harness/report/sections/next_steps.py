@@ -1,0 +1,155 @@
+"""The commands to type next. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from harness.evidence.files.run_files import Explanation, Intent
+from harness.evidence.verdicts.recommend import NOT_TO_BE_USED
+from harness.evidence.verdicts.scope import parts_of
+from harness.evidence.verdicts.verdict import Verdict
+from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import arguments
+from harness.report.invocation import (
+    Invocation,
+    changed_options,
+    has_data_elsewhere,
+    has_own_data,
+    lookback_words,
+    work_words,
+)
+from harness.report.model import Command
+from harness.report.sections.choice import Tags, towards_known_good
+from harness.report.sections.failures import Failure
+
+OWN_BARS = "merged.csv"
+OUTPUT = "TRAINING"
+OF_OTHER_DATA = "; those runs came without their bars: add --data FILE for yours, without it they are synthetic"
+
+
+def what_next(
+    best: Verdict | None,
+    found: Sequence[Failure],
+    explanations: Mapping[str, Explanation | None],
+    tags: Tags,
+    cells: Collection[str],
+    intents: Mapping[str, Intent],
+    matrix: Matrix,
+    invocation: Invocation,
+    made_here: Sequence[Verdict],
+) -> tuple[Command, ...]:
+    """Return commands, the most useful first: each carries the data, workload and place of the runs it follows.
+
+    `best` is the verdict that the answer is about, or was while it counted; `cells` are those that may be run,
+    `intents` by id those of its newest run and of the newest failure. `made_here` as in `towards_known_good`.
+    """
+    if best is None:
+        # What failed is a program of the user's own, or JAX: to know why comes before the rest.
+        run = Command(command=invocation.command("run"), why="runs the matrix on this host")
+        return (*(_explaining(one, invocation) for one in found[:1]), run)
+    intent = intents.get(best.last)
+    steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intent, tags, matrix, invocation, made_here)
+    failing = {cell for one in found for cell in one.cells}
+    for one in found[:1]:
+        explain = _explaining(one, invocation)
+        explanation, failed = explanations.get(one.newest), intents.get(one.newest)
+        remedies = [f"{one.stack}-{preset}" for preset in explanation.presets] if explanation else []
+        tried = [
+            Command(
+                command=invocation.command("run", remedy, *(work_words(failed, matrix) if failed else ())),
+                why=f"tries a preset that may help{_on_data(failed)}",
+            )
+            for remedy in [cell for cell in remedies if cell in cells and cell not in failing][:1]
+            # No option of `matrix run` asks for a strategy; what else stages changed of a workload, it may do without.
+            if failed is None or "strategy" not in changed_options(failed, matrix)
+        ]
+        # Where nothing works a remedy is worth more than evidence.
+        steps += [explain, *tried] if steps else [*tried, explain]
+    status = Command(command=invocation.command("status", best.cell), why="lists the runs of the best cell")
+    return tuple(steps) or (status,)
+
+
+def training_meanwhile(
+    best: Verdict | None, intents: Mapping[str, Intent], tags: Tags, matrix: Matrix, invocation: Invocation
+) -> Command | None:
+    """Return what trains in a cell of which too little is shown; None where `what_next` says it, or nothing passed."""
+    if best is None or best.tier not in ("seen", "candidate") or best.uncommitted or not _takes_training(best, matrix):
+        return None
+    intent = intents.get(best.last)
+    changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
+    if changed and best.tier != "seen":
+        return None
+    train = _training(best, intent, tags, changed, invocation)
+    return train.model_copy(
+        update={"why": f"{train.why}, and resumes after a crash or a hang; too few runs show how often that will be"}
+    )
+
+
+def _takes_training(best: Verdict, matrix: Matrix) -> bool:
+    """Return whether its cell is trained in by `matrix train`, which takes no interpreter of the user's own."""
+    return best.stack not in matrix.stacks or matrix.stacks[best.stack].accelerator != "any"
+
+
+def _explaining(failure: Failure, invocation: Invocation) -> Command:
+    why = f"shows the evidence of the newest `{failure.diagnosis}`"
+    return Command(command=invocation.command("explain", failure.newest), why=why)
+
+
+def _towards_training(
+    best: Verdict,
+    intent: Intent | None,
+    tags: Tags,
+    matrix: Matrix,
+    invocation: Invocation,
+    made_here: Sequence[Verdict],
+) -> list[Command]:
+    changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
+    if changed and (best.tier == "seen" or best.stale):
+        # No option of `matrix run` asks for the like of it, but the stages do.
+        work = work_words(intent, matrix, workload="") if intent else ()
+        does = "runs it again" if best.stale else "goes on with it"
+        return [Command(command=invocation.command("run", *work), why=f"{does}, in stages{_on_data(intent)}")]
+    if best.uncommitted or best.stale:
+        again = invocation.command("run", best.cell, *(work_words(intent, matrix) if intent else ()))
+        when = "with what changed since" if best.stale else "once the changes in `git status` are committed"
+        return [Command(command=again, why=f"runs it again, {when}{_on_data(intent)}")]
+    train = [_training(best, intent, tags, changed, invocation)] if _takes_training(best, matrix) else []
+    tagged = (best.cell, best.environment_hash, best.scope) in tags
+    may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged
+    more = towards_known_good(best, matrix, made_here)
+    # The best of many is not promoted as soon as it is known-good.
+    if (best.tier != "known-good" or (may_be_promoted and not more.missing.nothing)) and not changed:
+        work = work_words(intent, matrix, more.workload) if intent else ()
+        takes = f"{more.missing.in_words}{more.why_more}"
+        why = f"runs this cell until it is known-good: if nothing fails, after {takes}{_on_data(intent)}"
+        on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
+        good = best.tier in ("good", "known-good") and best.device != "cpu"
+        return [*train, on] if good else [on]
+    # What is good, or nearly so, in a way that stages found is trained in that way: no tag tells of it.
+    if changed and best.tier != "known-good":
+        return train
+    if may_be_promoted:
+        promote = invocation.command("promote", best.cell)
+        return [Command(command=promote, why="gives its image the tag that training uses"), *train]
+    return train
+
+
+def _on_data(intent: Intent | None) -> str:
+    return OF_OTHER_DATA if intent and has_data_elsewhere(intent) else ""
+
+
+def _training(
+    best: Verdict, intent: Intent | None, tags: Tags, changed: Mapping[str, Any], invocation: Invocation
+) -> Command:
+    """Return the training on the bars that the cell was tried with, if those are the user's."""
+    own = intent is not None and has_own_data(intent)
+    words = ["--data", intent.data.path if own and intent else OWN_BARS, "--output", OUTPUT]
+    if (best.cell, best.environment_hash, best.scope) not in tags:
+        words += ["--cell", best.cell, "--executor", best.executor]
+    strategy = parts_of(best.scope).strategy
+    if strategy != "single":
+        words += ["--strategy", strategy]
+    words += arguments({name: value for name, value in changed.items() if name != "strategy"})
+    if own and intent:
+        words += lookback_words(intent)
+    why = "trains on these bars, to the end" if own else f"trains on your bars, to the end, once they are in {OWN_BARS}"
+    return Command(command=invocation.command("train", *words), why=why)

@@ -1,0 +1,92 @@
+"""The findings of the records on one kind of host: the verdict to go by, what fails, and the commands to type next."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from harness.base.errors import UserError
+from harness.diagnosis.explain import as_on_its_device
+from harness.evidence.files.run_files import Explanation, Record
+from harness.evidence.records import Results
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import Counts
+from harness.evidence.verdicts.recommend import NamedCell, most_useful, most_useful_before, that_train, usable_on
+from harness.evidence.verdicts.verdict import Verdict
+from harness.matrix.cells import Matrix
+from harness.registry.tags.promotions import KnownGood
+from harness.report.invocation import Invocation
+from harness.report.model import Command
+from harness.report.sections.choice import Tags
+from harness.report.sections.criteria import ReadRecord
+from harness.report.sections.failures import Failure, failures
+from harness.report.sections.next_steps import training_meanwhile, what_next
+
+
+@dataclass(frozen=True)
+class OfHost:
+    """The findings of the records on one kind of host, or on all.
+
+    `here` are the verdicts on cells that may be run, `trained_in` those on cells to train in. `found` are the failures,
+    `explained` their newest runs. `steps`: commands, the most useful first; `train_now` as in `Answer`.
+    """
+
+    here: Sequence[Verdict]
+    trained_in: Sequence[Verdict]
+    found: Sequence[Failure]
+    explained: Mapping[str, Explanation | None]
+    tags: Tags
+    steps: tuple[Command, ...]
+    train_now: Command | None
+
+
+def record_reader(results: Results) -> ReadRecord:
+    """Return what reads a record by the id of its run, each once; None of those that cannot be read.
+
+    An explanation says what helps on the device of its run, as those of earlier harnesses do not.
+    """
+
+    @cache
+    def read(run_id: str) -> Record | None:
+        try:
+            record = results.record(run_id)
+        except UserError:
+            return None
+        return record and as_on_its_device(record)
+
+    return read
+
+
+def of_host(
+    rows: Sequence[Row],
+    verdicts: Sequence[Verdict],
+    own: Sequence[Verdict],
+    counts: Counts,
+    matrix: Matrix,
+    read: ReadRecord,
+    now: float,
+    promoted: Iterable[KnownGood],
+    host_kind: str | None,
+    invocation: Invocation,
+    unfinished: Command | None,
+    named: NamedCell | None,
+) -> OfHost:
+    """Return the findings; `rows` are in the order of time, `own` the verdicts without imported runs.
+
+    The rest as in `build_report`. `read` returns the record of a run.
+    """
+    here = usable_on(verdicts, matrix, host_kind)
+    found = failures(here, rows, counts)
+    explained = {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
+    trained_in = that_train(here, matrix)
+    best = most_useful(trained_in, named)
+    towards = best or most_useful_before(trained_in)
+    followed = [*([towards.last] if towards else []), *(one.newest for one in found[:1])]
+    intents = {run_id: record.intent for run_id in followed if (record := read(run_id))}
+    valid = [one for one in promoted if now < one.expires_at and host_kind in (None, one.host_kind)]
+    tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
+    # Only cells that are in the matrix and not excluded can be recommended.
+    cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
+    steps = what_next(towards, found, explained, tags, cells, intents, matrix, invocation, own)
+    train_now = training_meanwhile(best, intents, tags, matrix, invocation)
+    steps = tuple(filter(None, (unfinished, steps[0], train_now, *steps[1:])))
+    return OfHost(here, trained_in, found, explained, tags, steps, train_now)

@@ -1,0 +1,1 @@
+"""The next run of a campaign in stages, and its conclusion. Pure."""

@@ -1,0 +1,115 @@
+"""How a campaign in stages ended, in a sentence. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from harness.base.wording import many, some_of
+from harness.evidence.verdicts.recommend import NamedCell
+from harness.evidence.verdicts.words import hours_in_words, in_words
+from harness.search.conclusion import Conclusion, nothing_fits
+from harness.search.schedule import EndReason
+from harness.search.stages.contenders import Contender
+from harness.search.stages.search import StageEnd, StageEndReason
+
+# Longer lists of stacks are cut.
+_LISTED = 3
+# Of a run that was made for its hours.
+LONG_HOURS = 0.5
+_WHY: Mapping[StageEndReason, EndReason] = {
+    "good": "reached",
+    "none": "exhausted",
+    "out-of-time": "out-of-time",
+    "gpu-lost": "exhausted",
+}
+
+
+def conclude_stages(
+    end: StageEnd,
+    gpus: int,
+    left_out: Collection[str] = (),
+    screened: Sequence[int] = (),
+    least_budget: float | None = None,
+) -> Conclusion:
+    """Sum up a campaign on so many GPUs. `least_budget` as in a conclusion.
+
+    `left_out`: stacks that could not be made. `screened`: GPUs that runs were not to use, since they have a screen.
+    """
+    best = end.best
+    good = best if best and best.is_good else None
+    several = f" on {gpus} GPUs" if gpus > 1 else ""
+    named = good or (_nearest(end) if end.why == "out-of-time" else None)
+    if good and (len(good.gpus) == gpus or end.why == "good"):
+        sentence = f"{_named(good)} is good: {_shown(good)}."
+    else:
+        missing = _not_found(end, several, all_made=not left_out)
+        sentence = f"{missing} On one GPU {_named(good)} is good: {_shown(good)}." if good else missing
+    if left_out:
+        sentence += f" Left out, as they could not be made or had no room: {some_of(sorted(left_out), _LISTED)}."
+    if screened:
+        sentence += (
+            f" What trains on {gpus + len(screened)} GPUs stays open: a screen is connected to GPU "
+            f"{', '.join(map(str, screened))}, and no run was to use it (`--use-screen-gpu`, or move the screen to the "
+            "processor's own graphics)."
+        )
+    if least_budget:
+        sentence += nothing_fits(least_budget)
+    for gpu in end.lost_gpus:
+        sentence += f" GPU {gpu} is unhealthy and takes no runs before that is fixed: `matrix doctor`."
+    for gpu in end.bad_gpus:
+        sentence += (
+            f" GPU {gpu} failed what another GPU passed, too often for chance: `matrix doctor`, or swap the two."
+        )
+    return Conclusion(
+        why=_WHY[end.why],
+        reached=end.why == "good",
+        sentence=sentence,
+        continues=end.why in ("out-of-time", "gpu-lost") or (end.why == "none" and bool(left_out)),
+        standings={
+            _named(one): "good" if one.is_good else "failing" if one.failures else "open" for one in end.contenders
+        },
+        named=NamedCell(named.setting.cell.id, named.setting.strategy) if named else None,
+        least_budget=least_budget,
+    )
+
+
+def _named(one: Contender) -> str:
+    used = f" on {len(one.gpus)} GPUs ({one.setting.strategy})" if len(one.gpus) > 1 else ""
+    options = one.setting.changed_options
+    return f"{one.setting.cell.id}{used}{f' with {options}' if options else ''}"
+
+
+def _shown(one: Contender) -> str:
+    bound = hours_in_words(one.totals.mtbf(one.confidence))
+    return (
+        f"{in_words(one.totals)}; its mean time between failures is above {bound} with {one.confidence:.3g} confidence"
+    )
+
+
+def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:
+    had_turn = [one for one in end.explored if one.stack not in end.untried]
+    nearest = _nearest(end)
+    tried = f"{many(len(had_turn), 'stack had its', 'stacks had their')} turn"
+    untried = f", {len(end.untried)} not ({some_of(end.untried, _LISTED)})" if end.untried else ""
+    said = f"{tried}{untried}"
+    if end.why in ("none", "gpu-lost"):
+        over = ", and nothing of the selection is left to try" if end.why == "none" and all_made else ""
+        return f"No cell is shown to be good{several}{over}: {said}.{_lasted_longest(end)}"
+    if nearest is None:
+        return f"The time is over and no cell is shown to be good{several}: {said}."
+    lacking = f"{nearest.missing.in_words} without a failure"
+    return (
+        f"The time is over and no cell is shown to be good{several} yet: nearest is {_named(nearest)} "
+        f"({in_words(nearest.totals)}), which lacks {lacking}; {said}.{_lasted_longest(end)}"
+    )
+
+
+def _nearest(end: StageEnd) -> Contender | None:
+    return next((one for one in end.contenders if not one.is_good), None)
+
+
+def _lasted_longest(end: StageEnd) -> str:
+    """Return what lasted longest, where all failed that trained for long; empty where something did not."""
+    long = [one for one in end.contenders if one.totals.lives and one.totals.lives[0].hours >= LONG_HOURS]
+    if not long or any(not one.totals.failures for one in long):
+        return ""
+    longest = max(long, key=lambda one: one.totals.lives[0].hours)
+    return f" What trained for long failed; {_named(longest)} lasted longest, {longest.totals.lives[0].hours:.1f} h."

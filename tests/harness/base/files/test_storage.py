@@ -1,0 +1,225 @@
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.base.errors import InUseError, UserError
+from harness.base.files import storage
+from harness.base.files.storage import (
+    held_locks,
+    json_hash,
+    locked,
+    open_regular,
+    read_regular,
+    remedy_for,
+    tree_hash,
+    write_durably,
+    write_json,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@pytest.mark.slow
+@given(st.dictionaries(st.text(), JSON))
+def test_the_hash_does_not_depend_on_the_order_of_keys(value: dict[str, object]) -> None:
+    assert json_hash(value) == json_hash(dict(reversed(list(value.items()))))
+    assert json_hash(value) != json_hash({**value, "one more key": 1, "and another": 2})
+
+
+def test_nan_is_not_json(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "f.json", {"loss": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if not shutil.which("mount"):
+        pytest.skip("a small tmpfs cannot be mounted here: there is no mount command")
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mount = subprocess.run(command, check=False, capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"a small tmpfs cannot be mounted here: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(small_disk: Path) -> None:
+    file = small_disk / "record.json"
+    write_durably(file, b"old")
+    with pytest.raises(UserError, match="No space left on device"):
+        write_durably(file, b"x" * (1 << 20))
+    assert file.read_bytes() == b"old"
+    assert [f.name for f in small_disk.iterdir()] == ["record.json"]
+
+
+def test_a_child_that_was_given_a_lock_keeps_it_when_its_parent_is_killed(tmp_path: Path) -> None:
+    code = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from harness.base.files.storage import held_locks, locked
+with locked(Path(sys.argv[1])):
+    subprocess.Popen(["sleep", "1"], pass_fds=held_locks(), stdout=subprocess.DEVNULL)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", code, tmp_path / "lock"], check=False)
+    assert held_locks() == ()
+    with locked(tmp_path / "lock"):
+        assert time.monotonic() - began > 1
+        assert len(held_locks()) == 1
+    assert held_locks() == ()
+
+
+def test_a_name_may_be_as_long_as_the_disk_takes(tmp_path: Path) -> None:
+    write_durably(tmp_path / ("é" * 127), b"1")
+    assert [len(one.name) for one in tmp_path.iterdir()] == [127]
+
+
+def test_who_waits_long_for_a_lock_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = f"waiting for another process to unlock {tmp_path / 'lock'}; `fuser {tmp_path / 'lock'}` names it"
+    for quiet, expected in ((storage.QUIET_SECONDS, []), (0.0, [said])):
+        monkeypatch.setattr(storage, "QUIET_SECONDS", quiet)
+        with locked(tmp_path / "lock"), pytest.raises(InUseError), locked(tmp_path / "lock", seconds=0.15):
+            pass
+        assert caplog.messages == expected
+
+
+def test_a_lock_that_is_removed_while_it_is_waited_for_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "QUIET_SECONDS", 0.0)
+    other = (tmp_path / "lock").open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    def remove(_: str) -> None:
+        (tmp_path / "lock").unlink()
+        other.close()
+
+    with locked(tmp_path / "lock", remove), (tmp_path / "lock").open("a") as next_one:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(next_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert len(held_locks()) == 1
+
+
+def test_a_lock_that_somebody_keeps_is_waited_for_only_so_long(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with (
+            pytest.raises(UserError, match=r"lock: another process has it locked for 0 s; `fuser .*lock` names it"),
+            locked(tmp_path / "lock", seconds=0.2),
+        ):
+            pass
+    with locked(tmp_path / "lock", seconds=0.2):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_durably(tmp_path / "file" / "record.json", b"")
+
+
+def test_the_hash_of_a_tree_sees_content_and_names(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    before = tree_hash(tmp_path, ["*.py"])
+    (tmp_path / "notes.txt").write_text("not asked for")
+    assert tree_hash(tmp_path, ["*.py"]) == before
+    (tmp_path / "a.py").write_text("2")
+    changed = tree_hash(tmp_path, ["*.py"])
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    assert len({before, changed, tree_hash(tmp_path, ["*.py"])}) == 3
+
+
+@pytest.fixture(params=["fifo", "link", "folder", "endless"])
+def no_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Something else in the place of a file; a link leads to one that is precious."""
+    place, precious = tmp_path / "place", tmp_path / "precious"
+    precious.write_text("precious", encoding="utf-8")
+    if request.param == "fifo":
+        os.mkfifo(place)
+    elif request.param == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to("/dev/zero" if request.param == "endless" else precious)
+    return place
+
+
+def test_what_is_no_file_is_neither_waited_for_nor_followed(no_file: Path) -> None:
+    told = r"regular file|symbolic links|directory"
+    with pytest.raises(OSError, match=told):
+        read_regular(no_file)
+    with pytest.raises(OSError, match=told), open_regular(no_file, adding=True):
+        pass
+    with pytest.raises(OSError, match=told), locked(no_file):
+        pass
+    assert (no_file.parent / "precious").read_text(encoding="utf-8") == "precious"
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(b"1234")
+    assert read_regular(file, 4) == b"1234"
+    with pytest.raises(OSError, match="larger than 3 bytes"):
+        read_regular(file, 3)
+
+
+def test_a_file_that_says_a_smaller_size_is_read_whole() -> None:
+    said = Path("/proc/self/environ")
+    assert said.stat().st_size == 0
+    assert read_regular(said) == said.read_bytes() != b""
+
+
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("strict_umask")
+@pytest.mark.parametrize(
+    ("mode", "folder", "file"), [(0o2770, 0o2770, 0o660), (0o770, 0o700, 0o600), (0o2750, 0o2700, 0o600)]
+)
+def test_in_a_folder_that_a_group_shares_no_umask_keeps_others_out(
+    tmp_path: Path, mode: int, folder: int, file: int
+) -> None:
+    tmp_path.chmod(mode)
+    written, added = tmp_path / "a" / "b" / "file", tmp_path / "a" / "lines"
+    write_durably(written, b"1")
+    with open_regular(added, adding=True) as stream:
+        stream.write(b"1")
+    assert [one.stat().st_mode & 0o7777 for one in (written.parent.parent, written.parent)] == [folder] * 2
+    assert [one.stat().st_mode & 0o7777 for one in (written, added)] == [file] * 2
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.ENOSPC, "free space"),
+        (errno.ENOTDIR, "a file is where a folder is to be"),
+        (errno.EROFS, "that you may write to"),
+        (errno.EPERM, "`chattr -ia` undoes it"),
+        (errno.EISDIR, "choose another folder"),
+    ],
+)
+def test_the_remedy_is_that_of_the_error(number: int, told: str) -> None:
+    assert told in remedy_for(OSError(number, ""))

@@ -1,0 +1,232 @@
+"""Controls in the records of a results folder. Nothing is really run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign.controls.isolate import (
+    Question,
+    Suspect,
+    hint,
+    is_control,
+    isolate_fault,
+    may_be_the_hosts,
+    plain_cells,
+    question_about,
+    suspects,
+)
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.gpus.health_log import append_steps
+from harness.evidence.index import Index
+from harness.evidence.isolations import FaultIsolation, read_isolations, sentences
+from harness.evidence.records import Results
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import count_runs
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
+
+CELL, PLAIN = "rocm6.3-torch2.9.1-notes-stable", "rocm6.3-torch2.9.1-plain"
+OTHER = "rocm6.2-torch2.5.1-plain"
+
+
+class OnGpus(Scripted):
+    """Knows which GPUs a run is on while its outcome is asked for."""
+
+    now: tuple[int, ...] = ()
+
+    def run_cell(self, run: Any, *rest: object) -> Record:
+        self.now = run.gpus
+        return super().run_cell(run, *rest)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Record]) -> OnGpus:
+    """Where every run completes."""
+    bench = OnGpus(Results(tmp_path / "results"), ProcessExecutor(), dual_host, (1, 0))
+    bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: "completed", []
+    return bench
+
+
+@pytest.fixture
+def gpu_row(make_record: Callable[..., Record], dual_host: HostFacts) -> Callable[..., Row]:
+    """Makes the row of a run of CELL on GPU 0."""
+
+    def make(run_id: str, outcome: str = "completed", diagnosis: str | None = None, **intent: Any) -> Row:
+        known = {"cell": CELL, "device": "cuda", "gpus": (0,), "host": dual_host, **intent}
+        return Row.of(make_record(run_id, outcome, diagnosis, **known))
+
+    return make
+
+
+def asked(bench: OnGpus, matrix: Matrix, cell: str = CELL, last: str = "r9", workload: str = "quick") -> Question:
+    others = [matrix.cells[OTHER]]
+    return question_about(Suspect(cell, 3, 0, last), matrix, matrix.workloads[workload], bench, others)
+
+
+def answer(bench: OnGpus, matrix: Matrix, question: Question, max_runs: int = 40) -> FaultIsolation:
+    return isolate_fault(bench, question, matrix.workloads["quick"], Listening(), max_runs)
+
+
+def only_cell(cell: Cell) -> str:
+    return "failed" if cell.id == CELL else "completed"
+
+
+def test_a_bad_preset_is_named_and_written_down(bench: OnGpus, matrix: Matrix) -> None:
+    bench.outcome_of = only_cell
+    found = answer(bench, matrix, asked(bench, matrix))
+    assert (found.cause, found.answered, found.runs) == ("cell", True, len(bench.made))
+    assert {(one.cell, one.gpus) for one in found.counts} == {
+        (cell, gpus) for cell in (CELL, PLAIN, OTHER) for gpus in ((0,), (1,))
+    }
+    assert read_isolations(bench.results) == [found]
+    assert found.conclusion == "the controls say the cell (its preset)"
+    assert f"{PLAIN} on GPU 1 " in sentences([found])[0]
+    assert all(is_control(row) for row in Index(bench.results).rows())
+
+
+def test_a_bad_gpu_is_named_by_its_number(bench: OnGpus, matrix: Matrix) -> None:
+    bench.outcome_of = lambda _: "failed" if bench.now == (0,) else "completed"
+    found = answer(bench, matrix, asked(bench, matrix))
+    assert (found.cause, found.conclusion) == ("gpu", "the controls say GPU 0")
+    bench.outcome_of = lambda _: "failed" if bench.now == (1,) else "completed"
+    assert answer(bench, matrix, asked(bench, matrix, last="later")).conclusion == "the controls say GPU 1"
+
+
+def test_a_bad_stack_and_a_bad_host(bench: OnGpus, matrix: Matrix) -> None:
+    bench.outcome_of = lambda cell: "completed" if cell.id == OTHER else "failed"
+    assert answer(bench, matrix, asked(bench, matrix)).conclusion == "the controls say the stack rocm6.3-torch2.9.1"
+    bench.outcome_of = lambda _: "failed"
+    assert answer(bench, matrix, asked(bench, matrix, last="later")).conclusion == "the controls say the host"
+
+
+def test_it_continues_where_it_was_interrupted_and_asks_again_after_new_failures(bench: OnGpus, matrix: Matrix) -> None:
+    bench.outcome_of = only_cell
+
+    def until_killed(cell: Cell) -> str:
+        if len(bench.made) == 7:
+            raise KeyboardInterrupt
+        return only_cell(cell)
+
+    bench.outcome_of = until_killed
+    with pytest.raises(KeyboardInterrupt):
+        answer(bench, matrix, asked(bench, matrix))
+    bench.outcome_of = only_cell
+    found = answer(bench, matrix, asked(bench, matrix))
+    assert found.runs == len(bench.made)
+    answer(bench, matrix, asked(bench, matrix))
+    assert found.runs == len(bench.made)
+    answer(bench, matrix, asked(bench, matrix, last="a new failure"))
+    assert found.runs < len(bench.made)
+
+
+def test_too_few_runs_say_what_is_left_and_more_continue(bench: OnGpus, matrix: Matrix) -> None:
+    bench.outcome_of = only_cell
+    few = answer(bench, matrix, asked(bench, matrix), max_runs=6)
+    assert not few.answered
+    assert few.conclusion.startswith("not told apart yet (the cell (its preset)")
+    assert few.conclusion.endswith("more runs would")
+    assert answer(bench, matrix, asked(bench, matrix)).cause == "cell"
+    assert len(read_isolations(bench.results)) == 1
+
+
+@pytest.mark.slow
+def test_a_run_that_poisoned_its_gpu_is_taken_back(
+    bench: OnGpus, matrix: Matrix, make_step: Callable[..., HealthStep]
+) -> None:
+    def then_it_shows(_: Cell) -> str:
+        if len(bench.made) == 9:
+            ids = {"run_id": "the tenth", "when": "recheck", "at": 1e9 + 7.5}
+            steps = [make_step(good=good, gpu=gpu, **ids) for gpu in (0, 1) for good in (False, True)]
+            append_steps(bench.results, steps)
+        return "completed"
+
+    bench.outcome_of = then_it_shows
+    display = Listening()
+    found = isolate_fault(bench, asked(bench, matrix), matrix.workloads["quick"], display)
+    assert any("that is taken back" in line for line in display.lines)
+    assert sum(one.runs - one.passes for one in found.counts) == 2
+
+
+def test_what_cannot_be_varied_is_said(bench: OnGpus, matrix: Matrix) -> None:
+    bench.gpus = (0,)
+    workload = matrix.workloads["quick"]
+    question = question_about(Suspect(CELL, 3, 0, "r9"), matrix, workload, bench, [])
+    assert question.controls.not_varied == ("stack", "gpu")
+    bench.outcome_of = lambda _: "failed"
+    found = answer(bench, matrix, question)
+    assert found.conclusion == (
+        "the controls say the host or its stack (no other was run) or its GPU (no other was run)"
+    )
+    with pytest.raises(UserError, match="cannot be told apart"):
+        question_about(Suspect(PLAIN, 3, 0, "r9"), matrix, workload, bench, [])
+    with pytest.raises(UserError, match="uses no GPU"):
+        question_about(Suspect("cpu-plain", 3, 0, "r9"), matrix, workload, bench, [])
+
+
+def test_runs_on_several_gpus_at_once_tell_none_from_the_other(bench: OnGpus, matrix: Matrix) -> None:
+    both = next(one for one in matrix.workloads.values() if one.strategy != "single")
+    assert asked(bench, matrix, workload=both.name).gpus == ((0, 1),)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "diagnosis", "is_one"),
+    [
+        ("completed", None, False),
+        ("hung", "hang-copy", True),
+        ("host-fault", "unhealthy-gpu", True),
+        ("failed", "gpu-reset", True),
+        ("failed", "no-device", True),
+        ("failed", "missing-arch", False),
+        ("failed", "app-error", False),
+        ("failed", "a later version's", False),
+    ],
+)
+def test_which_failures_a_host_can_cause(
+    outcome: str, diagnosis: str | None, is_one: bool, gpu_row: Callable[..., Row]
+) -> None:
+    row = gpu_row("r1", outcome, diagnosis)
+    assert may_be_the_hosts(row, count_runs([row])) == is_one
+    on_cpu = gpu_row("r1", outcome, diagnosis, device="cpu", gpus=())
+    assert not may_be_the_hosts(on_cpu, count_runs([on_cpu]))
+
+
+def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(gpu_row: Callable[..., Row]) -> None:
+    rows = [
+        gpu_row("r1", "hung", started=1.0),
+        gpu_row("r2", "hung", gpus=(1,), started=2.0),
+        gpu_row("r3", "hung", gpus=(1,), started=3.0),
+        gpu_row("r4", "hung", cell=PLAIN, started=4.0),
+        gpu_row("r5", "hung", cell=OTHER, campaign="isolate-x", started=5.0),
+    ]
+    counts = count_runs(rows)
+    assert suspects(rows, counts) == [Suspect(CELL, 3, 1, "r3"), Suspect(PLAIN, 1, 0, "r4")]
+    told = hint(rows, counts)
+    assert told is not None
+    assert told.startswith(f"{CELL}: 3 runs of it failed")
+    assert "and 1 other cell so" in told
+    assert hint([rows[0]], counts, [cast("Any", _Answer(CELL, 1.5))]) is None
+    assert hint(rows[:2], counts, [cast("Any", _Answer(CELL, 1.5))]) is not None
+
+
+class _Answer:
+    def __init__(self, cell: str, at: float) -> None:
+        self.cell, self.at = cell, at
+
+
+def test_the_other_stack_is_the_plain_one_that_completed_most(
+    gpu_row: Callable[..., Row], bench: OnGpus, matrix: Matrix
+) -> None:
+    rows = [
+        gpu_row("r1", cell=OTHER),
+        gpu_row("r2", cell=CELL),
+        gpu_row("r3", "failed", "missing-arch", cell="rocm7.0-torch2.10.0-plain"),
+        gpu_row("r4", "hung", cell="rocm6.3-torch2.8.0-plain"),
+        gpu_row("r5", cell="cpu-plain", device="cpu", gpus=()),
+    ]
+    assert [cell.id for cell in plain_cells(matrix, rows, bench)] == [OTHER, "rocm6.3-torch2.8.0-plain"]

@@ -1,0 +1,171 @@
+"""How little of a failed run still fails, in the records of a results folder. Nothing is really run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign.bench.plan import PlannedRun
+from harness.campaign.controls.shrink import EnoughSteps, FailedRun, Over, failed_run, require_failed, same_failure
+from harness.campaign.controls.shrink_over import Shrunk, shrink, smaller_models
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.run_files import Explanation, Record
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.workloads import Workload
+from harness.run.workload_data import DataRefusedError
+from tests.harness.pretending import Listening
+from tests.harness.scripted_bench import Scripted
+
+Judge = Callable[[Workload], int | None]
+FAILED_AT = 37
+
+
+class Shaped(Scripted):
+    """A bench whose runs fail at the step that `judge` says by the workload, unless they are ended before."""
+
+    judge: Judge
+
+    def run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
+        return SimpleNamespace(**{**vars(super().run(planned, run_id, workload, campaign)), "workload": workload})
+
+    def run_cell(self, run: Any, *observers: Any) -> Record:
+        failing = self.judge(run.workload)
+        try:
+            for done in range(failing or 100):
+                observers[0](SimpleNamespace(rank=0, phase="step", done=done))
+        except EnoughSteps:
+            self._leave(run, "interrupted", None, done)
+            raise
+        return self._leave(run, "failed" if failing else "completed", "crash" if failing else None, done)
+
+    def _leave(self, run: Any, outcome: str, diagnosis: str | None, steps: int) -> Record:
+        changes = {"intent": run.intent(None), "finished": 1e9 + len(self.made)}
+        record = self.make_record(run.run_id, outcome).model_copy(
+            update={**changes, "diagnosis": diagnosis, "steps_accounted": (steps,), "idle_seconds": None}
+        )
+        self.results.begin(record.intent)
+        self.results.finish(record)
+        self.made.append(run.run_id)
+        return record
+
+
+@pytest.fixture
+def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> Shaped:
+    class Here(Shaped):
+        """Of the test's own: a search makes another bench of this class."""
+
+    Here.make_record, Here.made = staticmethod(make_record), []
+    return Here(Results(tmp_path / "results"), ProcessExecutor(), host, ())
+
+
+@pytest.fixture
+def failed(make_record: Callable[..., Record], matrix: Matrix, tmp_path: Path) -> FailedRun:
+    record = make_record("the-run", "failed").model_copy(
+        update={"diagnosis": "crash", "steps_accounted": (FAILED_AT - 1,)}
+    )
+    workload = matrix.workloads["standard"].model_copy(update={"batch_size": 32})
+    return FailedRun(record, matrix.cells["cpu-plain"], workload, tmp_path / "bars.csv")
+
+
+def search(bench: Shaped, over: Over, failed: FailedRun, judge: Judge, max_runs: int = 100) -> Shrunk:
+    type(bench).judge = staticmethod(judge)
+    return shrink(over, bench, failed, max_runs, Listening())
+
+
+def test_the_least_number_of_steps_is_found(bench: Shaped, failed: FailedRun) -> None:
+    found = search(bench, "steps", failed, lambda _: FAILED_AT)
+    assert found.conclusion == "found"
+    assert (found.smallest or "").startswith(f"{FAILED_AT} steps, as its progress tells")
+    assert found.runs <= 6
+    made = list(bench.made)
+    assert search(bench, "steps", failed, lambda _: FAILED_AT) == found
+    assert bench.made == made
+
+
+def test_the_smallest_batch_and_model_are_found(bench: Shaped, failed: FailedRun) -> None:
+    found = search(
+        bench, "shape", failed, lambda work: 5 if work.batch_size >= 8 and "attention" in work.model else None
+    )
+    assert found.conclusion == "found"
+    assert dict(found.options) == {"batch_size": 8, "model": ["attention"]}
+    assert found.smallest == "batches of 8, model attention"
+    assert found.whole.startswith("batches of 32, model mlp then attention")
+
+
+def test_runs_of_a_search_are_no_evidence_of_the_cell(bench: Shaped, failed: FailedRun) -> None:
+    found = search(bench, "steps", failed, lambda _: FAILED_AT)
+    assert list(bench.results.records()) == []
+    assert len(list(Results(found.results).records())) == found.runs
+
+
+def test_too_few_runs_are_said_and_more_continue(bench: Shaped, failed: FailedRun) -> None:
+    few = search(bench, "steps", failed, lambda _: FAILED_AT, 2)
+    assert (few.conclusion, few.smallest, few.runs) == ("not-enough-runs", None, 2)
+    more = search(bench, "steps", failed, lambda _: FAILED_AT)
+    assert more.conclusion == "found"
+    assert len(bench.made) == more.runs
+
+
+@pytest.mark.slow
+def test_what_never_fails_again_is_said(bench: Shaped, failed: FailedRun) -> None:
+    assert search(bench, "shape", failed, lambda _: None).conclusion == "not-seen-again"
+
+
+def test_smaller_models(failed: FailedRun) -> None:
+    names = [workload.model for workload in smaller_models(failed.workload)]
+    assert names == [("attention-small",), ("attention",), ("mlp", "attention")]
+    mlp = failed.workload.model_copy(update={"model": ("mlp",), "hidden_layers": (4, 2)})
+    assert [workload.hidden_layers for workload in smaller_models(mlp)] == [(1, 1), (2, 1), (4, 2)]
+
+
+def test_only_the_same_failure_counts(make_record: Callable[..., Record]) -> None:
+    def ended(diagnosis: str, class_: str) -> Record:
+        found = Explanation.model_validate(
+            {"rule": None, "class": class_, "cause": "", "remedy": "", "link": None, "presets": (), "lines": ()}
+        )
+        return make_record("r", "failed").model_copy(update={"diagnosis": diagnosis, "explanation": found})
+
+    assert same_failure(ended("crash", "segv"), ended("crash", "abort"))
+    assert not same_failure(ended("app-error", "oom-gpu"), ended("crash", "oom-gpu"))
+    assert not same_failure(ended("app-error", "oom-gpu"), ended("app-error", "unknown"))
+
+
+def test_what_did_not_fail_by_itself_is_refused(make_record: Callable[..., Record]) -> None:
+    with pytest.raises(UserError, match="no failure to look for"):
+        require_failed(make_record("r", "completed"))
+    with pytest.raises(UserError, match="program of your own"):
+        require_failed(make_record("r", "failed", program={"command": ("x",), "source": "/srv/code"}))
+    with pytest.raises(UserError, match="on purpose"):
+        require_failed(make_record("r", "failed", injected_fault="segv@3/0"))
+
+
+def test_other_data_is_refused(make_record: Callable[..., Record], matrix: Matrix, tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("other", encoding="utf-8")
+    cell: Cell = matrix.cells["cpu-plain"]
+    for file in ("other.csv", "none.csv"):
+        with pytest.raises(UserError, match="does not hold its data"):
+            failed_run(make_record("r", "failed"), cell, dict(matrix.workloads), tmp_path / file)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_only_data_that_the_app_refuses_say_something(
+    bench: Shaped, failed: FailedRun, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    failed.data.write_text("ts,close\n" + "".join(f"{row},1\n" for row in range(8)), encoding="utf-8")
+
+    def data_of(self: Shaped, *_: object) -> Any:
+        if self.data and len(self.data.read_text(encoding="utf-8").splitlines()) < 9:
+            raise DataRefusedError("too few") if refused else UserError("no Docker engine answers")
+        return SimpleNamespace(sha256="d")
+
+    monkeypatch.setattr(type(bench), "data_of", data_of)
+    if refused:
+        assert search(bench, "data", failed, lambda _: 5).smallest == "8 parts of the rows (row 1 to row 8)"
+    else:
+        with pytest.raises(UserError, match="no Docker engine answers"):
+            search(bench, "data", failed, lambda _: 5)

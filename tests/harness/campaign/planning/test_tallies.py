@@ -1,0 +1,165 @@
+"""What counts for the choice of the next run, and what does not."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.campaign.bench.plan import Plan, placements
+from harness.campaign.planning import tallies as reading
+from harness.campaign.planning.prepare import PreparedCampaign
+from harness.campaign.planning.tallies import Tallies
+from harness.environments.capabilities import capabilities_of
+from harness.evidence.files.run_files import Record
+from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.search.schedule import Candidate, Tally
+from tests.harness.pretending import Pretending
+
+MakeRecord = Callable[..., Record]
+CELL = "cpu-plain"
+CANDIDATE = Candidate(CELL, "cpu", "plain", "cpu")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, host: HostFacts) -> Pretending:
+    made = Pretending.on(tmp_path, host)
+    made.data = tmp_path / "merged.csv"
+    made.data.write_text("bars")
+    return made
+
+
+@pytest.fixture
+def tallies(bench: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Tallies:
+    monkeypatch.setattr(reading, "current_hashes", lambda *_: {(CELL, "process"): "now"})
+    workload = matrix.workloads["quick"]
+    runs = tuple(placements(matrix.cells[CELL], workload, 1, ()))
+    return Tallies(Plan(workload, runs, (), 0, 0, None, "", 0, None), bench, matrix)
+
+
+@pytest.fixture
+def leave(bench: Pretending, tallies: Tallies, make_record: MakeRecord) -> Callable[..., None]:
+    """Leaves the record of a run that counts, or of one that differs in what is given."""
+    (planned,) = tallies.plan.runs
+    usual = {"cell": CELL, "host": bench.host, "environment_hash": "now", "family": tallies.family_of(planned)}
+
+    def made(run_id: str, outcome: str = "completed", diagnosis: str | None = None, **changes: Any) -> None:
+        record = make_record(run_id, outcome, diagnosis, **{**usual, **changes})
+        bench.results.begin(record.intent)
+        bench.results.finish(record)
+
+    return made
+
+
+def counted(tallies: Tallies) -> dict[Candidate, tuple[int, int, dict[str, int]]]:
+    return {one: (tally.passes, tally.runs, dict(tally.diagnoses)) for one, tally in tallies.read()[0].items()}
+
+
+def test_passes_failures_and_their_causes_are_counted(tallies: Tallies, leave: Callable[..., None]) -> None:
+    assert tallies.read() == ({}, {})
+    for n, outcome in enumerate(("completed", "failed", "hung", "completed")):
+        leave(f"r{n}", outcome, None if outcome == "completed" else f"why-{outcome}")
+    known, seconds = tallies.read()
+    assert counted(tallies) == {CANDIDATE: (2, 4, {"why-failed": 1, "why-hung": 1})}
+    assert (known[CANDIDATE].shown.starts, known[CANDIDATE].shown.hours) == (4, 2.0)
+    assert seconds == {CELL: 3605.0}
+
+
+def test_a_failure_counts_as_what_its_evidence_explains(
+    bench: Pretending, tallies: Tallies, leave: Callable[..., None]
+) -> None:
+    leave("r1", "failed", "app-error")
+    record = bench.results.record("r1")
+    assert record is not None
+    told = {"rule": "r", "class": "missing-arch", "cause": "c", "remedy": "r", "link": None, "presets": (), "lines": ()}
+    bench.results.finish(Record.model_validate({**record.model_dump(), "explanation": told}))
+    assert counted(tallies) == {CANDIDATE: (0, 1, {"missing-arch": 1})}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outcome": "interrupted"},
+        {"outcome": "host-fault", "diagnosis": NOT_BEGUN},
+        {"injected_fault": "crash@3"},
+        {"family": "w" * 64},
+        {"executor": "docker"},
+        {"environment_hash": "older"},
+        {"options": {"strategy": "ddp", "devices": 2}},
+        {"cell": "cpu-no-sdma"},
+    ],
+)
+def test_what_is_no_evidence_of_this_does_not_count(
+    changes: dict[str, Any], tallies: Tallies, leave: Callable[..., None]
+) -> None:
+    leave("r1", **changes)
+    assert tallies.read()[0].get(CANDIDATE, Tally()).runs == 0
+    leave("r2")
+    assert counted(tallies) == {CANDIDATE: (1, 1, {})}
+
+
+def test_another_kind_of_host_does_not_count(
+    bench: Pretending, tallies: Tallies, leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave("r1", host=bench.host.model_copy(update={"kind": "other"}))
+    leave("r2")
+    assert counted(tallies) == {CANDIDATE: (1, 1, {})}
+    monkeypatch.setattr(reading, "counts_of", lambda results, rows: dict.fromkeys(["r1", "r2"], FAILED))
+    assert counted(tallies) == {CANDIDATE: (0, 1, {})}
+
+
+def test_runs_of_other_lengths_and_data_are_counted_together(tallies: Tallies, leave: Callable[..., None]) -> None:
+    """What failures are counted over are hours, whatever was trained on in them."""
+    leave("r1", workload_hash="1" * 64)
+    leave("r2", "failed", workload_hash="2" * 64)
+    assert [(tally.passes, tally.runs) for tally in tallies.read()[0].values()] == [(1, 2)]
+
+
+def test_cells_that_were_tried_are_those_of_the_family_here(
+    bench: Pretending, tallies: Tallies, leave: Callable[..., None]
+) -> None:
+    leave("r1", cell="another")
+    leave("r2", cell="other-family", family="w" * 64)
+    leave("r3", cell="elsewhere", host=bench.host.model_copy(update={"kind": "other"}))
+    assert tallies.tried() == {("another", "cpu")}
+
+
+def test_whether_a_run_was_made_since_the_boot_is_known(
+    bench: Pretending, tallies: Tallies, leave: Callable[..., None]
+) -> None:
+    leave("r1", host=bench.host.model_copy(update={"boot_id": "the boot before"}))
+    assert [(tally.shown.boots, tally.on_this_boot) for tally in tallies.read()[0].values()] == [(1, False)]
+    leave("r2")
+    assert [(tally.shown.boots, tally.on_this_boot) for tally in tallies.read()[0].values()] == [(2, True)]
+
+
+def test_runs_in_an_image_of_uncommitted_changes_count_only_where_there_are_no_others(
+    tallies: Tallies, leave: Callable[..., None]
+) -> None:
+    leave("dirty1", revision=f"{'c' * 40}-dirty")
+    leave("dirty2", revision=f"{'c' * 40}-dirty")
+    assert counted(tallies) == {CANDIDATE: (2, 2, {})}
+    leave("clean", revision="c" * 40)
+    assert counted(tallies) == {CANDIDATE: (1, 1, {})}
+
+
+def test_the_grid_of_a_campaign_shows_its_own_workload_on_its_own_data(
+    bench: Pretending, tallies: Tallies, leave: Callable[..., None], matrix: Matrix
+) -> None:
+    prepared = PreparedCampaign(tallies.plan, capabilities_of(bench.host, None, [], None), bench, matrix)
+    leave("another-lookback", family="f")
+    leave("other-data", data={"path": "/x/other.csv", "sha256": "a" * 64})
+    leave("synthetic", data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "b" * 64})
+    assert prepared.verdicts_here() == []
+    leave("mine", workload="under-an-older-name")
+    assert [one.run_ids for one in prepared.verdicts_here()] == [("mine",)]
+    # Records name a file by where it lies.
+    assert bench.data is not None
+    bench.data = Path(shutil.copy(bench.data, bench.data.with_name("synthetic-90.csv")))
+    assert [one.run_ids for one in prepared.verdicts_here()] == [("synthetic",)]
+    bench.data = bench.data.with_name("link.csv")
+    bench.data.symlink_to("merged.csv")
+    assert [one.run_ids for one in prepared.verdicts_here()] == [("mine",)]

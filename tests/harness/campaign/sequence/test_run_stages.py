@@ -1,0 +1,567 @@
+"""Campaigns in stages on a host with two GPUs. Records are real, the runs behind them are not."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.base.silent_hosts import note_silent, said_of_silent
+from harness.campaign.bench.plan import PendingRun, PlannedRun, make_plan
+from harness.campaign.campaign import begin_or_continue
+from harness.campaign.helpers.together import seconds_spent
+from harness.campaign.planning.prepare import PreparedCampaign
+from harness.campaign.runner import Runner
+from harness.campaign.sequence import run_stages as module
+from harness.campaign.sequence.run_stages import placement_of
+from harness.environments.capabilities import Capabilities
+from harness.evidence.files.run_files import Explanation, Record
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import counts_of
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.matrix.programs import Program
+from harness.matrix.stages import CampaignStage
+from harness.matrix.workload_options import train_options
+from harness.matrix.workloads import Workload
+from harness.search.conclusion import Conclusion
+from harness.search.goal import Goal
+from harness.search.stages.runs import Setting, StageHost, StageRun, family
+from harness.search.stages.search import StageSearch
+from tests.harness.pretending import FakeRun, Listening, Recording
+
+FIRST, SECOND = "rocm6.3-torch2.9.1", "rocm10.0.0-torch2.13.0"
+ALL = (FIRST, SECOND, "rocm7.14.0-torch2.12.0", "rocm7.0-torch2.10.0")
+HOURS = {"endurance": 1.25}
+MakeRecord = Callable[..., Record]
+
+
+class Staged(Recording):
+    """A bench whose runs leave records; `passes` says whether each completes. `stop_after` so many comes a Ctrl-C."""
+
+    passes: Callable[[FakeRun], bool]
+    refuses: Callable[[FakeRun], bool] = staticmethod(lambda _: False)
+    stop_after: int | None = None
+    fails_in: str | Callable[[FakeRun], str] | None = "first-step"
+    remedies: tuple[str, ...] = ()
+    fails_after_hours: float = 0.0
+    workloads: list[tuple[str, str, str, tuple[int, ...]]]
+
+    def run_cell(self, run: Any, *_: object) -> Any:
+        if len(self.workloads) == self.stop_after:
+            raise KeyboardInterrupt
+        planned, workload = run.planned, run.workload
+        self.workloads.append((planned.cell.id, workload.name, workload.strategy, planned.gpus))
+        passed = self.passes(run) and not self.refuses(run)
+        started = 1e9 + 60.0 * len(self.workloads)
+        about = {
+            "workload": workload.name,
+            "options": train_options(workload, len(planned.gpus)),
+            "family": family(workload, len(planned.gpus)),
+            "started": started,
+        }
+        update = {
+            "finished": started + 0.01,
+            "last_phase": "teardown" if passed else self._failed_in(run),
+            "explanation": None if passed else explanation(self.remedies),
+            "exposure_seconds": 3600 * HOURS.get(workload.name, 0.02) if passed else 3600 * self.fails_after_hours,
+            "first_step": True if passed or self.fails_after_hours else None,
+        }
+        refused: tuple[str, str | None] = ("failed", "refused") if self.refuses(run) else ("hung", "no-progress")
+        outcome, diagnosis = ("completed", None) if passed else refused
+        return self.leave(run, outcome, diagnosis, about, update)
+
+    def _failed_in(self, run: FakeRun) -> str | None:
+        return self.fails_in(run) if callable(self.fails_in) else self.fails_in
+
+
+def explanation(presets: tuple[str, ...]) -> Explanation:
+    return Explanation(rule="r", class_="hang", cause="c", remedy="r", link=None, presets=presets, lines=())
+
+
+@pytest.fixture
+def bench(tmp_path: Path, host: HostFacts, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Staged:
+    monkeypatch.setattr(module, "host_cause", lambda *_: None)
+    made = Staged.on(tmp_path, host)
+    made.data = tmp_path / "merged.csv"
+    made.data.write_text("bars")
+    made.make_record, made.passes, made.workloads = make_record, lambda _: True, []
+    return made
+
+
+def prepared(
+    bench: Staged, matrix: Matrix, free_bytes: int | None = None, stacks: Sequence[str] = (FIRST, SECOND)
+) -> PreparedCampaign:
+    able = Capabilities(bench.gpus, "process", frozenset({"3.11"}), free_bytes, place=str(bench.results.folder))
+    cells = {name: [cell for cell in matrix.select("default") if cell.stack.name == name] for name in stacks}
+    chosen = [cell for of_stack in cells.values() for cell in of_stack]
+    goal = Goal(0.8, 0.95, budget=36000.0, mtbf_hours=1.0)
+    plan = make_plan(chosen, matrix.workloads["quick"], 1, able, {}, goal=goal)
+    return PreparedCampaign(plan, able, bench, matrix, StageSearch(matrix, cells, StageHost((0, 1), (0, 1))))
+
+
+def carried_out(bench: Staged, prepared: PreparedCampaign) -> tuple[Conclusion, Listening, bool]:
+    """Run a campaign; returns its conclusion, what was shown, and whether it was continued."""
+    display = Listening()
+    assert prepared.stages is not None
+    with begin_or_continue(prepared.plan, bench) as (campaign, continued):
+        runner = Runner(bench, prepared.plan.workload, display, campaign.id)
+        return module.run_stages(prepared.stages, prepared, campaign, runner), display, continued
+
+
+def test_what_trains_goes_through_the_stages_until_it_is_good_and_then_meets_the_criteria(
+    bench: Staged, matrix: Matrix
+) -> None:
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    cell = f"{FIRST}-plain"
+    assert bench.workloads[:5] == [
+        (cell, "quick", "single", (0,)),
+        (cell, "standard", "single", (0,)),
+        (cell, "standard", "single", (1,)),
+        (cell, "standard", "ddp", (0, 1)),
+        (cell, "endurance", "ddp", (0, 1)),
+    ]
+    assert [name for _, name, _, _ in bench.workloads[-4:]] == ["immediate", "full", "production", "standard"]
+    assert bench.workloads[-1] == (cell, "standard", "dp", (0, 1))
+    assert {one for one, *_ in bench.workloads} == {cell}
+    assert found.reached
+    assert found.sentence.startswith(f"{cell} on 2 GPUs (ddp) is good: ")
+
+
+def test_what_is_good_runs_a_program_of_the_users_own(bench: Staged, matrix: Matrix) -> None:
+    program = Program(command=("python", "train.py"), source="code")
+    mine = Workload.model_validate({"name": "mine", "description": "m", "time_limit": 60, "program": program})
+    stage = CampaignStage(name="mine", description="my training", workload="mine", enters="winner")
+    own = {"workloads": {**matrix.workloads, "mine": mine}, "stages": {**matrix.stages, "mine": stage}}
+    run_as = []
+
+    def passes(run: FakeRun) -> bool:
+        if run.workload.program:
+            run_as.append((run.planned.cell.id, run.workload))
+        return run.workload.vpoc_path == "preallocated" or run.workload.name in ("quick", "mine")
+
+    bench.passes, bench.fails_in = passes, "features"
+    found, _, _ = carried_out(bench, prepared(bench, matrix.model_copy(update=own)))
+    assert found.reached
+    # What the cell's way of making features is called is nothing to the program.
+    assert run_as == [(f"{FIRST}-plain", mine.model_copy(update={"strategy": "ddp"}))]
+
+
+@pytest.mark.slow
+def test_where_collectives_fail_the_ways_around_them_are_tried_in_order(bench: Staged, matrix: Matrix) -> None:
+    bench.passes = lambda run: len(run.planned.gpus) == 1 or run.workload.strategy == "averaging"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    on_two = [
+        (cell, strategy) for cell, name, strategy, gpus in bench.workloads if len(gpus) > 1 and name == "standard"
+    ]
+    ways = [one.preset for one in matrix.stages["two-gpus"].otherwise if one.preset]
+    expected = [
+        *((f"{FIRST}-{preset}", "ddp") for preset in ("plain", *ways)),
+        (f"{FIRST}-plain", "averaging"),
+        (f"{SECOND}-plain", "ddp"),
+        (f"{SECOND}-{ways[0]}", "ddp"),
+    ]
+    assert on_two[: len(expected)] == expected
+    assert found.reached
+    assert f"{FIRST}-plain on 2 GPUs (averaging) is good" in found.sentence
+
+
+def test_ctrl_c_and_the_same_again_continue_and_no_run_is_made_twice(bench: Staged, matrix: Matrix) -> None:
+    campaign = prepared(bench, matrix)
+    bench.stop_after = 6
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(bench, campaign)
+    bench.stop_after = None
+    found, _, continued = carried_out(bench, campaign)
+    assert continued
+    assert found.reached
+    assert bench.workloads.count((f"{FIRST}-plain", "quick", "single", (0,))) == 1
+    assert bench.workloads.count((f"{FIRST}-plain", "full", "ddp", (0, 1))) == 1
+    again, _, continued = carried_out(bench, campaign)
+    assert not continued
+    assert again.sentence == found.sentence
+
+
+def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continued(
+    bench: Staged, matrix: Matrix
+) -> None:
+    bench.missing = (FIRST, SECOND)
+    found, display, _ = carried_out(bench, prepared(bench, matrix))
+    assert bench.workloads == []
+    assert not found.reached
+    assert found.continues
+    assert f"Left out, as they could not be made or had no room: {SECOND}, {FIRST}." in found.sentence
+    assert any("its wheels are gone" in line for line in display.problems)
+    bench.missing = (FIRST,)
+    found, _, continued = carried_out(bench, prepared(bench, matrix))
+    assert continued
+    assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs")
+
+
+@pytest.mark.slow
+def test_a_stack_whose_source_did_not_answer_is_tried_again_when_nothing_else_is_left(
+    bench: Staged, matrix: Matrix
+) -> None:
+    bench.silent, bench.passes = {FIRST: 1}, lambda run: run.planned.cell.stack.name == FIRST
+    note_silent("registry", "it does not answer")
+    found, display, _ = carried_out(bench, prepared(bench, matrix))
+    assert display.problems[0] == f"stack {FIRST} is left out for now: the registry does not answer"
+    assert bench.workloads[0][0] == f"{SECOND}-plain"
+    assert said_of_silent("registry") is None
+    assert found.sentence.startswith(f"{FIRST}-plain on 2 GPUs (ddp) is good: ")
+
+
+def test_a_source_that_never_answers_is_asked_once_more_at_the_end(bench: Staged, matrix: Matrix) -> None:
+    bench.silent, bench.passes = {FIRST: 99}, lambda _: False
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert bench.silent == {FIRST: 97}
+    assert found.continues
+    assert f"Left out, as they could not be made or had no room: {FIRST}." in found.sentence
+
+
+def test_without_a_network_each_source_is_asked_once(bench: Staged, matrix: Matrix) -> None:
+    campaign = prepared(bench, matrix)
+    bench.silent = dict.fromkeys((run.cell.stack.name for run in campaign.plan.runs), 9)
+    found, display, _ = carried_out(bench, campaign)
+    assert set(bench.silent.values()) == {8}
+    assert len(display.problems) == len(bench.silent)
+    assert found.continues
+
+
+def test_a_source_that_did_not_answer_is_asked_again_after_a_while(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECHECK_SECONDS", 0.0)
+    bench.silent = {FIRST: 1}
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert {cell for cell, *_ in bench.workloads} == {f"{FIRST}-plain"}
+    assert found.reached
+
+
+def test_a_stack_without_room_is_left_out(bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.results.folder.mkdir(parents=True, exist_ok=True)
+    free = {"free": 10 * 10**9}
+    monkeypatch.setattr("harness.campaign.sequence.run_stages.shutil.disk_usage", lambda _: type("Usage", (), free))
+    found, display, _ = carried_out(bench, prepared(bench, matrix, free["free"]))
+    assert any(FIRST in line and "needs 20 GB, 10 GB are free" in line for line in display.problems)
+    assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs")
+
+
+def test_a_failed_vpoc_phase_is_tried_in_other_ways(bench: Staged, matrix: Matrix) -> None:
+    bench.passes = lambda run: run.workload.vpoc_path == "preallocated"
+    bench.fails_in = "features"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    runs = [folder.name for folder in bench.results.runs.iterdir()]
+    # On the other GPU, too: it may be the first one that fails.
+    assert any("smoke-chunked-gpu1" in name for name in runs)
+    assert not any("one-gpu-chunked-gpu0" in name for name in runs)
+    assert any("two-gpus-ddp-preallocated-gpu0-1" in name for name in runs)
+    assert "with vpoc_path preallocated is good" in found.sentence
+
+
+def test_what_got_past_the_features_is_kept_when_training_is_changed(bench: Staged, matrix: Matrix) -> None:
+    def fails_in(run: FakeRun) -> str:
+        return "features" if run.workload.vpoc_path == "naive" else "first-step"
+
+    bench.passes = lambda run: (
+        fails_in(run) != "features"
+        and (run.workload.smoke_test or run.workload.sdpa == "math" or "attention" not in run.workload.model)
+    )
+    bench.fails_in = fails_in
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{FIRST}-plain on 2 GPUs (ddp) with sdpa math, vpoc_path chunked is good" in found.sentence
+
+
+def test_after_a_failed_training_attention_is_changed_and_then_the_model(bench: Staged, matrix: Matrix) -> None:
+    asked = []
+
+    def passes(run: FakeRun) -> bool:
+        if run.workload.name == "standard" and run.planned.gpus == (0,):
+            asked.append((run.workload.sdpa, run.workload.model))
+        return run.workload.smoke_test or "attention" not in run.workload.model
+
+    bench.passes = passes
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    models = ("mlp", "attention")
+    assert asked == [("auto", models), ("math", models), ("auto", ("mlp", "attention-small"))]
+    assert "with model mlp, attention-small is good" in found.sentence
+
+
+def test_where_the_host_went_down_progress_tells_the_phase(bench: Staged, matrix: Matrix) -> None:
+    memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
+    line = {"schema": 2, "wall": 1.0, "monotonic": 1.0, "rank": 0, "pid": 9, "phase": "features", "done": 0, "total": 9}
+    line |= {"max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
+    run_cell = bench.run_cell
+
+    def run_cell_and_leave_progress(run: Any, *others: Any) -> Any:
+        record = run_cell(run, *others)
+        work = bench.results.runs / run.run_id / "work"
+        work.mkdir(exist_ok=True)
+        (work / "progress-0.jsonl").write_text(json.dumps(line) + "\n")
+        return record
+
+    bench.run_cell = run_cell_and_leave_progress  # type: ignore[method-assign]
+    bench.passes, bench.fails_in = lambda run: run.workload.vpoc_path == "chunked", None
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert "with vpoc_path chunked is good" in found.sentence
+
+
+@pytest.mark.parametrize("fails_in", ["import", "first-step"])
+def test_what_did_not_fail_in_the_features_is_not_tried_with_others(
+    fails_in: str, bench: Staged, matrix: Matrix
+) -> None:
+    bench.passes, bench.fails_in = lambda _: False, fails_in
+    carried_out(bench, prepared(bench, matrix))
+    assert not any("chunked" in run.name or "math" in run.name for run in bench.results.runs.iterdir())
+
+
+@pytest.mark.slow
+def test_a_vpoc_phase_that_fails_on_one_gpu_only_is_tried_in_other_ways(bench: Staged, matrix: Matrix) -> None:
+    bench.passes = lambda run: 1 not in run.planned.gpus or run.workload.vpoc_path != "naive"
+    bench.fails_in = "features"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{FIRST}-plain on 2 GPUs (ddp) with vpoc_path chunked is good" in found.sentence
+
+
+def presets_in_turn(bench: Staged) -> list[tuple[str, str]]:
+    """Stack and preset of each cell that ran, by its first run."""
+    cells = dict.fromkeys(cell for cell, *_ in bench.workloads)
+    return [(stack, cell.removeprefix(f"{stack}-")) for cell in cells for stack in (FIRST, SECOND) if stack in cell]
+
+
+@pytest.mark.slow
+def test_on_the_first_stack_that_trains_the_other_presets_are_tried_before_another_is_downloaded(
+    bench: Staged, matrix: Matrix
+) -> None:
+    bench.passes = lambda run: run.workload.smoke_test or "notes-aggressive" in run.planned.cell.id
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{FIRST}-notes-aggressive on 2 GPUs" in found.sentence
+    presets = ("plain", "no-hipblaslt", "no-sdma", "notes-stable", "notes-aggressive")
+    assert [preset for preset in presets_in_turn(bench) if preset[1] in presets] == [(FIRST, one) for one in presets]
+    # What attention needs in `plain` is not asked of each of them again.
+    changed = [
+        run.name for run in bench.results.runs.iterdir() if "-math-" in run.name or "attention-small" in run.name
+    ]
+    assert changed
+    assert all(f"{FIRST}-plain-" in name for name in changed)
+
+
+@pytest.mark.slow
+def test_the_other_presets_of_later_stacks_wait_until_every_stack_had_its_turn(bench: Staged, matrix: Matrix) -> None:
+    trains = f"{SECOND}-notes-aggressive"
+    bench.passes = lambda run: run.workload.smoke_test or run.planned.cell.id == trains
+    found, _, _ = carried_out(bench, prepared(bench, matrix, stacks=ALL))
+    assert f"{trains} on 2 GPUs" in found.sentence
+    in_turn = list(dict.fromkeys(cell for cell, *_ in bench.workloads))
+    assert max(in_turn.index(f"{stack}-plain") for stack in ALL) < in_turn.index(f"{SECOND}-no-sdma")
+
+
+def test_a_preset_that_was_run_by_hand_does_not_take_the_turn_of_the_control(bench: Staged, matrix: Matrix) -> None:
+    by_hand = PendingRun(PlannedRun(matrix.cells[f"{SECOND}-no-sdma"], 1, (0,)), "r0")
+    bench.passes = lambda run: run.planned.cell.id == f"{SECOND}-plain"
+    Runner(bench, matrix.workloads["quick"], Listening(), "by-hand").run([by_hand])
+    found, _, _ = carried_out(bench, prepared(bench, matrix, stacks=ALL))
+    assert f"{SECOND}-plain on 2 GPUs" in found.sentence
+    assert {stack for stack in ALL for cell, *_ in bench.workloads if cell.startswith(stack)} == {FIRST, SECOND}
+
+
+def test_once_two_stacks_failed_when_run_for_hours_every_other_has_its_turn_first(
+    bench: Staged, matrix: Matrix
+) -> None:
+    bench.passes, bench.fails_after_hours = lambda run: run.workload.name != "endurance", 1.0
+    bench.stop_after = 30
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(bench, prepared(bench, matrix, stacks=ALL))
+    names = [(cell, name) for cell, name, *_ in bench.workloads]
+    every = [f"{stack}-plain" for stack in ALL]
+    first, second, third = (names.index((cell, "endurance")) for cell in every[:3])
+    assert first < names.index((every[1], "quick"))
+    assert second < names.index((every[2], "quick"))
+    assert third > max(names.index((cell, "standard")) for cell in every)
+
+
+def test_presets_that_a_diagnosis_recommends_are_tried_first(bench: Staged, matrix: Matrix) -> None:
+    bench.passes = lambda run: run.workload.smoke_test or "notes-aggressive" in run.planned.cell.id
+    bench.remedies = ("notes-aggressive", "one-queue")
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{FIRST}-notes-aggressive on 2 GPUs" in found.sentence
+    assert "notes-stable" not in dict(presets_in_turn(bench)).values()
+
+
+@pytest.mark.slow
+def test_what_works_only_in_another_way_on_a_later_stack_is_run_for_hours(bench: Staged, matrix: Matrix) -> None:
+    def passes(run: FakeRun) -> bool:
+        averaging = run.workload.strategy == "averaging" and SECOND in run.planned.cell.id
+        return len(run.planned.gpus) == 1 or averaging
+
+    bench.passes = passes
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert f"{SECOND}-plain on 2 GPUs (averaging) is good" in found.sentence
+
+
+@pytest.mark.slow
+def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Staged, matrix: Matrix) -> None:
+    bench.passes = lambda run: len(run.planned.gpus) == 1 or run.workload.strategy == "dp"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert {cell for cell, _, strategy, _ in bench.workloads if strategy == "dp"} == {
+        f"{FIRST}-plain",
+        f"{SECOND}-plain",
+    }
+    # It counts for itself alone.
+    assert found.sentence.startswith(
+        "No cell is shown to be good on 2 GPUs, and nothing of the selection is left to try"
+    )
+
+
+@pytest.mark.slow
+def test_what_the_app_refuses_is_asked_for_once_and_the_next_is_tried(bench: Staged, matrix: Matrix) -> None:
+    first = f"{FIRST}-plain"
+    bench.refuses = lambda run: run.planned.cell.id == first or run.workload.name == "endurance"
+    ended, _, _ = carried_out(bench, prepared(bench, matrix))
+    made = [(cell, workload) for cell, workload, *_ in bench.workloads]
+    # Once on each GPU.
+    assert made.count((first, "quick")) == 2
+    assert max(made.count((cell, "endurance")) for cell, _ in made) == 1
+    assert not any(count.counts for run_id, count in counts_of(bench.results).items() if f"-{first}-" in run_id)
+    assert ended.reached
+
+
+def test_ids_differ_where_what_is_run_differs(matrix: Matrix) -> None:
+    workload, cell = matrix.workloads["standard"], matrix.cells[f"{FIRST}-plain"]
+    settings = [Setting(cell), Setting(cell, options=(("model", ("mlp", "attention-small")),)), Setting(cell, "ddp")]
+    gpus = [(0,), (0,), (0, 1)]
+    names = [
+        placement_of(StageRun("one-gpu", setting, workload, on, 1, ""))
+        for setting, on in zip(settings, gpus, strict=True)
+    ]
+    assert names == ["-one-gpu-gpu0", "-one-gpu-mlp-attention-small-gpu0", "-one-gpu-ddp-gpu0-1"]
+
+
+def test_the_campaign_names_its_budget(bench: Staged, matrix: Matrix) -> None:
+    carried_out(bench, prepared(bench, matrix))
+    (file,) = (bench.results.folder / "campaigns").glob("*.json")
+    assert json.loads(file.read_bytes())["goal"]["budget"] == 36000.0
+
+
+@pytest.mark.slow
+def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Staged, matrix: Matrix) -> None:
+    bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "off"}})
+    carried_out(bench, prepared(bench, matrix))
+    before = len(bench.workloads)
+    carried_out(bench, prepared(bench, matrix))
+    assert len(bench.workloads) == before
+    bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "pt"}})
+    carried_out(bench, prepared(bench, matrix))
+    assert len(bench.workloads) == 2 * before
+
+
+@pytest.mark.slow
+def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "unhealthy_gpus", lambda *_: {1})
+    monkeypatch.setattr("harness.campaign.gpus.unhealthy.unhealthy_gpus", lambda *_: {1: "its probe failed"})
+    monkeypatch.setattr(module, "recheck_unhealthy", lambda *_: None)
+    found, display, _ = carried_out(bench, prepared(bench, matrix))
+    assert {gpus for *_, gpus in bench.workloads} == {(0,)}
+    assert "GPU 1 takes no more runs: its probe failed" in display.problems
+    assert not found.reached
+    assert found.continues
+    assert found.why == "exhausted"
+    assert "GPU 1 is unhealthy" in found.sentence
+    monkeypatch.setattr(module, "unhealthy_gpus", lambda *_: set())
+    again, _, continued = carried_out(bench, prepared(bench, matrix))
+    assert continued
+    assert again.reached
+
+
+def lost_from(monkeypatch: pytest.MonkeyPatch, bench: Staged, runs: int, healthy_again: int = 10**6) -> None:
+    """Have GPU 1 unhealthy after so many runs, until it is probed so often."""
+    probes: list[object] = []
+    start = len(bench.workloads)
+
+    def unhealthy(*_: object) -> dict[int, str]:
+        return {1: "its probe failed"} if len(bench.workloads) - start >= runs and len(probes) < healthy_again else {}
+
+    def recheck(pending: list[PendingRun], *_: object) -> None:
+        probes.extend(one for one in pending if one.planned.gpus == (1,) and unhealthy())
+
+    monkeypatch.setattr(module, "unhealthy_gpus", unhealthy)
+    monkeypatch.setattr("harness.campaign.gpus.unhealthy.unhealthy_gpus", unhealthy)
+    monkeypatch.setattr(module, "recheck_unhealthy", recheck)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("every", "probes"), [(0.0, 5), (1e9, 1)])
+def test_a_gpu_that_recovers_takes_runs_again(
+    every: float, probes: int, bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECHECK_SECONDS", every)
+    lost_from(monkeypatch, bench, runs=3, healthy_again=probes)
+    found, display, _ = carried_out(bench, prepared(bench, matrix))
+    assert "GPU 1 takes no more runs: its probe failed" in display.problems
+    assert "GPU 1 takes runs again: it passes its probe" in display.problems
+    assert found.reached
+    assert f"{FIRST}-plain on 2 GPUs (ddp) is good" in found.sentence
+
+
+def test_where_the_host_may_be_rebooted_a_campaign_of_two_gpus_ends_when_one_is_lost(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = prepared(bench, matrix)
+    assert campaign.stages is not None
+    lost_from(monkeypatch, bench, runs=3)
+    with begin_or_continue(campaign.plan, bench) as (begun, _):
+        runner = Runner(bench, campaign.plan.workload, Listening(), begun.id)
+        found = module.run_stages(campaign.stages, campaign, begun, runner, lambda: True)
+    assert len(bench.workloads) == 3
+    assert (found.why, found.continues) == ("exhausted", True)
+    assert "GPU 1 is unhealthy" in found.sentence
+    lost_from(monkeypatch, bench, runs=10**6)
+    again, _, continued = carried_out(bench, campaign)
+    assert continued
+    assert again.reached
+
+
+def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Staged, matrix: Matrix) -> None:
+    bench.missing = (FIRST,)
+    campaign = prepared(bench, matrix)
+    assert campaign.plan.goal is not None
+    # Time for the smoke stage of what is there, and no more.
+    short = replace(campaign, plan=replace(campaign.plan, goal=replace(campaign.plan.goal, budget=150.0)))
+    found, _, _ = carried_out(bench, short)
+    assert found.why == "out-of-time"
+    assert f"Left out, as they could not be made or had no room: {FIRST}." in found.sentence
+    _, _, continued = carried_out(bench, short)
+    assert not continued
+
+
+def test_what_failed_once_for_hours_only_lacks_the_time(bench: Staged, matrix: Matrix) -> None:
+    made: list[str] = []
+
+    def passes(run: FakeRun) -> bool:
+        made.append(run.workload.name)
+        return run.workload.name != "endurance"
+
+    bench.passes, bench.fails_in, bench.fails_after_hours = passes, "step", 0.5
+    campaign = prepared(bench, matrix)
+    assert campaign.stages is not None
+    search = replace(campaign.stages, cells={FIRST: campaign.stages.cells[FIRST]})
+    runner = Runner(bench, campaign.plan.workload, Listening(), "c")
+    with begin_or_continue(campaign.plan, bench) as (under_way, _):
+        stages = module._Stages(search, campaign, under_way, runner)
+        while isinstance(decided := stages.next(0.0 if "endurance" in made else 36000.0), StageRun):
+            stages.run(decided, None)
+    assert made.count("endurance") == 1
+    assert decided.why == "out-of-time"
+
+
+def test_runs_side_by_side_spend_the_time_once(make_record: MakeRecord) -> None:
+    first = replace(Row.of(make_record()), started=1000.0, finished=4600.0)
+    beside = replace(first, run_id="beside", started=1001.0, finished=4000.0)
+    longer = replace(first, run_id="longer", started=4500.0, finished=5000.0)
+    later = replace(first, run_id="later", started=9000.0, finished=9010.0)
+    assert seconds_spent([later, beside, first, longer]) == 4010.0
+    assert seconds_spent([]) == 0.0

@@ -1,0 +1,73 @@
+"""What a build does before an engine is at work; `tests/images` builds for real."""
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NoReturn, cast
+
+import pytest
+from docker.errors import APIError
+
+from harness.environments.docker import base_image
+from harness.environments.docker.base_image import NoBaseImageError, ensure_base
+from harness.matrix.cells import Matrix
+from harness.matrix.stacks import Stack
+
+if TYPE_CHECKING:
+    from harness.host.engine import Engine
+
+NO_HOST = 'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io on 127.0.0.53:53: no such host'
+
+
+class Pulls:
+    """An engine that has no image and can pull none; `asked` are those that it tried."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+        self.asked: list[str] = []
+        self.patient = SimpleNamespace(api=self)
+
+    def pull(self, name: str, *_: object, **__: object) -> NoReturn:
+        """Refuse an image."""
+        self.asked.append(name)
+        raise APIError("500 Server Error", explanation=self.said)
+
+    def refused(self, stack: Stack, base: str) -> str:
+        """Return why it has no base."""
+        with pytest.raises(NoBaseImageError) as caught:
+            ensure_base(cast("Engine", self), stack.model_copy(update={"base": base}))
+        return str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def _holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_image, "find", lambda *_: None)
+
+
+def test_one_try_decides_for_all_bases_of_a_registry_that_does_not_answer(matrix: Matrix) -> None:
+    stack, engine = matrix.stacks["cpu"], Pulls(NO_HOST)
+    first = engine.refused(stack, "python:3.11-slim-bookworm")
+    assert first.startswith(
+        "base image python:3.11-slim-bookworm cannot be pulled: docker.io does not answer the Docker engine "
+        f"({NO_HOST}): no network, or a firewall or proxy is in the way; run cells with --executor process"
+    )
+    assert engine.refused(stack, "python:3.11-slim-bookworm") == first
+    assert "base image python:3.12-slim-bookworm cannot be pulled: docker.io" in engine.refused(
+        stack, "python:3.12-slim-bookworm"
+    )
+    assert engine.asked == ["python"]
+    engine.refused(stack, "registry.example/python:3.11")
+    assert engine.asked == ["python", "registry.example/python"]
+
+
+@pytest.mark.parametrize("said", ["unexpected EOF", "read tcp 10.0.0.2:4711->10.0.0.1:443: connection reset by peer"])
+def test_a_pull_that_breaks_off_decides_for_itself_alone(matrix: Matrix, said: str) -> None:
+    stack, engine = matrix.stacks["cpu"], Pulls(said)
+    for _ in range(2):
+        assert f"cannot be pulled: {said}; run" in engine.refused(stack, "python:3.11")
+    assert len(engine.asked) == 2
+
+
+def test_a_registry_that_lacks_one_base_is_asked_for_another(matrix: Matrix) -> None:
+    stack, engine = matrix.stacks["cpu"], Pulls("manifest for python:3.11 not found: manifest unknown")
+    assert "cannot be pulled: manifest for python:3.11 not found" in engine.refused(stack, "python:3.11")
+    engine.refused(stack, "python:3.12")
+    assert len(engine.asked) == 2

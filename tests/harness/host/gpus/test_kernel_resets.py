@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import pytest
+
+from harness.base.files.yaml_lines import read_yaml
+from harness.base.paths import CHECKOUT
+from harness.diagnosis.rules import load_signatures
+from harness.host.gpus.kernel_resets import reset_lines, reset_patterns
+
+MINE, OTHER = "0000:03:00.0", "0000:0a:00.0"
+RESETS = [
+    "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=4021, emitted seq=4023",
+    "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=11, emitted seq=13",
+    f"amdgpu {MINE}: amdgpu: ring gfx_0.0.0 timeout, but soft recovered",
+    f"amdgpu {MINE}: amdgpu: MES failed to response msg=14",
+    f"amdgpu {MINE}: amdgpu: MES failed to respond to msg=REMOVE_QUEUE",
+    f"amdgpu {MINE}: amdgpu: MES might be in unrecoverable state, issue a GPU reset",
+    f"amdgpu {MINE}: amdgpu: MES ring buffer is full.",
+    f"amdgpu {MINE}: amdgpu: failed to remove hardware queue from MES, doorbell=0x1002",
+    f"amdgpu {MINE}: amdgpu: GPU reset begin!",
+    f"amdgpu {MINE}: amdgpu: GPU reset succeeded, trying to resume",
+    f"amdgpu {MINE}: amdgpu: GPU reset(2) succeeded!",
+    "[drm] VRAM is lost due to GPU reset!",
+    "HW Exception by GPU node-1 (Agent handle: 0x55) reason :GPU Hang",
+]
+OTHERS = [
+    # What a faulty kernel of the training causes, by itself.
+    f"amdgpu {MINE}: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)",
+    f"amdgpu {MINE}: amdgpu: PCIE atomic ops is not supported",
+    "Out of memory: Killed process 4711 (python)",
+    "usb 1-2: reset high-speed USB device number 3 using xhci_hcd",
+    "nvme nvme0: I/O 12 QID 4 timeout, aborting",
+    "perf: interrupt took too long (2504 > 2500), lowering kernel.perf_event_max_sample_rate",
+]
+
+
+def test_a_gpu_that_stopped_answering_is_seen_and_nothing_else_is_taken_for_it() -> None:
+    for line in RESETS:
+        assert reset_lines([*OTHERS, line, *OTHERS], {MINE}) == [line]
+
+
+def test_what_happens_to_another_gpu_does_not_count() -> None:
+    line = f"amdgpu {OTHER}: amdgpu: GPU reset begin!"
+    assert reset_lines([line], {MINE}) == []
+    assert reset_lines([line], {MINE, OTHER}) == [line]
+    # Where no address is known nothing can be told apart.
+    assert reset_lines([line], set()) == [line]
+
+
+def test_addresses_are_compared_whatever_their_case() -> None:
+    line = f"amdgpu {OTHER.upper()}: amdgpu: GPU reset begin!"
+    assert reset_lines([line], {OTHER}) == [line]
+
+
+STAMPS = ["[   {:.6f}] ", "2026-03-01T09:05:{:09.6f}+0000 host kernel: "]
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_a_line_without_address_is_that_of_the_gpu_reset_beside_it(stamp: str) -> None:
+    bare = stamp.format(20) + "[drm] VRAM is lost due to GPU reset!"
+    near = stamp.format(12) + f"amdgpu {OTHER}: amdgpu: GPU reset begin!"
+    far = stamp.format(9) + f"amdgpu {OTHER}: amdgpu: GPU reset begin!"
+    own = stamp.format(21) + f"amdgpu {MINE}: amdgpu: GPU reset begin!"
+    assert reset_lines([near, bare], {MINE}) == []
+    assert reset_lines([bare, near], {OTHER}) == [bare, near]
+    assert reset_lines([far, bare], {MINE}) == [bare]
+    assert reset_lines([near, bare, own], {MINE}) == [own]
+    # Nobody can say when a line without a time was logged.
+    assert reset_lines([near, RESETS[0]], {MINE}) == [RESETS[0]]
+
+
+def texts(*states: str | None) -> list[str]:
+    """The excerpts of the kernel's log whose class says that of a GPU."""
+    signatures = load_signatures()
+    rows = [row for row in read_yaml(CHECKOUT / "tests/harness/diagnosis/excerpts.yaml").data if row["rule"]]
+    of_kernel = [row for row in rows if signatures.by_id(row["rule"]).where == "kernel"]
+    return [one["text"] for one in of_kernel if signatures.classes[one["class"]].gpu in states]
+
+
+def test_what_is_explained_as_a_reset_is_seen_as_one() -> None:
+    assert [text for text in texts("reset") if not reset_lines(text.split("\n"), set())] == []
+
+
+def test_no_other_line_of_the_kernel_is() -> None:
+    others = texts("lost", "unharmed")
+    assert len(others) > 10
+    assert [line for text in others for line in reset_lines(text.split("\n"), set())] == []
+
+
+def test_a_new_rule_of_the_class_is_heeded(tmp_path: Path) -> None:
+    rules = """\
+classes: {gpu-reset: {gpu: reset}, gpu-stuck: {gpu: reset}, hardware: {gpu: lost}, other: {}}
+signatures:
+  - {id: one, where: kernel, class: gpu-reset, text: [new (words)]}
+  - {id: four, where: kernel, class: gpu-stuck, regex: ['other \\d words']}
+  - {id: two, where: kernel, class: hardware, text: [some hardware]}
+  - {id: three, class: gpu-reset, text: [what a program says]}
+"""
+    (tmp_path / "signatures.yaml").write_text(rules, encoding="utf-8")
+    assert [one.pattern for one in reset_patterns(tmp_path / "signatures.yaml")] == [
+        r"new\ \(words\)",
+        r"other \d words",
+    ]

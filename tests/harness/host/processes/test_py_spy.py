@@ -1,0 +1,71 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.host.processes.py_spy import MOST_MEMORY_BYTES, dump_from_outside
+from harness.host.processes.run_processes import RunProcess
+
+
+def seen(pid: int, command: str = "python -c x") -> RunProcess:
+    return RunProcess(pid, pid, 0, 0, "S", "-", 0, 0, 1, "python", command, catches=False)
+
+
+@pytest.fixture
+def sleeping() -> Iterator[subprocess.Popen[str]]:
+    code = "def sleeping_here():\n import time; print('ready', flush=True); time.sleep(60)\nsleeping_here()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def py_spy(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = folder / "py-spy"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(folder))
+
+
+def test_stacks_are_read_from_outside_where_that_is_permitted(sleeping: subprocess.Popen[str]) -> None:
+    try:
+        told = dump_from_outside([seen(sleeping.pid), seen(1, "sh")])
+    except LookupError as error:
+        pytest.skip(str(error))
+    assert "sleeping_here" in told
+
+
+def test_where_it_is_not_permitted_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    py_spy(tmp_path, 'echo "Permission Denied: Try running again with elevated permissions" >&2; exit 1', monkeypatch)
+    with pytest.raises(LookupError, match="py-spy: Permission Denied"):
+        dump_from_outside([seen(5)])
+
+
+def test_where_only_c_frames_cannot_be_read_pythons_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    py_spy(tmp_path, 'case "$*" in *native*) exit 1;; *) echo "Thread of $4";; esac', monkeypatch)
+    assert dump_from_outside([seen(5)]) == "Thread of 5\n"
+
+
+def test_neither_its_memory_nor_its_output_is_without_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    py_spy(tmp_path, "ulimit -d", monkeypatch)
+    assert dump_from_outside([seen(5)]) == f"{MOST_MEMORY_BYTES >> 10}\n"
+    py_spy(tmp_path, "exec head -c 2000000 /dev/zero", monkeypatch)
+    with pytest.raises(LookupError, match="py-spy"):
+        dump_from_outside([seen(5)])
+
+
+def test_one_that_does_not_come_back_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.host.processes.py_spy.SECONDS_EACH", 0.2)
+    py_spy(tmp_path, "exec sleep 60", monkeypatch)
+    with pytest.raises(LookupError, match="process 5 could not be read within"):
+        dump_from_outside([seen(5)])
+
+
+def test_it_may_not_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(LookupError, match="not installed"):
+        dump_from_outside([seen(5)])

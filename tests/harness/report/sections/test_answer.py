@@ -1,0 +1,345 @@
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
+from itertools import chain
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness.base.paths import CHECKOUT
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import count_runs
+from harness.evidence.verdicts.exposure_rates import mtbf_bound
+from harness.evidence.verdicts.missing import Shortfall
+from harness.evidence.verdicts.recommend import NamedCell
+from harness.evidence.verdicts.totals import Life, Totals
+from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.evidence.verdicts.words import TIERS_IN_WORDS
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.report.invocation import AS_MADE
+from harness.report.markdown import to_markdown
+from harness.report.model import Answer, Command, Report
+from harness.report.page import to_html
+from harness.report.sections.answer import answer_of
+from harness.report.sections.failures import failures
+from harness.report.sections.next_steps import what_next
+from harness.screen.answer import print_answer
+from harness.search.stages.conclusion import conclude_stages
+from harness.search.stages.contenders import Contender
+from harness.search.stages.runs import Setting
+from harness.search.stages.search import StageEnd
+
+MakeRows = Callable[..., list[Row]]
+STACK = "rocm6.3-torch2.9.1"
+STEP = Command(command="matrix run", why="runs")
+TWO: dict[str, Any] = {"options": {"strategy": "ddp", "devices": 2}, "gpus": (0, 1)}
+OWN = {"command": "python train.py", "source": "/home/me/code"}
+NO_P2P = NamedCell(f"{STACK}-no-p2p", "ddp")
+
+
+def key_of_tag(verdict: Verdict) -> tuple[str, str, str]:
+    return verdict.cell, verdict.environment_hash, verdict.scope
+
+
+def a_contender(matrix: Matrix, cell: str, totals: Totals) -> Contender:
+    return Contender(
+        setting=Setting(matrix.cells[cell], "ddp"),
+        stage=matrix.stages["two-gpus"],
+        gpus=(0, 1),
+        lanes=((0, 1),),
+        rank=0,
+        totals=totals,
+        confidence=0.95,
+        is_good=True,
+        missing=Shortfall(0, 0.0, 0),
+        long_runs=0,
+        seconds_needed=0.0,
+        seconds_of_another=0.0,
+    )
+
+
+@pytest.fixture
+def answer(matrix: Matrix) -> Callable[..., Answer]:
+    def made(*rows: list[Row], gpus: int = 2, tags: Any = None) -> Answer:
+        every = list(chain(*rows))
+        here = judge(every, {}, matrix.verdicts)
+        return answer_of(here, failures(here, every, count_runs(every)), {}, tags or {}, matrix, gpus, STEP)
+
+    return made
+
+
+@pytest.fixture
+def on_gpus(make_rows: MakeRows, dual_host: HostFacts) -> MakeRows:
+    def made(preset: str, passes: int, failed: int = 0, **changes: Any) -> list[Row]:
+        return make_rows(
+            f"{STACK}-{preset}", passes, failed, **{"host": dual_host, "device": "cuda", "gpus": (0,), **changes}
+        )
+
+    return made
+
+
+def test_both_gpus_come_first_where_a_cell_is_reliable_on_them(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows
+) -> None:
+    said = answer(on_gpus("plain", 40), on_gpus("no-p2p", 40, **TWO), make_rows("cpu-plain", 40)).sentence
+    assert said.startswith(
+        f"Use `{STACK}-no-p2p` on two GPUs (gfx1100) with ddp, which is known-good: "
+        "40 of 40 starts, 40.0 h of training, no failure, 2 boots, workload `quick`; 10 h of training end uninterrupted"
+    )
+    assert said.count(". ") == 0
+
+
+def test_an_image_of_uncommitted_changes_is_no_answer(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
+    said = answer(make_rows("cpu-plain", 40, executor="docker", revision=f"{'c' * 40}-dirty")).sentence
+    assert said.startswith("`cpu-plain` trained on")
+    assert "but its image was made from changes that no commit has, so that it is `seen` at most" in said
+
+
+def test_jax_is_never_what_to_train_with(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts
+) -> None:
+    cell = "rocm7.14.0-jax0.10.0-plain"
+    by_jax = make_rows(cell, 40, host=dual_host, device="cuda", gpus=(0,))
+    both = answer(on_gpus("plain", 10), by_jax)
+    assert f"`{STACK}-plain`" in both.sentence
+    assert cell not in both.sentence
+    assert "rocm7.14.0-jax0.10.0" in both.grids[0].stacks
+    assert answer(by_jax).sentence.startswith("On this kind of host only runs of JAX count")
+
+
+def test_a_mistake_in_a_program_of_the_users_own_moves_no_answer(
+    answer: Callable[..., Answer], make_rows: MakeRows
+) -> None:
+    """Neither the sentence nor the place of the cell in the grid; that it failed is said."""
+    rows = make_rows("cpu-plain", 2) + make_rows("cpu-no-sdma", 1)
+    typo = make_rows("cpu-plain", 0, 3, "app-error", program=OWN, workload="app-mine", family="mine")
+    long = make_rows("cpu-no-sdma", 9, program=OWN, workload="app-long", family="long")
+    assert answer(rows, long).grids == answer(rows).grids
+    told = answer(rows, typo)
+    assert told.sentence == answer(rows).sentence
+    assert "`cpu-plain`" in told.sentence
+    assert told.grids == answer(rows).grids
+    assert told.failures[0].startswith("`app-error`: 3 of 6 counted runs, in `cpu-plain`.")
+
+
+def test_programs_of_the_users_own_alone_name_no_cell(
+    answer: Callable[..., Answer], make_rows: MakeRows, matrix: Matrix
+) -> None:
+    own = make_rows("cpu-plain", 40, program=OWN, workload="app-mine")
+    assert answer(own).sentence.startswith("On this kind of host no run of this project's training counts yet: of pro")
+    here = judge(own, {}, matrix.verdicts)
+    assert answer_of(here, [], {}, {}, matrix, 0, STEP, "It is good.").sentence == "It is good."
+
+
+def test_one_gpu_is_the_answer_where_two_fail_and_that_is_said(
+    answer: Callable[..., Answer], on_gpus: MakeRows
+) -> None:
+    said = answer(on_gpus("plain", 40), on_gpus("plain", 0, 3, **TWO)).sentence
+    assert said.startswith(f"Use `{STACK}-plain` on one GPU (gfx1100), which is known-good")
+    assert said.endswith(f"on two GPUs (gfx1100) with ddp the best, `{STACK}-plain`, is failing, 3 of 3 runs failed.")
+    assert answer(on_gpus("plain", 40)).sentence.endswith("on two GPUs nothing was run.")
+    assert "two GPUs" not in answer(on_gpus("plain", 40), gpus=1).sentence
+
+
+def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows
+) -> None:
+    said = answer(on_gpus("plain", 0, 3), make_rows("cpu-plain", 40)).sentence
+    assert said.startswith(
+        f"No cell trains to the end on one GPU (gfx1100): the best, `{STACK}-plain`, is failing, 3 of 3 runs failed, "
+        "most often for `crash`"
+    )
+    assert answer(make_rows("cpu-plain", 40)).sentence.endswith("of a GPU it says nothing.")
+
+
+def test_a_few_passes_promise_no_hours(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
+    said = answer(on_gpus("plain", 2)).sentence
+    assert said.startswith(
+        "Too few runs yet to name a cell that trains to the end on one GPU (gfx1100): the furthest is"
+    )
+    assert "too little to say what 10 h of training can expect, and more runs may put another cell" in said
+
+
+def test_an_image_is_named_by_its_tag(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
+    rows = on_gpus("plain", 40, executor="docker")
+    tags = {(rows[0].cell, rows[0].environment_hash, "gfx1100"): "known-good-gfx1100"}
+    assert f"`{STACK}-plain` (image `known-good-gfx1100`)" in answer(rows, tags=tags).sentence
+
+
+def test_the_grid_has_every_scope_gpus_first_with_what_was_not_run_or_is_excluded(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts
+) -> None:
+    newer = {"host": dual_host, "device": "cuda", "gpus": (0,)}
+    other = make_rows("rocm7.1-torch2.10.0-expandable-segments", 1, **newer)
+    grids = answer(make_rows("cpu-plain", 1), on_gpus("plain", 2), on_gpus("plain", 1, 1, **TWO), other).grids
+    assert [one.title for one in grids] == [
+        "On two GPUs (gfx1100) with ddp, workload quick",
+        "On one GPU (gfx1100), workload quick",
+        "On the CPU, workload quick",
+    ]
+    assert {place.cell: place.text for place in grids[1].places} == {
+        f"{STACK}-plain": "2/2 seen",
+        f"{STACK}-expandable-segments": "excluded",
+        "rocm7.1-torch2.10.0-plain": "untested",
+        "rocm7.1-torch2.10.0-expandable-segments": "1/1 seen",
+    }
+
+
+def test_a_grid_names_the_workload_of_most_cells_and_that_of_the_others(
+    answer: Callable[..., Answer], make_rows: MakeRows
+) -> None:
+    most = make_rows("cpu-plain", 1) + make_rows("cpu-no-sdma", 1)
+    told = answer(most, make_rows("cpu-notes-stable", 1, workload="soak"))
+    (grid,) = told.grids
+    assert grid.title == "On the CPU, workload quick"
+    assert {place.cell: place.work for place in grid.places} == {
+        "cpu-plain": "", "cpu-no-sdma": "", "cpu-notes-stable": "soak"
+    }  # fmt: skip
+    console = Console(width=80, highlight=False)
+    with console.capture() as captured:
+        print_answer(console, told)
+    assert "1/1 seen (soak)" in captured.get()
+
+
+def test_a_grid_shows_the_workload_whose_runs_count_before_one_of_which_none_does(
+    answer: Callable[..., Answer], on_gpus: MakeRows
+) -> None:
+    (row,) = on_gpus("no-sdma", 1, options={"loop": "plain", "vpoc_path": "naive"})
+    stopped = replace(row, outcome="interrupted", interrupted_by="ctrl-c")
+    (grid,) = answer([stopped], on_gpus("no-sdma", 3, family="f" * 64)).grids
+    (place,) = grid.places
+    assert place.text == "3/3 seen"
+
+
+def test_the_grid_has_the_figures_that_the_answer_is_about(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
+    own = [replace(row, exposure_seconds=10.0) for row in make_rows("cpu-plain", 4, family="f" * 64)]
+    longer = [replace(row, exposure_seconds=15.0) for row in make_rows("cpu-plain", 3)]
+    said = answer(own, longer)
+    assert "4 of 4 starts" in said.sentence
+    assert [place.text for grid in said.grids for place in grid.places] == ["4/4 seen"]
+
+
+def test_a_place_tells_what_is_shown_of_starts_and_hours_and_why_it_is_excluded(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts, matrix: Matrix
+) -> None:
+    of_gpu = {"host": dual_host, "device": "cuda", "gpus": (0,)}
+    newer = make_rows("rocm7.1-torch2.10.0-expandable-segments", 1, **of_gpu)
+    newer = [replace(row, exposure_seconds=None) for row in newer]
+    (grid,) = answer(on_gpus("plain", 40), newer, gpus=1).grids
+    told = {place.cell: place for place in grid.places}
+    plain, few = told[f"{STACK}-plain"], told["rocm7.1-torch2.10.0-expandable-segments"]
+    assert plain.start_low is not None
+    assert 0.9 < plain.start_low < 1
+    assert plain.starts == f"starts above {int(plain.start_low * 100)} %"
+    shown = mtbf_bound(0, 40.0, matrix.verdicts.confidence)
+    assert plain.mtbf == f"MTBF above {int(shown * 10) / 10} h"
+    assert few.mtbf == "no MTBF yet: no failure in 0 s of training"
+    excluded, untested = told[f"{STACK}-expandable-segments"], told["rocm7.1-torch2.10.0-plain"]
+    assert (excluded.start_low, excluded.reason is None) == (None, False)
+    assert (untested.start_low, untested.reason, untested.starts, untested.mtbf) == (None, None, "", "")
+
+
+def test_at_most_three_failures_are_named(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
+    rows = [make_rows("cpu-plain", 0, number, f"way-{number}") for number in (1, 2, 3, 4)]
+    said = answer(*rows).failures
+    assert [line.split("`")[1] for line in said] == ["way-4", "way-3", "way-2"]
+    assert answer(make_rows("cpu-plain", 1)).failures == ()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_on_a_terminal_no_name_is_broken_and_no_line_too_long(synthetic: Report, width: int) -> None:
+    console = Console(width=width, force_terminal=True, no_color=True, highlight=False, record=True, quiet=False)
+    with console.capture() as captured:
+        print_answer(console, synthetic.answer)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", captured.get()).splitlines()
+    assert max(len(line) for line in lines if not line.startswith(("Next: ", "Or train now: "))) <= width
+    for grid in synthetic.answer.grids:
+        for name in (*grid.stacks, *grid.presets):
+            assert any(name in line.split() for line in lines)
+    assert f"Next: {synthetic.answer.next.command}" in lines
+    assert TIERS_IN_WORDS in lines
+
+
+@pytest.mark.slow
+def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) -> None:
+    answer = synthetic.answer
+    console = Console(width=80, highlight=False)
+    with console.capture() as captured:
+        print_answer(console, answer)
+    page = unescape(re.sub("<[^>]*>", "", to_html(synthetic).split('<script type="application/json"')[0]))
+    texts = {"terminal": captured.get(), "page": page, "markdown": unescape(to_markdown(synthetic))}
+    for name, text in texts.items():
+        for said in (answer.sentence, *answer.failures):
+            expected = said.replace("`", "") if name == "page" else said
+            assert expected in text, name
+        assert answer.next.command in text, name
+        assert TIERS_IN_WORDS.partition(";")[0] in text, name
+        assert answer.next.why.replace("`", "" if name == "page" else "`") in text, name
+    assert synthetic.model_dump(mode="json")["answer"] == answer.model_dump(mode="json")
+
+
+def test_a_campaign_that_has_just_ended_is_reported_in_its_own_words(
+    matrix: Matrix, on_gpus: MakeRows, answer: Callable[..., Answer]
+) -> None:
+    here = judge(on_gpus("plain", 40), {}, matrix.verdicts)
+    said = answer_of(here, [], {}, {}, matrix, 2, STEP, "The time is over.", "of the criteria `full` is met")
+    assert said.sentence == "The time is over. Of the criteria `full` is met."
+    assert said.grids == answer(on_gpus("plain", 40)).grids
+
+
+class TestOfTheNamedCell:
+    """What a campaign concludes is followed by what its cell ran as, and what a training in it can expect."""
+
+    SENTENCE = f"{STACK}-no-p2p is good."
+
+    @pytest.fixture
+    def said(self, matrix: Matrix, on_gpus: MakeRows) -> Callable[..., str]:
+        def said(
+            tags: Any = None, named: NamedCell | None = NO_P2P, *, of_program: bool = False, **changes: Any
+        ) -> str:
+            here = judge(on_gpus("no-p2p", 24, **TWO, **changes), {}, matrix.verdicts)
+            found = {key_of_tag(here[0]): tag for tag in (tags or [])}
+            told = answer_of(here, [], {}, found, matrix, 2, STEP, self.SENTENCE, named=named, of_program=of_program)
+            return told.sentence
+
+        return said
+
+    def test_it_is_an_image_with_its_tag(self, said: Callable[..., str]) -> None:
+        told = said(executor="docker")
+        assert told.startswith(f"{self.SENTENCE} It ran in image `vpoc:{STACK}-no-p2p`; 10 h of training end ")
+        assert "`known-good`;" in said(["known-good"], executor="docker")
+
+    def test_or_a_process_in_the_environment_of_its_stack(self, said: Callable[..., str]) -> None:
+        assert "good. It ran as processes in the environment of stack `rocm6.3-torch2.9.1`; 10 h" in said()
+
+    def test_of_another_cell_nothing_is_said(self, said: Callable[..., str]) -> None:
+        assert said(named=NamedCell(f"{STACK}-plain", "ddp")) == said(named=None) == self.SENTENCE
+        # Nor of a program of the user's own: what it can expect the runs of this project's training do not tell.
+        assert said(of_program=True) == self.SENTENCE
+
+    def test_the_page_for_users_shows_it_so(self, said: Callable[..., str], matrix: Matrix, on_gpus: MakeRows) -> None:
+        shown = (CHECKOUT / "docs/my-gpu-hangs.md").read_text(encoding="utf-8")
+        lives = (Life(3.0), Life(3.0), Life(1.1, failed=True))
+        totals = Totals(started=24, starts=24, failures=1, lives=lives, boots=1)
+        good = a_contender(matrix, f"{STACK}-no-p2p", totals)
+        concluded = conclude_stages(StageEnd("good", good, (good,), (), ()), 2).sentence
+        best = judge(on_gpus("no-p2p", 24, **TWO, executor="docker"), {}, matrix.verdicts)[0]
+        (step, *_) = what_next(replace(best, tier="good"), [], {}, {}, [best.cell], {}, matrix, AS_MADE, [best])
+        for told, begins in (
+            (concluded, "is good: "),
+            (said(executor="docker").removeprefix(f"{self.SENTENCE} "), "It ran in image"),
+            (f"Next: {step.command}", "Next: "),
+        ):
+            (line,) = [one.strip() for one in shown.splitlines() if begins in one and one.startswith("    ")]
+            assert re.match(".*".join(map(re.escape, line.split(" ..."))), told), (line, told)
+
+
+def test_a_grid_without_presets_is_printed(synthetic: Report) -> None:
+    grid = synthetic.answer.grids[0].model_copy(update={"presets": (), "places": ()})
+    console = Console(width=80)
+    with console.capture() as captured:
+        print_answer(console, synthetic.answer.model_copy(update={"grids": (grid,)}))
+    assert grid.stacks[0] in captured.get()

@@ -1,0 +1,98 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import count_runs
+from harness.evidence.verdicts.verdict import judge
+from harness.matrix.cells import Matrix, Verdicts
+from harness.report.sections.choice import which_cell
+from harness.report.sections.failures import by_diagnosis, failures, what_fails
+from tests.harness.report.synthetic import EXPLANATION
+
+MakeRows = Callable[..., list[Row]]
+
+
+def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: MakeRows) -> None:
+    rows = [*make_rows("cpu-plain", 5, 1, "oom"), *make_rows("cpu-no-sdma", 0, 2), *make_rows("cpu-notes-stable", 0, 1)]
+    verdicts = judge(rows, {}, Verdicts())
+    found = failures(verdicts, rows, count_runs(rows))
+    assert [(one.diagnosis, one.count, one.cells) for one in found] == [
+        ("crash", 3, ("cpu-no-sdma", "cpu-notes-stable")),
+        ("oom", 1, ("cpu-plain",)),
+    ]
+    said = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
+    assert said[0] == (
+        "`crash`: 3 of 9 counted runs, in `cpu-no-sdma` and `cpu-notes-stable`. A kernel touched foreign memory. "
+        "What helps: Serialise the kernels."
+    )
+    assert said[1].endswith(f"`matrix explain {found[1].newest}` searches for the cause.")
+
+
+def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeRows) -> None:
+    rows = [replace(row, rule="illegal-access") for row in make_rows("cpu-plain", 0, 2)]
+    rows += [replace(row, rule="missing-kernel") for row in make_rows("cpu-plain", 0, 1)]
+    found = failures(judge(rows, {}, Verdicts()), rows, count_runs(rows))
+    assert [(one.diagnosis, one.count, one.newest) for one in found] == [
+        ("crash", 2, rows[1].run_id),
+        ("crash", 1, rows[2].run_id),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "said"),
+    [
+        (
+            "exit 1: KeyError: 'a'",
+            " The newest: exit 1: ImportError: x (2 ended in another way).",
+        ),
+        ("exit 2: ImportError: x", ""),
+    ],
+)
+def test_of_one_cause_that_showed_itself_in_two_ways_the_newest_is_quoted(
+    make_rows: MakeRows, earlier: str, said: str
+) -> None:
+    """Other numbers are no other way."""
+    rows = [replace(row, detail=earlier) for row in make_rows("cpu-plain", 0, 2)]
+    rows += [replace(row, detail="exit 1: ImportError: x") for row in make_rows("cpu-plain", 0, 1)]
+    verdicts = judge(rows, {}, Verdicts())
+    found = failures(verdicts, rows, count_runs(rows))
+    (told,) = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
+    assert told.startswith(f"`crash`: 3 of 3 counted runs, in `cpu-plain`.{said} A kernel touched foreign memory. ")
+    quoting = EXPLANATION.model_copy(update={"cause": "it said exit 1: ImportError: x"})
+    (told,) = what_fails(verdicts, found, {found[0].newest: quoting})
+    assert told.count("ImportError") == 1
+    assert ("(2 ended in another way): It said" in told) == bool(said)
+
+
+def test_what_never_failed_is_said(make_rows: MakeRows) -> None:
+    rows = make_rows("cpu-plain", 4)
+    assert what_fails(judge(rows, {}, Verdicts()), [], {}) == ("Nothing failed in 4 counted runs.",)
+    assert what_fails([], [], {}) == ("No run counts yet.",)
+
+
+def test_stale_failures_are_not_counted(make_rows: MakeRows) -> None:
+    rows = make_rows("cpu-plain", 0, 4)
+    assert failures(judge(rows, {("cpu-plain", "process"): "another"}, Verdicts()), rows, count_runs(rows)) == []
+
+
+def test_a_tag_of_another_scope_is_not_its(make_rows: MakeRows, matrix: Matrix) -> None:
+    rows = make_rows("cpu-plain", 40)
+    tags = {("cpu-plain", rows[0].environment_hash, "cpu-ddp-2"): "known-good-cpu-ddp-2"}
+    verdicts = judge(rows, {}, Verdicts())
+    assert "tag `known" not in which_cell(verdicts, matrix, tags, verdicts)[0]
+
+
+def test_why_a_run_counts_as_failed_is_the_cause_where_nothing_explains_it(make_rows: MakeRows) -> None:
+    (row,) = make_rows("cpu-plain", 0, 1)
+    rows = [replace(row, outcome="interrupted", diagnosis=None, interrupted_by="term", device="cuda")]
+    verdicts = judge(rows, {}, Verdicts())
+    found = failures(verdicts, rows, count_runs(rows))
+    assert [one.diagnosis for one in found] == ["session-ended"]
+    (shown,) = by_diagnosis(found, {row.run_id: None})
+    assert shown.cause == "TERM ended it, and the host was not shutting down"
+    (said,) = what_fails(verdicts, found, {row.run_id: None})
+    assert said.endswith(
+        f"TERM ended it, and the host was not shutting down. `matrix explain {row.run_id}` says what to do."
+    )

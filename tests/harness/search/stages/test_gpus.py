@@ -1,0 +1,36 @@
+"""Which GPU is called bad, by runs of the same on both."""
+
+from dataclasses import replace
+
+from benchmarks.verdicts import ROW
+from harness.evidence.verdicts.counting import FAILED, PASSED
+from harness.search.stages.gpus import bad_gpus
+from harness.search.stages.runs import SeenRun, SeenRuns
+
+
+def pairs(*outcomes: tuple[bool, bool]) -> SeenRuns:
+    """Runs of so many cells, each on GPU 0 and on GPU 1: whether they passed."""
+    runs = []
+    for number, pair in enumerate(outcomes):
+        for gpu, passed in enumerate(pair):
+            row = replace(ROW, run_id=f"r{number}-{gpu}", cell=f"cell{number}", gpus=f"[{gpu}]", started=float(number))
+            runs.append(SeenRun(row, PASSED if passed else FAILED, (gpu,)))
+    return SeenRuns.of(runs)
+
+
+def test_a_gpu_that_fails_what_the_other_passes_is_bad_when_that_is_no_chance() -> None:
+    worse = (False, True)
+    assert bad_gpus(pairs(*[worse] * 4)) == ()
+    assert bad_gpus(pairs(*[worse] * 8)) == (0,)
+    assert bad_gpus(pairs(*[(True, False)] * 8)) == (1,)
+
+
+def test_what_fails_or_passes_on_both_says_nothing_of_a_gpu() -> None:
+    assert bad_gpus(pairs(*[(False, False)] * 20, *[(True, True)] * 20)) == ()
+    assert bad_gpus(pairs(*[(False, True)] * 6, *[(True, False)] * 3)) == ()
+
+
+def test_only_the_first_runs_of_a_pair_are_compared() -> None:
+    once = pairs((False, True))
+    again = [replace(run, row=replace(run.row, run_id=f"{run.row.run_id}-{n}")) for run in once.runs for n in range(9)]
+    assert bad_gpus(SeenRuns.of([*once.runs, *again])) == ()

@@ -1,0 +1,94 @@
+"""Which runs of a campaign in stages may go side by side, and which stack is made meanwhile; runs are simulated."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from benchmarks.evening.clock import Clock
+from benchmarks.evening.simulated import BUDGET
+from benchmarks.evening.worlds import GPUS, nothing_on_two, stacks, the_matrix
+from benchmarks.verdicts import ROW
+from harness.evidence.verdicts.counting import NOT_BEGUN, RunCount
+from harness.search.stages.exploration import NOT_BEGUN_KIND, Explorer
+from harness.search.stages.runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, StageHost, StageRun, family
+from harness.search.stages.search import StageEnd, StageSearch
+
+SETUP = 600.0
+
+
+def evening(*, side_by_side: bool) -> Iterator[tuple[StageRun, str | None]]:
+    """Yield the runs of an evening on which all trains on one GPU and nothing on two, each with what is made then."""
+    chance = random.Random(0)
+    clock = Clock(nothing_on_two(chance), chance)
+    cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
+    host = StageHost(GPUS, GPUS, True, dict.fromkeys(stacks(), SETUP), side_by_side=side_by_side)
+    search = StageSearch(the_matrix(), cells, host)
+    while not isinstance(decided := search.next(seen := clock.seen(), 2 * BUDGET - clock.now), StageEnd):
+        yield decided, search.to_prepare(decided, seen)
+        clock.run(decided)
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[tuple[StageRun, str | None]]:
+    return list(evening(side_by_side=True))
+
+
+def test_what_runs_side_by_side_is_the_same_on_other_gpus(runs: list[tuple[StageRun, str | None]]) -> None:
+    pairs = [(run, other) for run, _ in runs for other in run.beside]
+    assert {run.stage for run, _ in pairs} == {"one-gpu", "endurance"}
+    for run, other in pairs:
+        assert (other.stage, other.setting, other.workload) == (run.stage, run.setting, run.workload)
+        assert (run.gpus, other.gpus) == ((0,), (1,))
+    assert all(run.beside for run, _ in runs if run.stage == "one-gpu")
+    assert not any(run.beside for run, _ in runs if len(run.gpus) > 1)
+
+
+def test_where_the_host_does_not_allow_it_each_run_has_it_alone() -> None:
+    alone = list(islice(evening(side_by_side=False), 12))
+    assert not any(run.beside for run, _ in alone)
+    assert [run.gpus for run, _ in alone if run.stage == "one-gpu"][:2] == [(0,), (1,)]
+
+
+@pytest.mark.slow
+def test_the_next_stack_is_made_once_something_trained_on_one_gpu(runs: list[tuple[StageRun, str | None]]) -> None:
+    assert [prepared for _, prepared in runs[:2]] == [None, None]
+    first, second = stacks()[:2]
+    assert {prepared for run, prepared in runs[2:] if run.cell.stack.name == first} == {second}
+    assert next(prepared for run, prepared in runs if run.cell.stack.name == stacks()[-1]) is None
+
+
+@pytest.mark.parametrize(
+    ("attempts", "since", "again"),
+    [
+        (NOT_BEGUN_AT_MOST - 1, 100.0, True),
+        (NOT_BEGUN_AT_MOST, 100.0, False),
+        # Of an earlier command, or where a dispatcher gives hosts up.
+        (NOT_BEGUN_AT_MOST, 102.0, True),
+        (NOT_BEGUN_AT_MOST, None, True),
+    ],
+)
+def test_a_run_that_was_not_begun_is_dropped_by_the_command_that_tried_it(
+    attempts: int, since: float | None, again: bool
+) -> None:
+    stack = stacks()[0]
+    cells = [cell for cell in the_matrix().select("default") if cell.stack.name == stack]
+    host = StageHost(GPUS, GPUS, attempts_since=since)
+    first = Explorer(the_matrix(), host, SeenRuns.of(())).explore(stack, cells).next
+    assert first
+    row = replace(
+        ROW,
+        cell=first.cell.id,
+        workload=first.workload.name,
+        family=family(first.workload, len(first.gpus)),
+        outcome="host-fault",
+        diagnosis=NOT_BEGUN,
+    )
+    rows = (replace(row, run_id=f"r{number}", started=101.0 + number) for number in range(attempts))
+    count = RunCount("not-counted", kind=NOT_BEGUN_KIND)
+    seen = SeenRuns.of(SeenRun(one, count, first.gpus) for one in rows)
+    wanted = Explorer(the_matrix(), host, seen).explore(stack, cells).next
+    assert wanted
+    assert ((wanted.setting, wanted.gpus) == (first.setting, first.gpus)) is again
