@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.files.json_bounds import load_json
-from harness.base.files.storage import read_regular, write_json
+from harness.base.files.storage import AnotherUsersError, read_regular, write_json
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts.recommend import NamedCell
@@ -40,12 +40,18 @@ def remember_answer(results: Results, machine: str, answer: LastAnswer) -> None:
 def last_answer(results: Results, machine: str) -> LastAnswer:
     """Return it; an empty one where no campaign ended.
 
-    Once another run was made, the sentence and the command are those of the past, and left out.
+    Once another run was made, the sentence and the command are those of the past, and left out. So they are of another
+    user's: whoever shares the folder could have any command typed.
     """
+    file, mine = _file(results, machine), True
     try:
-        values = load_json(read_regular(_file(results, machine)))
+        try:
+            content = read_regular(file, mine=True)
+        except AnotherUsersError:
+            content, mine = read_regular(file), False
+        values = load_json(content)
         named = NamedCell(*_texts(values["named"], "cell", "strategy")) if values["named"] else None
-        if values.get("newest_run") != _newest_run(results) or "sentence" not in values:
+        if not mine or values.get("newest_run") != _newest_run(results) or "sentence" not in values:
             return LastAnswer(named)
         sentence, following = values["sentence"], values["next_command"]
         next_command = NextCommand(*_texts(following, "command", "why")) if following else None

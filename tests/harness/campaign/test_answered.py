@@ -1,6 +1,7 @@
 """What a campaign ended with is remembered until another run is made."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,10 +27,16 @@ def results(tmp_path: Path) -> Results:
     return Results(tmp_path / "results")
 
 
-def test_another_run_leaves_the_cell_that_was_named(results: Results, make_record: Callable[..., Record]) -> None:
+def test_another_run_leaves_the_cell_that_was_named_and_so_does_another_user(
+    results: Results, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
     results.finish(make_record("one"))
     remember_answer(results, "m", ANSWER)
     assert last_answer(results, "m") == ANSWER
+    with monkeypatch.context() as patched:
+        # Whoever shares the folder could have any command typed.
+        patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        assert last_answer(results, "m") == LastAnswer(NAMED)
     assert last_answer(results, "of another machine") == LastAnswer()
     results.finish(make_record("two", started=2e9))
     assert last_answer(results, "m") == LastAnswer(NAMED)
