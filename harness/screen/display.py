@@ -100,13 +100,13 @@ class LiveScene:
 
 
 class StallLines:
-    """Choice of the stalls that are printed: after a minute, and again each time their length has doubled."""
+    """Choice of the stalls and steps that are printed: after a minute, and again each time their length has doubled."""
 
     def __init__(self) -> None:
         self._next = STALL_SECONDS
 
     def worth(self, seconds: float) -> bool:
-        """Return whether to print a stall that has lasted for `seconds` so far."""
+        """Return whether to print one that has lasted for `seconds` so far."""
         if seconds < STALL_SECONDS:
             self._next = STALL_SECONDS
         worth = seconds >= self._next
@@ -121,7 +121,7 @@ class Lane(Display):
     def __init__(self, display: "CampaignDisplay") -> None:
         self._display = display
         self._label = ""
-        self._stalls = StallLines()
+        self.stalls = StallLines()
         self.current: Current | None = None
 
     def lane(self, number: int) -> "Lane":
@@ -172,7 +172,7 @@ class Lane(Display):
         still = Stall(standing.idle, standing.phase, standing.limit, time.time())
         if self.current:
             self._show(replace(self.current, still=still))
-        if self._stalls.worth(standing.idle) and not self._display.live:
+        if self.stalls.worth(standing.idle) and not self._display.live:
             self._display.log(escape(f"{self._label}: {still.words}"))
 
     def finished(self, record: Record) -> None:
@@ -238,9 +238,10 @@ class CampaignDisplay(Lane):
 
     def _tell_of_long_steps(self) -> None:
         while not self._over.wait(STALL_SECONDS):
-            for current in [lane.current for lane in tuple(self._lanes.values())]:
+            for current, stalls in [(lane.current, lane.stalls) for lane in tuple(self._lanes.values())]:
                 seconds = time.time() - current.began if current and not current.cell else 0.0
-                if current and seconds > STALL_SECONDS / 2 and not self.live:
+                # A scheduler may keep jobs waiting for days.
+                if current and not current.cell and stalls.worth(seconds) and not self.live:
                     self.log(escape(f"{current.label}: {span(seconds)} so far"))
 
     def lane(self, number: int) -> "Lane":

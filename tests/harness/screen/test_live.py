@@ -6,6 +6,9 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -303,13 +306,17 @@ def test_what_is_done_outside_of_runs_is_noted_once_and_taken_back(
         display.preparing(cell.stack)
         display.step("fetching torch: 10 of 300 MB")
         display.step("fetching torch: 20 of 300 MB")
-        wait_for(console, " fetching torch: 20 of 300 MB: 0 s so far")
+        clock = vars(time) | {"time": partial(next, count(time.time() + 60, 60.0))}
+        monkeypatch.setattr(screen_display, "time", SimpleNamespace(**clock))
+        wait_for(console, " fetching torch: 20 of 300 MB: 22 min so far")
         monkeypatch.undo()
         display.moment("checking bars.csv")
         display.started(PlannedRun(cell, 2), 2, 2)
     assert noted == ["", "preparing cpu", "fetching torch", "checking bars.csv", ""]
     assert printed(console).count(" fetching torch\n") == 1
-    assert " fetching torch: 20 of 300 MB: 0 s so far" in printed(console)
+    assert " fetching torch: 20 of 300 MB: 22 min so far" in printed(console)
+    # Each time that its length has doubled.
+    assert printed(console).count(" so far") < 12
     assert "checking" not in printed(console)
 
 
