@@ -93,6 +93,10 @@ class LiveScene:
     def __exit__(self, *_: object) -> None:
         say_in_view()
         self._live.stop()
+        if self._note:
+            # The view took it along, and a question may follow.
+            self._console.print(escape(self._note), soft_wrap=True)
+            self._note = ""
 
     def _shows(self, note: str) -> bool:
         self._note = note

@@ -260,14 +260,15 @@ def test_on_a_terminal_the_view_follows_the_events(matrix: Matrix, make_record: 
     assert "\x1b[2K" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_view_shows_what_a_signal_is_answered_with_as_a_line_in_it_would_move_it(
+def test_a_view_shows_what_a_signal_is_answered_with_as_a_line_in_it_would_move_it_and_leaves_it_behind(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     console = console_of(terminal=True)
     with interruptible(), CampaignDisplay(console):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        wait_for(console, "0 runs, 0 s so far, ending what is running, one moment")
+        wait_for(console, " so far, ending what is running, one moment")
+    assert printed(console).endswith("\rending what is running, one moment\n")
     assert capfd.readouterr().err == ""
 
 
