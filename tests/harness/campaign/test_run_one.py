@@ -39,7 +39,7 @@ def run(
     return run
 
 
-def test_a_run_that_comes_to_a_host_of_another_kind_is_not_begun(
+def test_a_run_that_comes_to_a_host_of_another_kind_is_not_begun_nor_one_again_that_has_its_record(
     tmp_path: Path, host: HostFacts, make_record: Callable[..., Record], matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, results = matrix.cells["cpu-plain"], Results(tmp_path / "results")
@@ -60,6 +60,11 @@ def test_a_run_that_comes_to_a_host_of_another_kind_is_not_begun(
         kind="another",
     )
     assert run_requested(BenchOptions(results), request, None, Display()) == record
+    # Its job was queued once more.
+    results.finish(done := make_record("r1"))
+    for kind in ("another", host.kind):
+        again = request.model_copy(update={"kind": kind})
+        assert run_requested(BenchOptions(results), again, None, Display()) == done
     assert bench.made == []
 
 
