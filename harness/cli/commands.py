@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from harness.base.errors import UserError
 from harness.base.interrupts import exit_on_interrupt
 from harness.cli.shared import TYPED, as_typed, err
 from harness.screen.terminal import echo
@@ -152,6 +153,14 @@ class Commands(click.Group):
         if name in TAKES_SECONDS and err.is_terminal and not silent:
             echo("Reading the matrix file and this host ...", err=True)
         return super().resolve_command(context, arguments)
+
+    def invoke(self, context: click.Context) -> object:
+        """Run a command. An error names commands as they are typed while the options are still known."""
+        try:
+            return super().invoke(context)
+        except UserError as error:
+            error.args = (as_typed(str(error)),)
+            raise
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, by section."""

@@ -59,13 +59,13 @@ class Settings:
         self.targets = targets
         self.root = root.resolve()
         self._results = results.resolve()
-        self._given = given
+        self.given = given
 
     def with_results(self, results: Path) -> "Settings":
         """Return the settings with another results folder, unless one was given."""
-        if "--results" in self._given:
+        if "--results" in self.given:
             return self
-        given = (*self._given, "--results", str(results))
+        given = (*self.given, "--results", str(results))
         return Settings(self.file, results, self.base, self.root, self.mirrors, self.targets, given)
 
     @cached_property
@@ -82,11 +82,9 @@ class Settings:
         Raises:
             NoSuchFileError: when the folder that was given is not there.
         """
-        if "--results" in self._given and not self._results.is_dir():
+        if "--results" in self.given and not self._results.is_dir():
             why = "is not a folder" if self._results.exists() else "no such folder"
-            raise NoSuchFileError(
-                f"--results {self._results}: {why}; name the one that `matrix run` was given, or leave it out"
-            )
+            raise NoSuchFileError(f"--results {self._results}: {why}; name the one that runs are in, or leave it out")
         return self.results
 
     @cached_property
@@ -101,7 +99,7 @@ class Settings:
     @cached_property
     def invocation(self) -> "Invocation":
         """How `matrix` was typed: the program, and the global options."""
-        return typed_as(self._given)
+        return typed_as(self.given)
 
     @property
     def simulated(self) -> bool:
@@ -144,8 +142,12 @@ def _program() -> str:
 
 
 def as_typed(text: str) -> str:
-    """Return a text in whose commands, in backquotes, `matrix` is typed as on this host."""
-    return re.sub(r"`matrix(?=\s)", lambda _: f"`{shlex.quote(_program())}", text)
+    """Return a text in whose commands, in backquotes, `matrix` is typed as it was, with the global options."""
+    context = click.get_current_context(silent=True)
+    settings = context.find_object(Settings) if context else None
+    # Without options, as at every start, nothing more is imported.
+    program = settings.invocation.command() if settings and settings.given else shlex.quote(_program())
+    return re.sub(r"`matrix(?=\s)", lambda _: f"`{program}", text)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:

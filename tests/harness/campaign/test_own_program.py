@@ -82,7 +82,7 @@ def test_the_command_prints_what_its_options_ask_for(root: Path) -> None:
     assert values["docker_run"].startswith("docker run --pull never")
     dotenv = typed("--root", str(root), "env", CELL, "--dotenv").stdout.splitlines()
     assert dotenv == [f"{name}={value}" for name, value in sorted(values["variables"].items())]
-    assert f"`.venv/bin/matrix build {CELL}` makes" in typed("--root", str(root), "env", CELL).stdout
+    assert f"`.venv/bin/matrix --root {root} build {CELL}` makes" in typed("--root", str(root), "env", CELL).stdout
     assert typed("--root", str(root), "env", "nothing").returncode == 2
     best = json.loads(typed("--root", str(root), "env", "best", "--json").stdout)["cell"]
     assert best.endswith("-plain")

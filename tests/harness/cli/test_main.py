@@ -53,7 +53,7 @@ WRONG = {
         ["--matrix", "tests", "show"],
         "tests: cannot be read: Is a directory; give --matrix FILE",
     ),
-    "a folder to import": (["import", "tests"], "tests: is no file; give one that `.venv/bin/matrix export` wrote"),
+    "a folder to import": (["import", "tests"], " export` wrote"),
     "data that is not there": (["plan", "--data", "none.csv"], "none.csv: no such file"),
     "an interpreter that is not there": (["plan", "--python", "/none/python"], "/none/python: no such file"),
     "an interpreter that is no program": (["plan", "--python", "README.md"], "README.md: cannot be executed"),
@@ -67,7 +67,7 @@ WRONG = {
     "an excluded cell": (["run-cell", "rocm6.3-torch2.9.1-expandable-segments"], "compiled out of ROCm wheels"),
     "nothing that can run": (
         ["run", "rocm6.3-torch2.9.1-plain"],
-        "none found; `.venv/bin/matrix doctor` says what to fix",
+        " doctor` says what to fix",
     ),
     "no matrix file": (["--matrix", "none.yaml", "show"], "none.yaml: no such file"),
     "a file for the results": (["--results", "README.md", "status"], "README.md: is not a folder; name the one that"),
@@ -237,6 +237,11 @@ def test_a_results_folder_that_is_not_there_is_no_empty_one(words: tuple[str, ..
     done = matrix_command("--results", str(tmp_path / "none"), *words, expected=2)
     assert done.stderr.startswith(f"matrix: --results {tmp_path / 'none'}: no such folder; name the one that")
     assert not (tmp_path / "none").exists()
+
+
+def test_a_command_that_is_named_has_the_options_that_were_given(tmp_path: Path) -> None:
+    done = matrix_command("--results", str(tmp_path), "explain", "latest", expected=2)
+    assert f"`.venv/bin/matrix --results {tmp_path} run` makes some" in done.stderr
 
 
 @pytest.mark.slow

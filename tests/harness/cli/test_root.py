@@ -123,7 +123,7 @@ def test_a_folder_that_is_no_host_is_refused(lacking: str, tmp_path: Path) -> No
         (tmp_path / name).mkdir()
     told = matrix(tmp_path, "status").exception
     assert isinstance(told, UserError)
-    assert f"has no {lacking}; `matrix simulate FOLDER`" in str(told)
+    assert f"has no {lacking}; `.venv/bin/matrix simulate FOLDER`" in str(told)
 
 
 @pytest.mark.slow
