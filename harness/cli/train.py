@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from harness.base.errors import UserError
 from harness.campaign.bench.plan import BEST
+from harness.campaign.planning.forecast import outside_window
 from harness.campaign.under_way import noted_under_way
 from harness.cli.by_make import with_make
 from harness.cli.completion import complete_cells, complete_workloads
@@ -41,6 +42,7 @@ from harness.matrix.workloads import Workload
 from harness.run.launch import NOT_CHECKED
 from harness.screen.display import CampaignDisplay
 from harness.screen.fitted import print_folded
+from harness.screen.tables import disk_in_words
 from harness.screen.terminal import echo
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.choose_cell import CellRequest
@@ -159,7 +161,10 @@ def train_command(
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         warn(list(filter(None, [prepared.kept])))
-        for line in filter(None, [prepared.summary, prepared.length and f"Length: {prepared.length}"]):
+        driver = outside_window(host.driver, [prepared.job.cell.stack])
+        length = prepared.length and f"Length: {prepared.length}"
+        disk = f"Disk: {disk_in_words(prepared.plan)}" if prepared.plan.download_gb else None
+        for line in filter(None, [prepared.summary, driver, disk, length]):
             print_folded(err, as_typed(line))
         if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
             kept = f"kept as {place_to_keep(there).name} once another model replaces it"

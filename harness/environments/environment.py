@@ -134,7 +134,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
-            what = f"{stack.budget.download} GB are fetched and installed, some minutes"
+            what = f"{stack.budget.download:g} GB are fetched, and {stack.budget.disk:g} GB of disk taken, some minutes"
             notify(f"making the environment of stack {stack.name}: {what}")
             uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)

@@ -123,7 +123,7 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
     lines = [
         f"Plan: {many(len(cells), 'cell')}, {runs} of workload {workload.name} ({workload.description}){each}",
         *_cells(cells.values(), wide=wide),
-        _disk(plan),
+        f"  disk: {disk_in_words(plan)}",
         f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values())) or 'none'}",
         f"  time: {_time(plan)}",
         f"  each run: at most {_limits(plan)}",
@@ -143,10 +143,11 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
     return lines + _left_out(plan.skipped)
 
 
-def _disk(plan: "Plan | BuildPlan") -> str:
+def disk_in_words(plan: "Plan | BuildPlan") -> str:
+    """Return the disk space that a plan takes, and what it downloads."""
     free = _free(plan.free_gb, plan.disk_gb)
     at_most = f"{plan.disk_gb:.1f} GB at most" if plan.disk_gb else "nothing more"
-    return f"  disk: {at_most} on {plan.place}, {free}; to download: {download_in_words(plan.download_gb)}"
+    return f"{at_most} on {plan.place}, {free}; to download: {download_in_words(plan.download_gb)}"
 
 
 def data_line(workload: Workload, data: Path | None) -> str:
@@ -179,7 +180,7 @@ def build_lines(plan: "BuildPlan") -> list[str]:
     lines = [
         f"Build: {many(len(plan.build), 'image')}, {len(plan.there)} there already",
         f"  cells: {', '.join(cell.id for cell in plan.build) or 'none'}",
-        _disk(plan),
+        f"  disk: {disk_in_words(plan)}",
     ]
     if plan.indexes:
         lines.append(f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values()))}")

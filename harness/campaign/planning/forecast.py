@@ -100,13 +100,14 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
         run_bytes=able.run_bytes,
         takes={tier: threshold_in_words(tier, prepared.matrix.verdicts) for tier in TIERS},
-        driver=_driver(
+        driver=outside_window(
             bench.host.driver, [prepared.matrix.stacks[one.stack] for one in stacks if one.fits is not False]
         ),
     )
 
 
-def _driver(module: str | None, stacks: Iterable[Stack]) -> str | None:
+def outside_window(module: str | None, stacks: Iterable[Stack]) -> str | None:
+    """Return which stacks the host's driver is not supported with; None where it is, or that is not known."""
     window = window_of(module) if module else None
     outside = [one.name for one in stacks if window and one.rocm and not window.holds(one.rocm)]
     are = "is" if len(outside) == 1 else "are"

@@ -18,6 +18,7 @@ from harness.cli.by_make import BY_MAKE
 from harness.cli.main import cli
 from harness.cli.shared import INTERRUPTED, Settings
 from harness.cli.train import _print_following, cell_to_predict_in, words_to_predict
+from harness.host.simulated import dual_7900xt
 from harness.matrix.cells import Cell, Matrix
 from harness.training.losses import LOWER, WORSE
 from harness.training.options import own_workload
@@ -112,6 +113,17 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     assert again.exit_code == 1
     assert json.loads(again.stdout)["model"] is None
     assert "the report is as it was before this training" in again.stderr
+
+
+def test_what_a_stack_takes_and_that_its_driver_is_not_for_it_is_said_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PreparedTraining, "run", lambda *_: TrainingResult([]))
+    monkeypatch.setenv("MATRIX_ROOT", str(dual_7900xt(tmp_path / "host").root))
+    said = " ".join(typed(tmp_path, "--cell", "rocm10.0.0-torch2.13.0-plain", "--yes").stderr.split())
+    assert " GB at most on " in said
+    assert "to download: 2.2 GB Length" in said
+    assert "is supported with ROCm 6.2 to 7.2; rocm10.0.0-torch2.13.0 is run all the same" in said
 
 
 def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
