@@ -14,6 +14,7 @@ from harness.base.time_limits import Look
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
 from harness.environments.docker.images import base_reference, find
+from harness.environments.verifier import verifying_stack
 from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
 from harness.host.slurm import hooks_of_nodes
 from harness.host.slurm import is_there as slurm_is_there
@@ -32,12 +33,14 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
     """Return the machine with the facts of its engine and the needs of the default selection. Writes 32 MiB briefly."""
     docker, engine = ask_docker()
     cells = matrix.select("default")
-    capabilities = capabilities_of(machine.host, engine, cells, None)
+    verifying = verifying_stack(matrix)
+    also = [cell for cell in matrix.cells.values() if cell.stack == verifying]
+    capabilities = capabilities_of(machine.host, engine, [*cells, *also[:1]], None)
     if engine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))
     capabilities = with_kfd(capabilities, there=machine.kfd is not None)
-    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells))
+    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells), verifying)
     return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm())
 
 
@@ -121,15 +124,18 @@ def docker_of(engine: Engine) -> Docker:
     )
 
 
-def measure_room(cells: Sequence[Cell], capabilities: Capabilities, order: Iterable[Stack]) -> Room:
+def measure_room(
+    cells: Sequence[Cell], capabilities: Capabilities, order: Iterable[Stack], verifying: Stack | None
+) -> Room:
     """Return the cells that can run here, the disk space they need, and the disk's speed if this user may write.
 
-    `order` is that of the stacks.
+    `order` is that of the stacks; the one that runs are verified in is made before them.
     """
     reasons = {cell.id: why_not(cell, capabilities) for cell in cells}
     able = [cell for cell in cells if reasons[cell.id] is None]
     running = {cell.stack.name for cell in able}
-    stacks = stack_by_stack((stack for stack in order if stack.name in running), capabilities)
+    made = [stack for stack in order if stack.name in running and stack != verifying]
+    stacks = stack_by_stack([*([verifying] if verifying and running else []), *made], capabilities)
     return Room(
         sentence=capabilities.sentence,
         cells=len(able),

@@ -116,7 +116,7 @@ def test_doctor_and_plan_give_one_figure_of_the_disk(
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=50 * 10**9))
     monkeypatch.setattr("harness.doctor.ask.measure_write_speed", lambda _: None)
     planned = json.loads(plan(root, "--json").stdout)["stages"]
-    fitting = sum(one["disk_gb"] for one in planned["stacks"] if one["fits"])
+    fitting = sum(one["disk_gb"] for one in [planned["verifying"], *planned["stacks"]] if one["fits"])
     left_out = ", ".join(f"{one['stack']} ({one['disk_gb']:.0f} GB)" for one in planned["stacks"] if not one["fits"])
     room = ask(read_machine(matrix, root), matrix).room
     assert room is not None
