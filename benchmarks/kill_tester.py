@@ -39,9 +39,9 @@ POLL_SECONDS = 0.01
 GOAL_SECONDS = 5.0
 SHOWN = 2000
 PATIENCE_SECONDS = 120.0
-# What the harness takes for a merged CSV, of as many days as any workload needs sessions: the stand-in reads none.
+# What the harness takes for a merged CSV, of as many weekdays as any workload needs sessions: the stand-in reads none.
 STAND_IN_BARS = "ts,open,high,low,close,volume,vix\n" + "".join(
-    f"{date(2024, 1, 2) + timedelta(day)}T14:30:00Z,1,1,1,1,1,\n" for day in range(64)
+    f"{date(2024, 1, 2) + timedelta(day)}T14:30:00Z,1,1,1,1,1,\n" for day in range(90)
 )
 REPEATS = 6
 # The stand-in is no app that a stack for CPUs could verify.

@@ -6,6 +6,7 @@ import shlex
 import stat
 import tempfile
 import time
+from datetime import date
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -37,6 +38,7 @@ HEAD_BYTES = 1 << 16
 VIX = b"vix"
 STAMP = b"ts"
 DATE_LENGTH = len("2018-01-02")
+SATURDAY = 5
 # The app's words, and those for who has only `matrix`.
 APP_MERGES = "`vpoc merge` makes one"
 MERGE = ".venv/bin/matrix exec cpu-plain vpoc merge --bars {bars} --vix VIX.csv --output merged.csv"
@@ -102,7 +104,7 @@ def require_table(file: Path) -> None:
 
 
 def require_sessions(file: Path, workload: Workload) -> None:
-    """Count the days of the user's data, before anything is downloaded for them: no session has bars of two.
+    """Count the weekdays of the user's data, before anything is downloaded for them: no session has bars of two.
 
     Files of which nothing is known here, such as Parquet, are left to `check_data`, and so are gaps and holidays.
 
@@ -113,16 +115,16 @@ def require_sessions(file: Path, workload: Workload) -> None:
     needed = workload.lookback + fewest
     days = _days(file, needed)
     if days is not None and days < needed:
-        possible = days >= SHORTEST_LOOKBACK + fewest
-        smaller = f", or a smaller --lookback (at least {SHORTEST_LOOKBACK})" if possible else ""
+        most = days - fewest
+        smaller = f", or a --lookback of {SHORTEST_LOOKBACK} to at most {most}" if most >= SHORTEST_LOOKBACK else ""
         raise UserError(
-            f"--data {file}: has bars of {many(days, 'day')}, so no more sessions, and {needed} are needed "
+            f"--data {file}: has bars of {many(days, 'weekday')}, so no more sessions, and {needed} are needed "
             f"({workload.lookback} for lookback, {fewest} to use); give more data{smaller}"
         )
 
 
 def _days(file: Path, most: int) -> int | None:
-    """Return on how many days in UTC there are bars, up to `most`; None where no column has their stamps."""
+    """Return on how many weekdays in UTC there are bars, up to `most`; None where no column has their stamps."""
     try:
         with file.open("rb") as stream:
             names = stream.readline(HEAD_BYTES).lstrip(b"\xef\xbb\xbf").strip().lower().split(b",")
@@ -135,12 +137,22 @@ def _days(file: Path, most: int) -> int | None:
                     return None
                 cells = line.split(b",", place + 1)
                 # What is no stamp stops training, too, and is the app's to name.
-                days.add(cells[place].strip(b'" \r\n')[:DATE_LENGTH] if place < len(cells) else b"")
+                day = cells[place].strip(b'" \r\n')[:DATE_LENGTH] if place < len(cells) else b""
+                if not _is_of_weekend(day):
+                    days.add(day)
                 if len(days) >= most:
                     break
             return len(days - {b""})
     except OSError as error:
         raise UserError(f"--data {file}: cannot be read: {error.strerror}") from None
+
+
+def _is_of_weekend(day: bytes) -> bool:
+    """Return whether a date is of a weekend, the bars of which are of Monday's session."""
+    try:
+        return date.fromisoformat(day.decode()).weekday() >= SATURDAY
+    except ValueError:
+        return False
 
 
 def synthetic_place(workload: Workload) -> Path:

@@ -1,7 +1,7 @@
 """Trains on the user's data to the end: attempt after attempt, each an ordinary run, until there is a model."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -19,6 +19,7 @@ from harness.evidence.reported.last_line import APP_ERROR, last_line
 from harness.matrix.workload_options import device_count
 from harness.training.attempt import PlannedRestart, TrainingJob, gpus_of_cell, healthy_gpus, make_attempt
 from harness.training.attempts import (
+    ATTEMPTS_FILE,
     BEGIN_WORDS,
     attempts_as_dicts,
     attempts_of,
@@ -97,7 +98,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 display.problem(f"attempt {len(attempts)} {_in_short(job, attempts[-1])}; next: {next_one}")
         first_of_call = False
         try:
-            with _removed_if_refused(state, file, bench):
+            with _removed_if_refused(job, state, file, bench):
                 make_attempt(job, state, settings_after(asked, state.begins), attempts, records, bench, display)
         except PlannedRestart as why:
             display.problem(f"{why}; {BEGIN_WORDS['planned-restart']}")
@@ -108,13 +109,16 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
 
 
 @contextmanager
-def _removed_if_refused(state: TrainingState, file: StateFile, bench: Bench) -> Iterator[None]:
-    """Remove the file of a training that was refused before its first run: there is nothing to be continued."""
+def _removed_if_refused(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> Iterator[None]:
+    """Remove the files of a training that was refused before its first run: there is nothing to be continued."""
     try:
         yield
     except UserError:
         if not any(bench.results.intent(run_id) for run_id in state.run_ids):
             file.remove()
+            with suppress(OSError):
+                if not (listed := job.output / ATTEMPTS_FILE).stat().st_size:
+                    listed.unlink()
         raise
 
 

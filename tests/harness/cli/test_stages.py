@@ -344,7 +344,7 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
         ("", "not a merged CSV: it is empty"),
         (
             "ts,open,high,low,close,volume,vix\n2024-01-02T14:30:00Z,1,1,1,1,1,1\n",
-            "has bars of 1 day, so no more sessions, and 63 are needed (60 for lookback, 3 to use); give more data",
+            "has bars of 1 weekday, so no more sessions, and 63 are needed (60 for lookback, 3 to use); give more data",
         ),
         ("\x7fELF\0\1,,,,,,,,\n1\n", "not a merged CSV: it is not text"),
         ("\x1f\x8b\x08\0\0", "is packed by gzip; `zcat DATA > DATA.csv` unpacks it"),

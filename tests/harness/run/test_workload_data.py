@@ -1,6 +1,7 @@
 import os
 import tracemalloc
 from collections.abc import Callable
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,11 @@ def test_data_are_refused_by_the_app_alone(
 
 
 def bars_of(place: Path, days: int, header: str = "ts,open,high,low,close,volume,vix") -> Path:
-    stamps = [f"2024-01-{day + 1:02}T{hour}:30:00Z" for day in range(days) for hour in (14, 20)]
+    # Each week ends with bars of a Sunday, as those in UTC do.
+    dates = [
+        date(2024, 1, 1) + timedelta(day // 6 * 7 + (day % 6 if day % 6 < 5 else 6)) for day in range(days * 6 // 5)
+    ]
+    stamps = [f"{day}T{hour}:30:00Z" for day in dates for hour in (14, 20)]
     place.write_text(f"{header}\n" + "".join(f"{stamp},1,1,1,1,1,1\n" for stamp in stamps), encoding="utf-8")
     return place
 
@@ -233,11 +238,11 @@ def test_a_file_of_too_few_days_is_refused_with_how_many_are_needed(tmp_path: Pa
     with pytest.raises(UserError) as error:
         workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 22), asked)
     assert str(error.value) == (
-        f"--data {tmp_path}/bars.csv: has bars of 22 days, so no more sessions, and 23 are needed "
+        f"--data {tmp_path}/bars.csv: has bars of 22 weekdays, so no more sessions, and 23 are needed "
         "(20 for lookback, 3 to use); give more data"
     )
     workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 23), asked)
-    with pytest.raises(UserError, match=r"give more data, or a smaller --lookback \(at least 20\)$"):
+    with pytest.raises(UserError, match=r"give more data, or a --lookback of 20 to at most 20$"):
         workload_data.require_sessions(tmp_path / "bars.csv", workload(lookback=21))
 
 
