@@ -72,7 +72,8 @@ def run_stages(
                 least = stages.seconds_of_next() if decided.why == "out-of-time" else None
                 too_short = least if least and budget is not None and least >= budget else None
                 screened = search.host.screened
-                return conclude_stages(decided, len(runner.bench.gpus), stages.left_out, screened, too_short)
+                gpus, out = len(runner.bench.gpus), stages.left_out
+                return conclude_stages(decided, gpus, out, screened, too_short, stages.put_off)
             stages.run(decided, left)
 
 

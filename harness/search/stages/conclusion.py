@@ -12,6 +12,7 @@ from harness.search.stages.search import StageEnd, StageEndReason
 
 # Longer lists of stacks are cut.
 _LISTED = 3
+_NOT_MADE = "they could not be made or had no room"
 # Of a run that was made for its hours.
 LONG_HOURS = 0.5
 _WHY: Mapping[StageEndReason, EndReason] = {
@@ -28,10 +29,12 @@ def conclude_stages(
     left_out: Collection[str] = (),
     screened: Sequence[int] = (),
     least_budget: float | None = None,
+    unanswered: Collection[str] = (),
 ) -> Conclusion:
     """Sum up a campaign on so many GPUs. `least_budget` as in a conclusion.
 
-    `left_out`: stacks that could not be made. `screened`: GPUs that runs were not to use, since they have a screen.
+    `left_out`: stacks that could not be made; `unanswered`: those of them whose source did not answer. `screened`:
+    GPUs that runs were not to use, since they have a screen.
     """
     best = end.best
     good = best if best and best.is_good else None
@@ -42,8 +45,10 @@ def conclude_stages(
     else:
         missing = _not_found(end, several, all_made=not left_out)
         sentence = f"{missing} On one GPU {_named(good)} is good: {_shown(good)}." if good else missing
-    if left_out:
-        sentence += f" Left out, as they could not be made or had no room: {some_of(sorted(left_out), _LISTED)}."
+    silent = sorted({*left_out} & {*unanswered})
+    others = sorted({*left_out} - {*unanswered})
+    for stacks, why in ((silent, "what they are fetched from did not answer"), (others, _NOT_MADE)):
+        sentence += f" Left out, as {why}: {some_of(stacks, _LISTED)}." if stacks else ""
     if screened:
         sentence += (
             f" What trains on {gpus + len(screened)} GPUs stays open: a screen is connected to GPU "

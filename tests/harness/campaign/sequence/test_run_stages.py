@@ -218,7 +218,7 @@ def test_a_source_that_never_answers_is_asked_once_more_at_the_end(bench: Staged
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     assert bench.silent == {FIRST: 97}
     assert found.continues
-    assert f"Left out, as they could not be made or had no room: {FIRST}." in found.sentence
+    assert f"Left out, as what they are fetched from did not answer: {FIRST}." in found.sentence
 
 
 def test_without_a_network_each_source_is_asked_once(bench: Staged, matrix: Matrix) -> None:
