@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from harness.base.command_words import with_option
+from harness.base.command_words import own_words, with_option
 from harness.base.errors import UserError
 from harness.base.wording import many
 from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
@@ -46,6 +46,7 @@ from harness.cli.shared import (
 from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.fingerprint import machine_of
+from harness.report.model import Command
 from harness.screen import tables
 from harness.screen.answer import print_answer, print_next
 from harness.screen.display import CampaignDisplay
@@ -75,6 +76,16 @@ def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> No
         print_folded(out, as_typed(prepared.capabilities.sentence))
         for line in _plan_lines(prepared, wide=wide):
             print_folded(out, as_typed(line))
+        if prepared.plan.runs:
+            print_next(out, _following(prepared, settings))
+
+
+def _following(prepared: PreparedCampaign, settings: Settings) -> Command:
+    if not (prepared.stages or prepared.plan.fits):
+        return Command(command=settings.invocation.command("clean"), why="lists what may go from the disk, and asks")
+    own, others = own_words(typed_words()[1:])
+    again = ("run", *(word for word in own if word != "--wide"), *others)
+    return Command(command=settings.invocation.command(*again), why="runs this plan")
 
 
 @click.command(cls=WithProgram)

@@ -141,7 +141,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
     lines.append(f"  each run: at most {size_in_words(told.run_bytes)} and {MOST_ENTRIES:,} files in its folder{pids}")
     if left_out := [one for one in told.stacks if one.fits is False]:
         needed = ", ".join(f"{one.stack} ({one.disk_gb:.0f} GB)" for one in left_out)
-        lines.append(f"  no room for: {needed}; free some, or they are left out")
+        lines.append(f"  no room{' beside those' if fitting else ''} for: {needed}; free some, or they are left out")
     takes = ", ".join(f"{span(seconds)} to `{tier}`" for tier, seconds in told.tier_seconds.items())
     reach = f"{span(told.budget_seconds)} can reach `{told.reachable}`" if told.reachable else "that reaches no tier"
     lines += [

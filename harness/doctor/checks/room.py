@@ -44,7 +44,7 @@ def disk_space(machine: Machine) -> Iterator[Finding]:
         )
     elif room.no_room:
         yield note(
-            f"{what}; {needed}; no room for: {', '.join(room.no_room)}",
+            f"{what}; {needed}; no room beside those for: {', '.join(room.no_room)}",
             "`matrix run` leaves those out",
             ".venv/bin/matrix clean  # lists what may go, and asks",
         )

@@ -122,6 +122,8 @@ def test_doctor_and_plan_give_one_figure_of_the_disk(
     assert room is not None
     assert (room.needed_gb, ", ".join(room.no_room)) == (fitting, left_out)
     assert fitting <= 50
+    for words, follows in (("--budget", "5h"), "run --executor process --budget 5h"), (("--all", "--wide"), "clean"):
+        assert re.search(rf"^Next: .*/root {follows}$", plan(root, *words).stdout, re.MULTILINE)
 
 
 def test_a_results_folder_without_space_is_refused_before_a_plan_is_made(root: Path) -> None:

@@ -308,7 +308,7 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
     "a disk for some stacks": (
         lambda m: replace(m, room=replace(ROOM, free_gb=65.0, no_room=("b (30 GB)",))),
         {("disk-space", "note")},
-        "take 60 GB at most; no room for: b (30 GB)",
+        "take 60 GB at most; no room beside those for: b (30 GB)",
     ),
     "cells of stacks without room": (
         lambda m: replace(m, room=replace(ROOM, free_gb=65.0, no_room=("b (30 GB)",))),

@@ -103,7 +103,7 @@ def test_the_limits_of_each_run_are_reported(told: StageForecast) -> None:
 def test_stacks_without_room_are_named_and_those_that_fit_are_run(told: StageForecast) -> None:
     fitting = [one.stack for one in told.stacks if one.fits]
     assert fitting[:2] == ["rocm10.0.0-torch2.13.0", "rocm7.14.0-torch2.12.0"]
-    (line,) = (line for line in forecast_lines(told) if line.startswith("  no room for: "))
+    (line,) = (line for line in forecast_lines(told) if line.startswith("  no room beside those for: "))
     assert "rocm7.2-torch2.14.0 (20 GB)" in line
     assert not any(one in line for one in fitting)
 
