@@ -152,6 +152,8 @@ def _explained(
     # A record may be of another host, which calls its stack what it likes.
     tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
+    if record.outcome == "interrupted" and detail.endswith("SIGINT"):
+        detail += ", which the harness got; it ends a run by SIGTERM"
     lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LAST_BYTES = 1 << 16
 KILLED = 9
+NO_GPU = "this run used no GPU; of one that does the line means that"
 LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
 """Digits, and characters of a line of the kernel log: an imported run may hold any."""
 
@@ -64,7 +65,10 @@ def _on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
     if _may_use_a_gpu(intent):
         return explanation
     remedy = load_signatures().remedy_on_a_cpu(explanation.rule, explanation.class_)
-    return explanation.model_copy(update={"remedy": remedy or explanation.remedy, "presets": ()})
+    cause = explanation.cause
+    if "GPU" in cause and not cause.startswith(NO_GPU):
+        cause = f"{NO_GPU} {cause}"
+    return explanation.model_copy(update={"cause": cause, "remedy": remedy or explanation.remedy, "presets": ()})
 
 
 def _may_use_a_gpu(intent: Intent) -> bool:

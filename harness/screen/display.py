@@ -156,7 +156,7 @@ class Lane(Display):
 
     def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """Show that a run begins; `total` is the number of runs, 0 if it is unknown."""
-        again = f" (repeat {planned.repeat})" if planned.repeat > 1 else ""
+        again = f" (run {planned.repeat})" if planned.repeat > 1 else ""
         # The id of a cell does not tell runs on different GPUs apart.
         on = f" on GPU {', '.join(map(str, planned.gpus))}" if planned.placement else ""
         if elsewhere and elsewhere.host:

@@ -192,7 +192,7 @@ def current_of(
     before: Current | None, intent: Intent, results: Results, now: float, lines: Iterable[Progress]
 ) -> Current:
     """Return the state of a current run by the last lines that its ranks wrote."""
-    again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
+    again = f" (run {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
     on += f" of {intent.scheduled.node}" if intent.scheduled and on else ""
     on += f" on {intent.scheduled.node}" if intent.scheduled and not on else ""

@@ -16,7 +16,7 @@ QUESTION = b"Cancel those, too?"
 def shown_runs(campaign: Campaign) -> list[tuple[str, str]]:
     """What the label of each run that goes on says after the name of its cell, and its node."""
     runs = campaign.running()
-    return [(f" (repeat {one.repeat})" if one.repeat > 1 else "", node_of(one)) for one in runs]
+    return [(f" (run {one.repeat})" if one.repeat > 1 else "", node_of(one)) for one in runs]
 
 
 def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cluster, place: Path) -> None:

@@ -420,6 +420,7 @@ def test_a_run_without_a_gpu_has_a_remedy_that_is_about_none(
     assert found.remedy.startswith(remedy)
     assert not re.search("HSA_|AMD_|NCCL_", found.remedy)
     assert found.presets == ()
+    assert found.cause.startswith("this run used no GPU; of one that does") == (remedy == NO_GPU)
     on_gpu = explain({"log.txt": f"{log}\n"}, outcome=outcome, device="cuda", rocm="6.3")
     assert bool(on_gpu.presets) == bool(remedy)
 

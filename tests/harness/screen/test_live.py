@@ -243,8 +243,8 @@ def test_without_a_terminal_there_are_only_lines(matrix: Matrix, make_record: Ca
     campaign(console, matrix, make_record(detail="all is right"), never)
     # After the time.
     assert [line.partition(" ")[2] for line in printed(console).splitlines()] == [
-        "[1/2] cpu-plain (repeat 2): no progress for 61 s in phase step (limit 180 s)",
-        "[1/2] cpu-plain (repeat 2): completed in 5.0 s, cpu (a CPU) x1: all is right",
+        "[1/2] cpu-plain (run 2): no progress for 61 s in phase step (limit 180 s)",
+        "[1/2] cpu-plain (run 2): completed in 5.0 s, cpu (a CPU) x1: all is right",
     ]
 
 
@@ -256,7 +256,7 @@ def test_on_a_terminal_the_view_follows_the_events(matrix: Matrix, make_record: 
     assert "no progress for 62 s in phase step (limit 180 s)" in text
     assert re.search(r"0 of 2 runs, \d s so far, about 2 min left", text)
     assert "1 of 2 runs" in text
-    assert "[1/2] cpu-plain (repeat 2): completed" in text
+    assert "[1/2] cpu-plain (run 2): completed" in text
     assert "\x1b[2K" in console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -87,7 +87,7 @@ def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
     assert [intent.run_id for intent in look.running] == ["now"]
     assert look.finished == ()
     [current] = scene.currents
-    assert current.label == "cpu-plain (repeat 2), quick"
+    assert current.label == "cpu-plain (run 2), quick"
     assert {rank: line.done for rank, line in current.lines.items()} == {0: 30, 1: 30}
     assert current.still is not None
     assert 19 < current.still.seconds < 300
