@@ -47,6 +47,12 @@ def start(environment={}, name=sys.executable):
 """
 
 
+@pytest.fixture(autouse=True)
+def _no_zombies_of_other_tests() -> None:
+    for pid in zombies():
+        os.waitpid(pid, 0)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path
