@@ -31,6 +31,7 @@ from harness.screen.fitted import print_folded
 from harness.training.state import unfinished_trainings
 
 LATEST = "latest"
+ENDED_BY = ", which the harness got; it ends a run by SIGTERM"
 # Columns before what an explanation says.
 INDENTATION = 10
 # No failure is named: the cause is unknown.
@@ -152,9 +153,8 @@ def _explained(
     # A record may be of another host, which calls its stack what it likes.
     tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
-    if record.outcome == "interrupted" and detail.endswith("SIGINT"):
-        detail += ", which the harness got; it ends a run by SIGTERM"
     lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
+    lines = [f"{line}{ENDED_BY}" if line.endswith("stopped by SIGINT") else line for line in lines]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 
 
