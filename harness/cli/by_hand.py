@@ -7,7 +7,7 @@ import click
 from harness.cli.completion import complete_runs
 from harness.cli.explain import LATEST, run_folder
 from harness.cli.shared import Settings, as_json, pass_settings, print_json, warn, worded
-from harness.evidence.gpus.host_changes import host_of, note_change
+from harness.evidence.gpus.host_changes import changes_file, host_of, note_change
 from harness.evidence.gpus.strikes import strike
 from harness.evidence.index import Index
 from harness.evidence.records import check_run_id
@@ -60,6 +60,7 @@ def host_changed(settings: Settings, what: str, as_json: bool) -> None:
         print_json({**change.model_dump(mode="json", by_alias=True), "host_kind": kind})
     else:
         echo(f"{change.what}: from now on this host is of kind {kind}; its earlier runs are of another one")
+        echo(f"Without its line in {changes_file(settings.results, change.machine)} it is of the former kind again")
 
 
 def _say(text: str) -> None:

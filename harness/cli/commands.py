@@ -78,6 +78,8 @@ COMMANDS = {name: place for section in SECTIONS.values() for name, place in sect
 # Where somebody watches, these say at once that they are at work: what they need takes seconds to import.
 TAKES_SECONDS = ("plan", "run", "train")
 HELP = frozenset({"--help", "-h"})
+# Commands of the app that have no namesake here.
+OF_APP = ("synth", "merge", "check", "features", "plot", "evaluate", "predict")
 # For the nodes of a cluster, not listed.
 HIDDEN = "slurm-node"
 # Commands under their former names, not listed.
@@ -147,6 +149,8 @@ class Commands(click.Group):
         if RENAMED.get(name, name) not in COMMANDS and name[:1] != "-" and not context.resilient_parsing:
             near = get_close_matches(name, self.list_commands(context), n=1)
             hint = f" (did you mean `matrix {near[0]}`?)" if near else ""
+            if name in OF_APP:
+                hint = f" (it is the app's: `matrix exec cpu-plain vpoc {name}`)"
             raise click.UsageError(f"No such command {arguments[0]!r}{hint}", context)
         context.meta[TYPED] = tuple(arguments)
         silent = context.resilient_parsing or HELP.intersection(arguments)

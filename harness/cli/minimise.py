@@ -133,7 +133,8 @@ def compare_command(
     counted = [one for one in verdicts if of_workload in (None, one.workload_hash)]
     compared = compare(counted, cells[0], cells[1:])
     if not compared:
-        raise UserError(f"no runs of {cells[0]} and another that can be compared with each other; --runs 20 makes some")
+        makes = f"`matrix compare {' '.join(cells)} --runs 20` makes some"
+        raise UserError(f"no runs of {cells[0]} and another that can be compared with each other; {makes}")
     if as_json:
         print_json({"comparisons": [one.plain for one in compared]})
     else:

@@ -16,7 +16,7 @@ from harness.screen.display import Steps
 
 
 @click.command()
-@click.argument("cells", nargs=-1, required=True, shell_complete=complete_cells)
+@click.argument("cells", nargs=-1, shell_complete=complete_cells)
 @click.argument("folder", type=click.Path(path_type=Path))
 @as_json
 @pass_settings
@@ -33,6 +33,9 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
     of its known-good tags.
     """  # noqa: D301 - click needs the character itself
     matrix = settings.matrix
+    if not cells:
+        lacking = "'FOLDER'" if str(folder) in matrix.cells else "'CELLS...'"
+        raise click.MissingParameter(None, click.get_current_context(), param_hint=lacking, param_type="argument")
     chosen = [matrix.cells[known(cell, matrix.cells, "cell")] for cell in dict.fromkeys(cells)]
     damaged: list[str] = []
     with interruptible(), Steps(err) as steps:

@@ -239,7 +239,9 @@ def usage_line(error: click.UsageError) -> str:
 
         # The dashes make short names look alike, such as --open and --force.
         near = get_close_matches(name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
-        error = click.NoSuchOption(name, possibilities=[f"--{one}" for one in near], ctx=error.ctx)
+        of_time = name == "--hours" and any("--budget" in option.opts for option in error.ctx.command.params)
+        said = "No such option '--hours'. Did you mean '--budget'?" if of_time else None
+        error = click.NoSuchOption(name, said, [f"--{one}" for one in near], error.ctx)
     return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
 
 

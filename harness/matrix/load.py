@@ -113,7 +113,8 @@ def nearest(word: object, choices: Sequence[str]) -> str:
     beginnings = {choice.split("-")[0]: choice for choice in reversed(choices)}
     if match := get_close_matches(str(word).split("-")[0], beginnings, n=1, cutoff=0.75):
         return f"did you mean {beginnings[match[0]]}?"
-    return f"choose from {some_of(choices, LISTED)}"
+    plain = [choice for choice in choices if choice.endswith("-plain")]
+    return f"choose from {some_of(plain or choices, LISTED)}"
 
 
 def _own_names(tree: Mapping[str, Any]) -> Iterator[Problem]:

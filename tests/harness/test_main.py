@@ -81,6 +81,8 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
         (["report", "--open"], "No such option '--open'; see"),
         (["plan", "--repeat", "3"], "No such option '--repeat'. Did you mean '--repeats'?; see"),
         (["run", "--repeats", "none"], "'none' is not a valid integer"),
+        (["run", "--hours", "3"], "No such option '--hours'. Did you mean '--budget'?; see"),
+        (["predict"], "(it is the app's: `.venv/bin/matrix exec cpu-plain vpoc predict`)"),
         (["statsu"], "No such command 'statsu' (did you mean `.venv/bin/matrix status`?)"),
         (["run_cel"], "No such command 'run_cel' (did you mean `.venv/bin/matrix run-cell`?)"),
         (["xyzzy"], "No such command 'xyzzy'; see"),

@@ -20,7 +20,7 @@ from harness.host.fingerprint import training_gpus
 from harness.host.gpus.displays import headless_first
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import ExecutorName, Stack
-from harness.run.workload_data import require_table
+from harness.run.workload_data import HOW_TO_MERGE, require_table
 
 if TYPE_CHECKING:
     from harness.environments.executors.job import Executor
@@ -68,7 +68,8 @@ def open_bench(
         raise UserError(NO_SOURCE)
     for option, file in (("--data", options.data), ("--python", options.interpreter)):
         if file is not None and not file.is_file():
-            raise NoSuchFileError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
+            makes = f"; {HOW_TO_MERGE}" if file == options.data else ""
+            raise NoSuchFileError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}{makes}")
     if options.interpreter and not os.access(options.interpreter, os.X_OK):
         raise UserError(f"--python {options.interpreter}: cannot be executed; give an interpreter with torch")
     if options.data:

@@ -54,7 +54,7 @@ def _after(host: HostFacts, change: HostChange) -> HostFacts:
 
 def changes_of(results: Results, machine: str) -> list[HostChange]:
     """Return the changes of a machine, the oldest first; lines that are damaged are passed over."""
-    return list(read_json_lines(_file(results, machine), HostChange))
+    return list(read_json_lines(changes_file(results, machine), HostChange))
 
 
 def note_change(results: Results, machine: str, what: str, say: Callable[[str], None] = lambda _: None) -> HostChange:
@@ -64,9 +64,10 @@ def note_change(results: Results, machine: str, what: str, say: Callable[[str], 
         UserError: when the results folder cannot be written.
     """
     change = HostChange(machine=machine, what=what, at=time.time())
-    append_line(_file(results, machine), change, say)
+    append_line(changes_file(results, machine), change, say)
     return change
 
 
-def _file(results: Results, machine: str) -> Path:
+def changes_file(results: Results, machine: str) -> Path:
+    """Return the file of the changes of a machine."""
     return results.folder / FOLDER / f"{machine}.jsonl"

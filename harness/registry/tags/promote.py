@@ -82,7 +82,7 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
     if verdict.executor != "docker" or claim.image is None:
         workload = "" if verdict.qualifies_for_promotion else f"--workload {STANDARD_WORKLOAD} "
-        return f"{of_what}: its runs used no image; run it with {workload}--executor docker"
+        return f"{of_what}: its runs used no image; `matrix run {verdict.cell} {workload}--executor docker` uses one"
     if verdict.own_program:
         return f"{of_what}: that is a program of your own, with numbers that nothing checks; run `--workload standard`"
     if verdict.uncommitted:
@@ -115,7 +115,8 @@ def choose_claims(claims: Iterable[TagClaim], cell: str | None, thresholds: Verd
         raise UserError(f"there are no runs{of_cell} on this kind of host; `matrix run` starts some")
     qualified = [claim for claim in claims if refusal(claim, thresholds) is None]
     if not qualified:
-        raise UserError(str(refusal(max(claims, key=lambda claim: _nearness(claim, thresholds)), thresholds)))
+        nearest = max(claims, key=lambda claim: _nearness(claim, thresholds))
+        raise UserError(f"{'' if cell else 'nothing qualifies; nearest is '}{refusal(nearest, thresholds)}")
     best: dict[str, TagClaim] = {}
     for claim in sorted(qualified, key=lambda claim: (*_bounds(claim, thresholds), claim.verdict.last_at)):
         best[claim.verdict.scope] = claim

@@ -170,7 +170,8 @@ def tag_history(results: Results, tag: str, registry: str | None) -> list[TagMov
     (place, *_) = _places(results, None, registry)
     moves = [move for move in place.moves() if move.evidence.tag == tag]
     if not moves:
-        raise UserError(f"{place.name}: has no history of {tag}; `matrix tags` lists the tags in force")
+        where = f"in {registry}" if registry else "here"
+        raise UserError(f"no tag {tag} was ever made {where}; `matrix tags` lists the tags in force")
     return moves
 
 

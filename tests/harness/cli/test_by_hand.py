@@ -13,7 +13,7 @@ from harness.base.files import storage
 from harness.base.sysfs import REAL_ROOT
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.gpus.host_changes import changed_host, changes_of, host_of, note_change
+from harness.evidence.gpus.host_changes import changed_host, changes_file, changes_of, host_of, note_change
 from harness.evidence.gpus.strikes import strike, strikes_of, struck_out
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -123,6 +123,10 @@ def test_a_changed_host_is_another_kind_from_then_on(results: Results) -> None:
     assert once.kind != before.kind
     assert once.fingerprint != before.fingerprint
     assert (once.changes, once.former_fingerprints) == (("new PSU",), (before.fingerprint,))
+    file = changes_file(results, before.machine)
+    assert typed("--results", str(results.folder), "host-changed", "fan").stdout.splitlines()[1].split()[4] == str(file)
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:1]))
+    assert host_of(results, REAL_ROOT) == once
     # The same change again is another one.
     note_change(results, machine_of(REAL_ROOT), "new PSU")
     assert host_of(results, REAL_ROOT).kind not in (before.kind, once.kind)

@@ -187,7 +187,7 @@ def test_two_different_cells_are_needed(words: tuple[str, ...], compare: Callabl
 
 
 def test_without_runs_it_says_how_to_make_some(compare: Callable[..., Result]) -> None:
-    with pytest.raises(UserError, match="--runs 20 makes some"):
+    with pytest.raises(UserError, match=r"; `matrix compare \S+ \S+ --runs 20` makes some"):
         compare("cpu-plain", "cpu-no-p2p")
     with pytest.raises(UserError, match=r"unknown cell 'cpu-plan'.*cpu-plain"):
         compare("cpu-plan", "cpu-no-p2p")

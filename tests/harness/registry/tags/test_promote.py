@@ -87,8 +87,8 @@ def test_failures_of_another_image_of_the_same_environment_speak_against_it(row:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"executor": "process", "image": None}, "used no image; run it with --executor docker"),
-        ({"executor": "process", "qualifies_for_promotion": False}, "with --workload standard --executor docker"),
+        ({"executor": "process", "image": None}, "used no image; `matrix run cpu-plain --executor docker` uses one"),
+        ({"executor": "process", "qualifies_for_promotion": False}, "cpu-plain --workload standard --executor docker"),
         ({"qualifies_for_promotion": False}, "does not qualify for promotion"),
         ({"qualifies_for_promotion": False, "verified": False}, "its runs were not verified"),
         ({"uncommitted": True, "qualifies_for_promotion": False}, "its image was made from changes that no commit has"),
