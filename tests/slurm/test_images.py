@@ -175,7 +175,7 @@ def test_an_image_that_is_not_in_the_source_is_missed_before_any_job(
     campaign.start()
     assert campaign.finish() == 1
     assert f"the image of {CELL} that is here is not there; `" in said_by(campaign)
-    assert f"matrix save {CELL} {tmp_path / 'saved'}` puts it there" in said_by(campaign)
+    assert f" save {CELL} {tmp_path / 'saved'}` puts it there" in said_by(campaign)
     assert not list((campaign.results.folder / "slurm").glob(f"*{CELL}*"))
 
 
