@@ -112,7 +112,7 @@ def test_push_and_pull_by_an_authority_and_a_password_of_ones_own(
     reference = matrix("push", "cpu-plain").strip().splitlines()[-1]
     assert reference.startswith(f"{place}/vpoc@sha256:")
     engine.client.images.remove(f"{place}/vpoc:cpu-plain")
-    assert "matrix run` uses it" in matrix("pull", "cpu-plain", "--digest", reference.partition("@")[2])
+    assert " run` uses it" in matrix("pull", "cpu-plain", "--digest", reference.partition("@")[2])
     assert "signed by you" in matrix("verify", "cpu-plain", "--offline")
     config.write_text("{}")
     assert "docker login" in matrix("tags", expected=2)
