@@ -97,7 +97,7 @@ def test_watch_follows_a_campaign_of_another_process_to_its_end(
     tmp_path: Path, quick_command: Command, wait: Wait
 ) -> None:
     campaign = subprocess.Popen(
-        quick_command.slow(tmp_path, 1)(tmp_path, "run"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        quick_command.slow(tmp_path, 2)(tmp_path, "run"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     wait(lambda: list(tmp_path.glob("runs/*/work/progress-0.jsonl")))
     moment = subprocess.run(
