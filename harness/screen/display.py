@@ -242,10 +242,12 @@ class CampaignDisplay(Lane):
 
     def _tell_of_long_steps(self) -> None:
         while not self._over.wait(STALL_SECONDS):
-            for current, stalls in [(lane.current, lane.stalls) for lane in tuple(self._lanes.values())]:
-                seconds = time.time() - current.began if current and not current.cell else 0.0
+            for lane in tuple(self._lanes.values()):
+                current = lane.current
+                if self.live or not current or current.cell:
+                    continue
                 # A scheduler may keep jobs waiting for days.
-                if current and not current.cell and stalls.worth(seconds) and not self.live:
+                if lane.stalls.worth(seconds := time.time() - current.began):
                     self.log(escape(f"{current.label}: {span(seconds)} so far"))
 
     def lane(self, number: int) -> "Lane":

@@ -1,5 +1,6 @@
 """Compare cells in how often their runs pass. Pure."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ POWER = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupComparison:
+class GroupComparison(ABC):
     """How often two groups of runs passed, on the same workload, executor and scope.
 
     `p_value` is Fisher's exact test, two-sided; `adjusted` is it after Holm's correction for all comparisons made at
@@ -33,9 +34,9 @@ class GroupComparison:
     told_apart: float | None = None
 
     @property
+    @abstractmethod
     def pair(self) -> tuple[BinomialCount, BinomialCount]:
         """The counts of both groups."""
-        raise NotImplementedError
 
     @property
     def differ(self) -> bool:
