@@ -220,6 +220,26 @@ def test_other_ranks_see_the_fault_of_one(train, tmp_path, strategy, fault, stat
     assert not (tmp_path / "x" / "m.pt").exists()
 
 
+PATIENCE_OF_A_SECOND = """
+import functools, sys
+from vpoc.commands import train
+from vpoc.cli import main
+train.launch = functools.partial(train.launch, grace_s=1.0)
+main()
+"""
+
+
+@pytest.mark.long
+def test_a_rank_that_hangs_is_ended(train, tmp_path):
+    words = train("x", "--strategy", "averaging", "--devices", 2, "--inject-fault", "sleep@3/1", "--rank-timeout", 3)
+    launcher = [sys.executable, "-c", PATIENCE_OF_A_SECOND, *map(str, words)]
+    done = subprocess.run(launcher, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode not in (0, None)
+    assert not orphans(tmp_path)
+    last = [json.loads(path.read_text().splitlines()[-1]) for path in sorted((tmp_path / "x/run").glob("progress-*"))]
+    assert [line["rank"] for line in last] == [0, 1]
+
+
 @pytest.mark.parametrize("strategy", ["single", "model-parallel"])
 def test_one_process_is_not_one_of_several(train, capsys, monkeypatch, strategy):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
