@@ -165,7 +165,7 @@ test-torch: .cache/envs/torch-$(TORCH)/.ready ## run the app's tests with anothe
 	.cache/envs/torch-$(TORCH)/bin/python -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks
 
 test-jax: $(JAX_READY) ## run the tests of trainings by JAX, on a CPU (90 MB to download)
-	.cache/envs/jax-test/bin/python -m pytest $(MARKED) tests/app/training/test_jax.py
+	.cache/envs/jax-test/bin/python -m pytest $(MARKED) tests/app/training/with_jax/test_jax.py
 
 bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/cells.py

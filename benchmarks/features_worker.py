@@ -38,7 +38,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Spans:
-    """As much of `vpoc.data.sessions.Sessions` as profiles need: rows start..stop-1 of the bars, [sessions]."""
+    """Part of `vpoc.data.exchange.sessions.Sessions`, for profiles: rows start..stop-1 of the bars, [sessions]."""
 
     date: Any
     start: Any

@@ -31,7 +31,7 @@ from vpoc.evaluation.rows import LabelledRows
 from vpoc.evaluation.walk_forward import Lengths
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.training.samples import Samples
+from vpoc.training.inputs.samples import Samples
 
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "planted-edges.md"
 NEEDED = 0.95

@@ -22,7 +22,7 @@ def samples(csv: Path, file: Path) -> None:
     from vpoc.features.build import build_features  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.features.feature_options import FeatureOptions  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.features.targets import DEFAULT_TARGET  # type: ignore[import-not-found]  # noqa: PLC0415
-    from vpoc.training.samples import split  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.inputs.samples import split  # type: ignore[import-not-found]  # noqa: PLC0415
 
     features = build_features(load_bars(csv), FeatureOptions(rows="bar"))
     found = split(features, DEFAULT_TARGET["bar"], 1, inner=False)

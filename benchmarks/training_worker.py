@@ -50,7 +50,7 @@ def app(csv: Path) -> Jobs:
     from vpoc.features.targets import DEFAULT_TARGET  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.progress import Progress  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.training.fit import Fit  # type: ignore[import-not-found]  # noqa: PLC0415
-    from vpoc.training.prepare import Prepared, prepare  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.preparing.prepare import Prepared, prepare  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.training.run import ALONE  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.training.train_options import TrainOptions  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -122,8 +122,8 @@ def prediction(csv: Path) -> Jobs:
     from vpoc.features.targets import DEFAULT_TARGET  # noqa: PLC0415
     from vpoc.models.attention import WINDOW  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.models.by_name import fresh_network  # type: ignore[import-not-found]  # noqa: PLC0415
-    from vpoc.training.predict import predict  # type: ignore[import-not-found]  # noqa: PLC0415
-    from vpoc.training.samples import split  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.inputs.samples import split  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.model_file.predict import predict  # type: ignore[import-not-found]  # noqa: PLC0415
 
     features = build_features(load_bars(csv), FeatureOptions(rows="bar"))
     scaling = split(features, DEFAULT_TARGET["bar"]).scaling

@@ -15,7 +15,7 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.models.by_name import window_of
 from vpoc.profile.levels import Levels
-from vpoc.training.samples import Samples
+from vpoc.training.inputs.samples import Samples
 
 SCHEMA = 1
 MODELS = ("mlp", "attention", "attention-small")

@@ -24,15 +24,15 @@ from benchmarks.gpu_evidence.arrays import (
     Arrays,
 )
 from benchmarks.gpu_evidence.training import fit, options_of, steps_of
+from vpoc.data.exchange.sessions import split_sessions
 from vpoc.data.load import load_bars
-from vpoc.data.sessions import split_sessions
 from vpoc.data.synth import synthetic_csv
 from vpoc.features.compute import compute_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.profile.session_profiles import session_levels
 from vpoc.progress import Progress
-from vpoc.training.samples import labelled
-from vpoc.training.scaling import fit_scaling
+from vpoc.training.inputs.samples import labelled
+from vpoc.training.inputs.scaling import fit_scaling
 
 PLACEMENTS = ("uniform", "typical", "close")
 VALUE_AREAS = ("two_row", "one_row")

@@ -11,12 +11,12 @@ from benchmarks.gpu_evidence.arrays import BATCH, Arrays
 from vpoc.commands.train import train_command
 from vpoc.progress import Progress
 from vpoc.ranks.launch import Ranks
-from vpoc.training.device_setup import start_devices
 from vpoc.training.fit import Fit
+from vpoc.training.inputs.samples import Split
+from vpoc.training.inputs.scaling import fit_scaling
 from vpoc.training.loop import Step
-from vpoc.training.prepared import Prepared
-from vpoc.training.samples import Split
-from vpoc.training.scaling import fit_scaling
+from vpoc.training.preparing.device_setup import start_devices
+from vpoc.training.preparing.prepared import Prepared
 from vpoc.training.train_options import TrainOptions
 
 ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)

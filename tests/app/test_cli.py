@@ -22,7 +22,7 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import read_features
 from vpoc.features.table import NAMES
 from vpoc.models.by_name import fresh_network
-from vpoc.training.artefact import serialise
+from vpoc.training.model_file.artefact import serialise
 
 SMALL = ["--lookback", "20", "--target", "prior_vpoc_touched", "--loader-workers", "0"]
 

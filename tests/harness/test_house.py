@@ -18,7 +18,7 @@ APP = CHECKOUT / "app" / "vpoc"
 ROOMS_OF_THE_APP = re.findall(r"^\| `(\w+)` \|", (APP / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
 """Top floor first, as those of the harness."""
 IN_TRAINING = ("training", "training.faults", "training.strategies")
-"""Folders within the room `training` of the app, below its own files."""
+"""Rooms within the room `training` of the app, below its own files."""
 
 
 @dataclass(frozen=True)

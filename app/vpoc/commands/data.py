@@ -168,9 +168,9 @@ def check_command(
 
     Exit status 1 when something in it would stop training; with --fix, when something in the cleaned copy still would.
     """
-    from vpoc.data.fix import fix, reading_of_copy  # noqa: PLC0415
+    from vpoc.data.checks.fix import fix, reading_of_copy  # noqa: PLC0415
+    from vpoc.data.checks.quality import inspect  # noqa: PLC0415
     from vpoc.data.merged_head import require_merged  # noqa: PLC0415
-    from vpoc.data.quality import inspect  # noqa: PLC0415
     from vpoc.data.readers.delimited import has_vix_column  # noqa: PLC0415
 
     if changes is not None and output is None:

@@ -29,7 +29,7 @@ def check_model_command(model: Path, as_json: bool) -> None:
     """
     with importing("torch"):
         from vpoc.models.by_name import parameter_count  # noqa: PLC0415
-        from vpoc.training.artefact import load_model, require_finite, weights_sha256  # noqa: PLC0415
+        from vpoc.training.model_file.artefact import load_model, require_finite, weights_sha256  # noqa: PLC0415
 
     loaded = load_model(model)
     require_finite(loaded)
@@ -101,16 +101,16 @@ def predict_command(
     A session that is still open at the end of the file is included when the model works on bars.
     """
     with importing("torch"):
+        from vpoc.data.checks.plausibility_gate import require_plausible_bars  # noqa: PLC0415
         from vpoc.data.load import load_bars  # noqa: PLC0415
-        from vpoc.data.plausibility_gate import require_plausible_bars  # noqa: PLC0415
         from vpoc.device import require_device  # noqa: PLC0415
         from vpoc.features.build import build_features  # noqa: PLC0415
         from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
         from vpoc.files import require_output, write_atomic  # noqa: PLC0415
-        from vpoc.training.artefact import load_model, require_finite  # noqa: PLC0415
-        from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
-        from vpoc.training.predict import require_match, unnamed_symbol  # noqa: PLC0415
-        from vpoc.training.prediction import with_levels  # noqa: PLC0415
+        from vpoc.training.model_file.artefact import load_model, require_finite  # noqa: PLC0415
+        from vpoc.training.model_file.predict import predict as probabilities  # noqa: PLC0415
+        from vpoc.training.model_file.predict import require_match, unnamed_symbol  # noqa: PLC0415
+        from vpoc.training.model_file.prediction import with_levels  # noqa: PLC0415
 
     require_output(output, model, data)
     loaded = load_model(model)

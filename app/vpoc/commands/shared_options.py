@@ -36,7 +36,7 @@ def _rule_names(_ctx: click.Context, _param: click.Parameter, value: tuple[str, 
     """Names of rules of the gate; click's usage error when one is anything else."""
     if not value:
         return value
-    from vpoc.data.plausibility_rules import RULE_NAMES  # noqa: PLC0415
+    from vpoc.data.checks.plausibility_rules import RULE_NAMES  # noqa: PLC0415
 
     named = tuple(name.replace("-", "_") for name in value)
     for name in named:

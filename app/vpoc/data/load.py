@@ -9,10 +9,10 @@ import numpy as np
 
 from vpoc.arrays import Flags
 from vpoc.data.bars import Bars, bar_seconds, exact_duplicates
+from vpoc.data.exchange.sessions import session_dates
 from vpoc.data.merged_csv import UNENDED, MergedRows, read_parts
 from vpoc.data.merged_head import Head, find_head, require_head
 from vpoc.data.rules import ROW_ADVICE, SYMBOL_MISSING, first_problem, grid_problem
-from vpoc.data.sessions import session_dates
 from vpoc.errors import UserError
 
 LARGE_BYTES = 1 << 28

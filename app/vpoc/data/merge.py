@@ -11,15 +11,15 @@ import polars as pl
 
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import MAX_TICKS, Bars, to_ticks
+from vpoc.data.checks.plausibility import Plausibility
+from vpoc.data.checks.plausibility_gate import judged, require_plausible
+from vpoc.data.checks.plausibility_rules import VIX_HIGH, VIX_LOW
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
-from vpoc.data.plausibility import Plausibility
-from vpoc.data.plausibility_gate import judged, require_plausible
-from vpoc.data.plausibility_rules import VIX_HIGH, VIX_LOW
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import OneContract, one_contract
+from vpoc.data.readers.vendor import VendorBars
 from vpoc.data.readers.vix import Vix, read_vix
 from vpoc.data.rules import ROW_ADVICE, first_problem, grid_problem
-from vpoc.data.vendor import VendorBars
 from vpoc.errors import UserError
 
 STALE_DAYS = 5

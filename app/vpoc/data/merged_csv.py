@@ -17,8 +17,8 @@ import polars as pl
 
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import MAX_TICKS, Bars, made_bars
-from vpoc.data.calendar import FIRST, LAST
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
+from vpoc.data.exchange.calendar import FIRST, LAST
 from vpoc.data.merged_head import Head
 from vpoc.data.text_table import MAX_VOLUME
 from vpoc.errors import from_os_error

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vpoc.data.columns import REQUIRED
-from vpoc.data.stamps import CANONICAL, is_known
+from vpoc.data.readers.stamps import CANONICAL, is_known
 from vpoc.errors import UserError, from_os_error
 
 HEAD_BYTES = 1 << 16

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Ints
-from vpoc.data.calendar import FIRST, LAST, rth_close
 from vpoc.data.columns import PRICES, STAMP_FORMAT
+from vpoc.data.exchange.calendar import FIRST, LAST, rth_close
+from vpoc.data.exchange.sessions import RTH_CLOSE, RTH_OPEN, ZONE
 from vpoc.data.prng import bits_set, words
-from vpoc.data.sessions import RTH_CLOSE, RTH_OPEN, ZONE
 
 FIRST_TRADE_DATE = np.datetime64("2018-01-02")
 BARS = 23 * 60

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from vpoc.data.sessions import day
+from vpoc.data.exchange.sessions import day
 from vpoc.evaluation.all_folds import Evaluation, FoldResult, Outcome, Part
 from vpoc.evaluation.bootstrap import LEVEL
 from vpoc.evaluation.open_place import PLACES

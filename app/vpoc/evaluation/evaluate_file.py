@@ -19,8 +19,8 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.features.targets import DEFAULT_TARGET, TARGETS
 from vpoc.progress import Progress
-from vpoc.training.samples import labelled
-from vpoc.training.scaling import fit_scaling, outside_words
+from vpoc.training.inputs.samples import labelled
+from vpoc.training.inputs.scaling import fit_scaling, outside_words
 from vpoc.training.train_options import plain
 
 

@@ -13,7 +13,7 @@ from vpoc.evaluation.open_place import PLACES
 from vpoc.evaluation.rows import LabelledRows
 from vpoc.evaluation.verdict import NETWORK
 from vpoc.features.table import NAMES
-from vpoc.training.scaling import fit_scaling
+from vpoc.training.inputs.scaling import fit_scaling
 
 Inputs = npt.NDArray[Any]
 """[rows, columns], of a floating type."""

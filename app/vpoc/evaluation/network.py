@@ -14,12 +14,12 @@ from vpoc.features.feature_set import FeatureSet
 from vpoc.gpu_memory.monitor import MemoryMonitor
 from vpoc.models.by_name import Network, network, window_of
 from vpoc.progress import Progress
-from vpoc.training.feeds import resident_in_order
 from vpoc.training.fit import Fit
-from vpoc.training.prepared import Prepared
+from vpoc.training.inputs.feeds import resident_in_order
+from vpoc.training.inputs.samples import Samples, Split, split_inner
+from vpoc.training.inputs.scaling import fit_scaling
+from vpoc.training.preparing.prepared import Prepared
 from vpoc.training.run import ALONE
-from vpoc.training.samples import Samples, Split, split_inner
-from vpoc.training.scaling import fit_scaling
 from vpoc.training.train_options import TrainOptions
 
 SAMPLES_AT_A_TIME = 4096

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vpoc.arrays import Flags, Floats, Ints
-from vpoc.data.calendar import rth_close
+from vpoc.data.exchange.calendar import rth_close
 from vpoc.features.feature_set import FeatureSet
 
 PLACES = ("inside value area", "inside range", "above range", "below range", "range not known")

@@ -7,7 +7,7 @@ import numpy as np
 from vpoc.arrays import Floats, Floats32, Ints
 from vpoc.evaluation.open_place import open_places
 from vpoc.features.feature_set import FeatureSet
-from vpoc.training.samples import Samples, labelled, require_horizon
+from vpoc.training.inputs.samples import Samples, labelled, require_horizon
 
 
 @dataclass(frozen=True)

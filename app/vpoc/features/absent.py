@@ -6,7 +6,7 @@ Bars without volume are bars: what is computed from them is 0, and not missing.
 import numpy as np
 
 from vpoc.arrays import Flags, Ints
-from vpoc.data.selection import HISTORY
+from vpoc.data.exchange.selection import HISTORY
 from vpoc.features.session_facts import SessionFacts
 
 Absent = dict[str, Flags]

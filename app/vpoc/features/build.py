@@ -13,9 +13,9 @@ import polars as pl
 
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import Bars
-from vpoc.data.rolls import roll_numbers
-from vpoc.data.selection import FEWEST, Selection, require_enough, select_sessions
-from vpoc.data.sessions import Sessions, ranges, split_sessions
+from vpoc.data.exchange.rolls import roll_numbers
+from vpoc.data.exchange.selection import FEWEST, Selection, require_enough, select_sessions
+from vpoc.data.exchange.sessions import Sessions, ranges, split_sessions
 from vpoc.errors import UserError
 from vpoc.features.absent import Absent, absent_of_bars, absent_of_sessions
 from vpoc.features.feature_options import FeatureOptions

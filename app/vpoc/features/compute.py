@@ -10,9 +10,9 @@ import numpy as np
 
 from vpoc.data.bars import Bars
 from vpoc.data.cache import load_cached
+from vpoc.data.checks.plausibility_gate import plausible_blocks, require_plausible_bars
+from vpoc.data.exchange.sessions import split_sessions
 from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
-from vpoc.data.plausibility_gate import plausible_blocks, require_plausible_bars
-from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.build import all_session_facts, build_features, features_of, no_regular_hours, stream_features
 from vpoc.features.feature_options import FeatureOptions

@@ -9,7 +9,7 @@ import numpy as np
 
 from vpoc.arrays import Ints
 from vpoc.data.columns import TICK
-from vpoc.data.sessions import day
+from vpoc.data.exchange.sessions import day
 
 if TYPE_CHECKING:
     # Stored features need no profiles.

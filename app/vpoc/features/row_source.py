@@ -11,8 +11,8 @@ import polars as pl
 
 from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
+from vpoc.data.checks.plausibility_gate import plausible_blocks
 from vpoc.data.load import stream_bars
-from vpoc.data.plausibility_gate import plausible_blocks
 from vpoc.errors import UserError
 from vpoc.features.build import bar_rows, facts_of_blocks, feature_set, select_rows, sessions_at_a_time
 from vpoc.features.feature_options import FeatureOptions

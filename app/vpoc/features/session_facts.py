@@ -7,7 +7,7 @@ import numpy as np
 
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import RTH_OPEN, Sessions
+from vpoc.data.exchange.sessions import RTH_OPEN, Sessions
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.profile.facts import ProfileFacts, concatenated
 from vpoc.profile.flow import Flow

@@ -7,8 +7,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.bars import Bars
-from vpoc.data.selection import HISTORY
-from vpoc.data.sessions import Sessions
+from vpoc.data.exchange.selection import HISTORY
+from vpoc.data.exchange.sessions import Sessions
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.look_back import Naked, composite_vpocs, mean_of_last, naked, naked_levels
 from vpoc.features.session_facts import IB_SECONDS, SessionFacts

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vpoc.data.columns import TICK
-from vpoc.data.sessions import RTH_OPEN, day
+from vpoc.data.exchange.sessions import RTH_OPEN, day
 from vpoc.plots.layout import PictureLayout, Slot, lay_out, spread_labels
 from vpoc.plots.marks import Look, draw_session, line, text
 from vpoc.plots.study import NakedLine, Study

@@ -10,7 +10,7 @@ import numpy as np
 
 from vpoc.arrays import Floats
 from vpoc.data.columns import TICK
-from vpoc.data.sessions import day
+from vpoc.data.exchange.sessions import day
 from vpoc.plots.layout import Slot
 from vpoc.plots.study import BALANCE_MINUTES, Prices, Study
 from vpoc.plots.style import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import Sessions, day, split_sessions
+from vpoc.data.exchange.sessions import Sessions, day, split_sessions
 from vpoc.errors import UserError
 from vpoc.plots.draw import draw_sessions
 from vpoc.plots.study import Method, NakedLine, Study, naked_lines, study

@@ -8,8 +8,8 @@ import numpy as np
 
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import Bars
-from vpoc.data.rolls import AUTO, roll_numbers
-from vpoc.data.sessions import RTH_CLOSE, Sessions
+from vpoc.data.exchange.rolls import AUTO, roll_numbers
+from vpoc.data.exchange.sessions import RTH_CLOSE, Sessions
 from vpoc.profile.histogram import histograms
 from vpoc.profile.levels import Levels, find_vpoc
 from vpoc.profile.nodes import nodes_of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
-from vpoc.data.sessions import RTH_OPEN, day
+from vpoc.data.exchange.sessions import RTH_OPEN, day
 from vpoc.plots.study import Method, NakedLine, Study
 
 PLACED = {

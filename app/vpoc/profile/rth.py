@@ -6,7 +6,7 @@ import numpy as np
 
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import Sessions
+from vpoc.data.exchange.sessions import Sessions
 from vpoc.profile import kernel_profiles as compiled
 from vpoc.profile.facts import ProfileFacts, entropy, logs_of
 from vpoc.profile.flow import Flow, developing_flow, session_flow

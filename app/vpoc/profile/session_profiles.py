@@ -7,7 +7,7 @@ import numpy as np
 
 from vpoc.arrays import Ints, SmallInts
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import Sessions, ranges
+from vpoc.data.exchange.sessions import Sessions, ranges
 from vpoc.errors import UserError
 from vpoc.profile import kernel_profiles as compiled
 from vpoc.profile.facts import Histograms, ProfileFacts, concatenated, profile_facts, zero_histograms

@@ -9,7 +9,7 @@ from vpoc.features.table import NAMES
 from vpoc.gpu_memory.out_of_memory import is_out_of_memory
 from vpoc.gpu_memory.spare import spare_share
 from vpoc.models.by_name import input_shape
-from vpoc.training.batches import share_size
+from vpoc.training.inputs.batches import share_size
 from vpoc.training.precision import autocast
 from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions

@@ -15,8 +15,8 @@ import torch
 
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import remove, sha256, write_atomic
-from vpoc.training.artefact import load_plain
 from vpoc.training.loop import Trainer
+from vpoc.training.model_file.artefact import load_plain
 
 CHECKPOINT_SCHEMA = 3
 CHECKPOINTS_KEPT = 3

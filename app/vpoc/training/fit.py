@@ -18,21 +18,21 @@ from vpoc.models.by_name import Network, fresh_network, input_shape, parameter_c
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
 from vpoc.training import checkpoint
-from vpoc.training.artefact import weights_sha256
 from vpoc.training.batch_size import micro_batch_size
-from vpoc.training.batches import Cut, Order
 from vpoc.training.checkpoint import History, Position
-from vpoc.training.choose_strategy import strategy_of
 from vpoc.training.curves import Curves
 from vpoc.training.faults.injector import injector_of
-from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
-from vpoc.training.flat_loop import FlatTrainer, VectorTrainer, suits, suits_vector
+from vpoc.training.flat.flat_loop import FlatTrainer, VectorTrainer, suits, suits_vector
 from vpoc.training.identity import identity_of, manner_of
+from vpoc.training.inputs.batches import Cut, Order
+from vpoc.training.inputs.feeds import Feed, LoaderFeed, ResidentFeed
 from vpoc.training.keeping import best_epoch, ends_early
 from vpoc.training.kept_states import FOLDER, KeptStates, drawn_steps, parts_of
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Step, Trainer
-from vpoc.training.prepared import Prepared
+from vpoc.training.model_file.artefact import weights_sha256
+from vpoc.training.preparing.choose_strategy import strategy_of
+from vpoc.training.preparing.prepared import Prepared
 from vpoc.training.schedule import rate_of
 from vpoc.training.train_options import TrainOptions
 
@@ -110,7 +110,7 @@ class Fit:
         """Return what makes the steps, and set how many samples it works on at a time."""
         options, run = self.options, self.run
         if run.jax is not None:
-            from vpoc.training.jax_loop import JaxTrainer, OnJax  # noqa: PLC0415 - only then it is there
+            from vpoc.training.with_jax.jax_loop import JaxTrainer, OnJax  # noqa: PLC0415 - only then it is there
 
             self.micro = options.batch_size
             return JaxTrainer(OnJax(model, run.jax), options, self.ledger, self.progress.stage)

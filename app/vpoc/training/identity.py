@@ -8,7 +8,7 @@ import torch
 from vpoc import __version__
 from vpoc.features.table import FEATURES_SCHEMA
 from vpoc.training.loop import Trainer
-from vpoc.training.prepared import Prepared
+from vpoc.training.preparing.prepared import Prepared
 from vpoc.training.train_options import TrainOptions
 
 

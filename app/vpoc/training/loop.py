@@ -13,11 +13,11 @@ from torch.nn import functional
 from vpoc.errors import UserError
 from vpoc.progress import Progress
 from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
-from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loaded, resident_in_order
+from vpoc.training.inputs.feeds import Batch, Feed, InOrder, Micro, loaded, resident_in_order
+from vpoc.training.inputs.samples import Samples
 from vpoc.training.kept_states import KeptStates
 from vpoc.training.ledger import Ledger
 from vpoc.training.precision import autocast, forward_dtype
-from vpoc.training.samples import Samples
 from vpoc.training.schedule import rate_of
 from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions

@@ -10,9 +10,9 @@ import torch
 
 from vpoc import __version__
 from vpoc.features.table import NAMES
-from vpoc.training.artefact import weights_sha256
 from vpoc.training.fit import Fit, Trained
-from vpoc.training.samples import Samples
+from vpoc.training.inputs.samples import Samples
+from vpoc.training.model_file.artefact import weights_sha256
 
 
 def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) -> dict[str, Any]:

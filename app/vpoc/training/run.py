@@ -14,13 +14,13 @@ from vpoc.files import json_bytes, sha256, write_atomic, write_json
 from vpoc.gpu_memory.out_of_memory import is_out_of_memory
 from vpoc.progress import CONTRACT, Progress
 from vpoc.ranks.launch import Ranks, ranks_of
-from vpoc.training.artefact import serialise
 from vpoc.training.checkpoint import set_aside
-from vpoc.training.device_setup import leave_ranks
 from vpoc.training.fit import Fit, Trained
 from vpoc.training.ledger import Ledger
-from vpoc.training.prepare import prepare
-from vpoc.training.prepared import Prepared
+from vpoc.training.model_file.artefact import serialise
+from vpoc.training.preparing.device_setup import leave_ranks
+from vpoc.training.preparing.prepare import prepare
+from vpoc.training.preparing.prepared import Prepared
 from vpoc.training.result import about, judgement, metadata, training_facts
 from vpoc.training.train_options import TrainOptions
 

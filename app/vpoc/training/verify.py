@@ -21,13 +21,13 @@ from vpoc.errors import UserError
 from vpoc.features.table import NAMES
 from vpoc.models.by_name import Network, network, parameter_count
 from vpoc.progress import Progress, finite
-from vpoc.training.artefact import load_model, load_state, require_finite, weights_sha256
 from vpoc.training.fit import VALIDATION_BATCH, Fit, step_facts
+from vpoc.training.inputs.samples import Samples
 from vpoc.training.loop import Step
-from vpoc.training.prepare import prepare
+from vpoc.training.model_file.artefact import load_model, load_state, require_finite, weights_sha256
+from vpoc.training.preparing.prepare import prepare
 from vpoc.training.result import sample_counts
 from vpoc.training.run import ALONE
-from vpoc.training.samples import Samples
 from vpoc.training.train_options import TrainOptions
 
 

@@ -17,8 +17,8 @@ from vpoc.gpu_memory.monitor import MemoryMonitor
 from vpoc.gpu_memory.spare import SPARE
 from vpoc.models.by_name import input_shape
 from vpoc.probes.site import Site
-from vpoc.training.artefact import weights_sha256
 from vpoc.training.batch_size import fits, largest_that_fits
+from vpoc.training.model_file.artefact import weights_sha256
 
 PIECE_BYTES = 1 << 30
 PIECE_BYTES_ON_CPU = 1 << 28

@@ -20,7 +20,7 @@ from vpoc.probes.numbers import require_close
 from vpoc.probes.site import Site, Skipped
 from vpoc.progress import Progress
 from vpoc.training import checkpoint
-from vpoc.training.artefact import weights_sha256
+from vpoc.training.model_file.artefact import weights_sha256
 
 SDPA_BATCH = 16
 EXACT = 1e-4

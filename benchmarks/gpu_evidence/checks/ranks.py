@@ -13,9 +13,9 @@ from vpoc.errors import UserError
 from vpoc.probes.checks.several import run_ranks
 from vpoc.probes.site import Site, Skipped
 from vpoc.ranks.launch import Ranks
-from vpoc.training.artefact import weights_sha256
-from vpoc.training.device_setup import leave_ranks
 from vpoc.training.fit import Fit
+from vpoc.training.model_file.artefact import weights_sha256
+from vpoc.training.preparing.device_setup import leave_ranks
 from vpoc.training.strategies.distributed import join, part
 
 NUMBERS = (1 << 10, 1 << 20, 1 << 24)

@@ -16,7 +16,7 @@ from benchmarks.gpu_evidence.training import fit, options_of, steps_of
 from vpoc.models.by_name import fresh_network
 from vpoc.probes.checks.networks import require_compiler
 from vpoc.probes.site import Site, Skipped
-from vpoc.training.samples import Samples
+from vpoc.training.inputs.samples import Samples
 
 HIDDEN = (32, 16)
 RATE = 1e-3

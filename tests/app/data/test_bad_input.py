@@ -2,8 +2,8 @@
 
 import pytest
 
+from vpoc.data.checks.quality import inspect
 from vpoc.data.load import load_bars
-from vpoc.data.quality import inspect
 from vpoc.errors import UserError
 
 HEADER = "ts,open,high,low,close,volume,vix\n"

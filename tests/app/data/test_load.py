@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from vpoc.data import merged_csv
 from vpoc.data.bars import COLUMNS, Bars
+from vpoc.data.exchange.sessions import session_dates
 from vpoc.data.load import load_bars, stream_bars
 from vpoc.data.merged_csv import read_rows
 from vpoc.data.merged_head import Head, require_merged
-from vpoc.data.sessions import session_dates
 from vpoc.errors import UserError
 from vpoc.features.build import build_features, stream_features
 from vpoc.features.feature_options import FeatureOptions

@@ -7,10 +7,10 @@ import pytest
 
 from tests.app.data.scid import scid_bytes
 from vpoc.cli import run
+from vpoc.data.exchange.sessions import split_sessions
 from vpoc.data.load import load_bars
 from vpoc.data.merge import as_of, merge
 from vpoc.data.readers.clock import ZONES, has_break
-from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError
 
 VIX = "DATE,OPEN,HIGH,LOW,CLOSE\n2024-01-02,1,1,1,13.20\n2024-01-03,1,1,1,14.04\n"

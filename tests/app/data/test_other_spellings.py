@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from vpoc.cli import run
+from vpoc.data.checks.quality import inspect
 from vpoc.data.load import load_bars, stream_bars
 from vpoc.data.merge import merge
-from vpoc.data.quality import inspect
 from vpoc.data.readers import read_vendor
 from vpoc.data.synth import synthetic_csv
 from vpoc.errors import UserError

@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 
 from vpoc.data import synth
+from vpoc.data.exchange.sessions import new_york, split_sessions
 from vpoc.data.load import load_bars
 from vpoc.data.prng import bits_set, words
-from vpoc.data.sessions import new_york, split_sessions
 from vpoc.data.synth import BARS, synthetic_csv
 from vpoc.files import sha256
 

@@ -9,7 +9,7 @@ from vpoc.evaluation.network import NetworkFit, training_options
 from vpoc.evaluation.rows import LabelledRows
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.training.samples import Samples
+from vpoc.training.inputs.samples import Samples
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.models.by_name import window_of
 from vpoc.progress import Progress
-from vpoc.training.artefact import load_model
-from vpoc.training.predict import predict
+from vpoc.training.model_file.artefact import load_model
+from vpoc.training.model_file.predict import predict
 from vpoc.training.run import train
 
 

@@ -4,14 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from vpoc.data.checks.quality import inspect
+from vpoc.data.exchange.sessions import split_sessions
 from vpoc.data.load import load_bars
-from vpoc.data.quality import inspect
-from vpoc.data.sessions import split_sessions
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.training.samples import inputs_of
-from vpoc.training.scaling import fit_scaling
+from vpoc.training.inputs.samples import inputs_of
+from vpoc.training.inputs.scaling import fit_scaling
 
 NIGHT = {"on_vol_share", "on_range_frac"}
 CLOSES = {"vix_chg", "vix_z20"}

@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from vpoc.data.exchange.rolls import roll_numbers
+from vpoc.data.exchange.selection import select_sessions
+from vpoc.data.exchange.sessions import split_sessions
 from vpoc.data.load import load_bars
-from vpoc.data.rolls import roll_numbers
-from vpoc.data.selection import select_sessions
-from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions

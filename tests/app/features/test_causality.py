@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from vpoc.data.exchange.sessions import new_york, split_sessions
 from vpoc.data.load import load_bars
-from vpoc.data.sessions import new_york, split_sessions
 from vpoc.features import build, snapshots
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracle import profile as vp
 
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import Sessions
+from vpoc.data.exchange.sessions import Sessions
 from vpoc.profile.levels import Levels
 
 PRICE = 16_000

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.some_sessions import PRICE, as_bars, as_tuples, levels_of_session, many_sessions, only
 
-from vpoc.data.sessions import Sessions
+from vpoc.data.exchange.sessions import Sessions
 from vpoc.errors import UserError
 from vpoc.profile.device import PATHS, device_levels, paths
 from vpoc.profile.facts import concatenated

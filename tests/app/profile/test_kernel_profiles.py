@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from vpoc import kernel
 from vpoc.data.bars import Bars
+from vpoc.data.exchange.sessions import Sessions, split_sessions
 from vpoc.data.load import load_bars
-from vpoc.data.sessions import Sessions, split_sessions
 from vpoc.features.look_back import naked
 from vpoc.profile import kernel_profiles as compiled
 from vpoc.profile.histogram import histograms

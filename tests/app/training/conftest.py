@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vpoc.training.samples import Samples
+from vpoc.training.inputs.samples import Samples
 
 
 def made(inputs, labels, weights=None, window=1):

@@ -5,10 +5,10 @@ import torch
 from vpoc.models.by_name import Network, fresh_network, mlp_layers, window_of
 from vpoc.progress import Progress
 from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
-from vpoc.training import feeds
-from vpoc.training.batches import Cut, Order, epoch_order
-from vpoc.training.feeds import LoaderFeed, ResidentFeed
-from vpoc.training.flat_loop import FlatTrainer, VectorTrainer, suits_vector
+from vpoc.training.flat.flat_loop import FlatTrainer, VectorTrainer, suits_vector
+from vpoc.training.inputs import feeds
+from vpoc.training.inputs.batches import Cut, Order, epoch_order
+from vpoc.training.inputs.feeds import LoaderFeed, ResidentFeed
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Trainer
 from vpoc.training.schedule import rate_of

@@ -19,8 +19,8 @@ from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
 from vpoc.progress import Progress
 from vpoc.training import fit, loop
-from vpoc.training.artefact import load_model, weights_sha256
-from vpoc.training.flat_loop import VectorTrainer
+from vpoc.training.flat.flat_loop import VectorTrainer
+from vpoc.training.model_file.artefact import load_model, weights_sha256
 from vpoc.training.result import constant_rate_loss
 from vpoc.training.run import train
 from vpoc.training.strategies.single import Single

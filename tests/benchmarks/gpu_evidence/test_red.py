@@ -22,9 +22,10 @@ from vpoc.gpu_memory import monitor
 from vpoc.probes.checks import several
 from vpoc.probes.site import Site, WrongResultError
 from vpoc.profile.device import paths
-from vpoc.training import batch_size, checkpoint, feeds, fit
-from vpoc.training.flat import FlatMlp
-from vpoc.training.flat_adam import FlatAdam
+from vpoc.training import batch_size, checkpoint, fit
+from vpoc.training.flat.flat import FlatMlp
+from vpoc.training.flat.flat_adam import FlatAdam
+from vpoc.training.inputs import feeds
 from vpoc.training.loop import Trainer
 from vpoc.training.strategies.distributed import Collective
 

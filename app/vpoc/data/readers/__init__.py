@@ -10,7 +10,7 @@ from vpoc.data.readers import parquet, scid
 from vpoc.data.readers.delimited import read_delimited
 from vpoc.data.readers.lean import read_lean
 from vpoc.data.readers.raw import RawBars, finish
-from vpoc.data.vendor import VendorBars
+from vpoc.data.readers.vendor import VendorBars
 from vpoc.errors import UserError, from_os_error
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")

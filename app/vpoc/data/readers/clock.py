@@ -9,8 +9,8 @@ import polars as pl
 
 from vpoc.arrays import Ints
 from vpoc.data.bars import DAY_SECONDS, bar_seconds
-from vpoc.data.sessions import AS_OF, RTH_OPEN
-from vpoc.data.stamps import Written, as_seconds, require_zone
+from vpoc.data.exchange.sessions import AS_OF, RTH_OPEN
+from vpoc.data.readers.stamps import Written, as_seconds, require_zone
 from vpoc.errors import UserError
 
 NEW_YORK = "America/New_York"

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Ints
+from vpoc.data.exchange.sessions import session_dates
 from vpoc.data.readers.lean import MONTHS
-from vpoc.data.sessions import session_dates
-from vpoc.data.vendor import VendorBars
+from vpoc.data.readers.vendor import VendorBars
 from vpoc.errors import UserError
 
 OUTRIGHT = re.compile(rf"(?P<root>[A-Z0-9]{{1,4}}?)(?P<month>[{MONTHS}])(?P<year>\d{{1,2}}|\d{{4}})")

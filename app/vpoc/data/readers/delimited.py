@@ -12,8 +12,8 @@ from vpoc.arrays import Floats
 from vpoc.data.columns import PRICES, REQUIRED
 from vpoc.data.readers.column_names import COLUMN_NAMES, NEEDED, find_columns, stamp_text, tidy, with_time
 from vpoc.data.readers.raw import RawBars
+from vpoc.data.readers.stamps import CANONICAL, MONTH_FIRST, written
 from vpoc.data.readers.text import TextFile, header_of, is_number, open_text, read_values
-from vpoc.data.stamps import CANONICAL, MONTH_FIRST, written
 from vpoc.data.text_table import Table, numbers
 from vpoc.errors import UserError
 

@@ -19,7 +19,7 @@ import polars as pl
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.raw import RawBars
-from vpoc.data.stamps import Written, require_seconds
+from vpoc.data.readers.stamps import Written, require_seconds
 from vpoc.data.text_table import MAX_VOLUME
 from vpoc.errors import UserError, from_os_error
 

@@ -11,7 +11,7 @@ from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.column_names import NEEDED, find_columns
 from vpoc.data.readers.raw import RawBars
-from vpoc.data.stamps import Written, require_seconds, written
+from vpoc.data.readers.stamps import Written, require_seconds, written
 from vpoc.data.text_table import MAX_VOLUME, Table
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import sha256_file

@@ -9,8 +9,8 @@ import polars as pl
 from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.clock import starts
-from vpoc.data.stamps import Written
-from vpoc.data.vendor import VendorBars
+from vpoc.data.readers.stamps import Written
+from vpoc.data.readers.vendor import VendorBars
 
 
 @dataclass(frozen=True)

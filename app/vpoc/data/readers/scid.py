@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.raw import RawBars
-from vpoc.data.stamps import Written, require_seconds
+from vpoc.data.readers.stamps import Written, require_seconds
 from vpoc.errors import UserError, from_os_error
 
 SCID_MAGIC = b"SCID"

@@ -11,8 +11,8 @@ import polars as pl
 from vpoc.arrays import Floats, Ints
 from vpoc.data.readers.clock import NEW_YORK, starts
 from vpoc.data.readers.column_names import find_columns, stamp_text, with_time
+from vpoc.data.readers.stamps import DATE_FORMATS, DAY_FIRST, MONTH_FIRST, written
 from vpoc.data.readers.text import open_text, read_text
-from vpoc.data.stamps import DATE_FORMATS, DAY_FIRST, MONTH_FIRST, written
 from vpoc.data.text_table import Table, numbers, require_years
 from vpoc.errors import UserError
 

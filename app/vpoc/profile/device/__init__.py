@@ -8,7 +8,7 @@ Importing this package does not import torch; calling `device_levels` does.
 from collections.abc import Iterator
 
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import Sessions
+from vpoc.data.exchange.sessions import Sessions
 from vpoc.profile.levels import Levels
 
 PATHS = ("naive", "chunked", "preallocated", "pooled")

@@ -8,7 +8,7 @@ import torch
 
 from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
-from vpoc.data.sessions import Sessions, ranges
+from vpoc.data.exchange.sessions import Sessions, ranges
 from vpoc.profile.device.kernels import AREA_STEPS, Matrices, add_bars, chunk_levels, target_of
 from vpoc.profile.histogram import PLACEMENTS
 from vpoc.profile.kernel_profiles import Spans

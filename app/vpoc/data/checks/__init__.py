@@ -1,0 +1,1 @@
+"""Faults of a file of bars: found, counted, and fixed in a copy."""

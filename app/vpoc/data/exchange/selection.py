@@ -1,0 +1,106 @@
+"""Which sessions give rows, why the others do not, and whether there are enough of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vpoc.arrays import Flags, Floats, Ints
+from vpoc.data.exchange.sessions import Sessions
+from vpoc.errors import UserError
+
+LOOK_BACK = 5
+"""The farthest single session that a feature or target looks back to; all up to it must be there."""
+HISTORY = 20
+"""Sessions that means look back over."""
+SHORTEST_LOOKBACK = HISTORY
+FEWEST = {"bar": 3, "session": 4}
+"""Sessions needed to train, by kind of row: two to train and one to validate; the last session row has no label."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """`sessions`: indices of those that give rows. `left_out`: how many do not, by the first reason that holds."""
+
+    sessions: Ints
+    left_out: dict[str, int]
+
+
+def chain(sessions: Sessions, rolls: Ints) -> Ints:
+    """How many complete sessions stand right before each [sessions], with none missing and no roll in between.
+
+    `rolls` [sessions]: how many rolls lie before each.
+    """
+    unbroken = np.zeros(len(sessions), dtype=np.bool_)
+    unbroken[1:] = sessions.complete[:-1] & (np.diff(sessions.number) == 1) & (np.diff(rolls) == 0)
+    place = np.arange(len(sessions))
+    return place - np.maximum.accumulate(np.where(unbroken, 0, place))
+
+
+def select_sessions(
+    sessions: Sessions, rolls: Ints, vix_close: Floats, *, rows: str, lookback: int, next_open: bool = False
+) -> Selection:
+    """Which of `sessions`, all with RTH bars, give rows; `next_open`: session rows as of the next open.
+
+    `vix_close` [sessions], NaN where unknown: means need it of 20 sessions.
+    """
+    giving = sessions.complete.copy()
+    if rows == "bar":
+        giving[-1:] |= sessions.in_progress
+    before: Ints = np.cumsum(sessions.complete) - sessions.complete
+    full = sessions.complete & (sessions.close == sessions.close.max(initial=0))
+    known = _all_known(sessions.complete, vix_close, through=rows == "session")
+    adjacent = np.zeros(len(sessions), dtype=np.bool_)
+    adjacent[:-1] = (np.diff(sessions.number) == 1) & (np.diff(rolls) == 0)
+    links = chain(sessions, rolls)
+    unrolled = chain(sessions, np.zeros_like(rolls))
+    reasons = {
+        "incomplete": ~giving,
+        "lookback": before < lookback,
+        "after_gap": unrolled < LOOK_BACK,
+        "after_roll": links < LOOK_BACK,
+        "short_history": np.cumsum(full) - full < HISTORY,
+        "without_vix": ~known,
+    }
+    if next_open:
+        reasons["without_next_open"] = ~adjacent
+    left = np.ones(len(sessions), dtype=np.bool_)
+    left_out = {}
+    for reason, holds in reasons.items():
+        left_out[reason] = int((left & holds).sum())
+        left &= ~holds
+    return Selection(np.flatnonzero(left), left_out)
+
+
+def require_enough(path: Path, sessions: Sessions, found: Selection, lookback: int, fewest: int) -> None:
+    """UserError when fewer than `fewest` sessions give rows."""
+    if len(found.sessions) >= fewest:
+        return
+    complete = int(sessions.complete.sum())
+    if complete < lookback + fewest:
+        # With the shortest there may be enough.
+        longest = complete - fewest
+        advice = f" or a --lookback of {SHORTEST_LOOKBACK} to {longest}" if longest >= SHORTEST_LOOKBACK else ""
+        raise UserError(
+            f"{path}: {lookback + fewest} complete sessions are needed ({lookback} for lookback, {fewest} to use), "
+            f"the file has {complete}; give more data{advice}"
+        )
+    shown = ", ".join(
+        f"{count} {reason.replace('_', ' ')}"
+        for reason, count in found.left_out.items()
+        if count and reason not in {"incomplete", "lookback"}
+    )
+    raise UserError(
+        f"{path}: of the sessions after the lookback, {len(found.sessions)} give rows and {fewest} must; left out are "
+        f"{shown}; give data without gaps, or more of it"
+    )
+
+
+def _all_known(complete: Flags, vix_close: Floats, *, through: bool) -> Flags:
+    """Return for each session whether the last 20 VIX closes of complete ones are known; with its own (`through`)."""
+    unknown = np.isnan(vix_close)
+    among = np.concatenate([[0], np.cumsum(unknown[complete])])
+    stop = np.cumsum(complete) - (0 if through else complete)
+    begin = np.maximum(stop - HISTORY, 0)
+    known: Flags = among[stop] == among[begin]
+    return known

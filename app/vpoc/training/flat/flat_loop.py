@@ -1,0 +1,142 @@
+"""Loops whose weights lie in one vector: of any network on a CPU, and of small ones by hand, many steps at a time."""
+
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+
+from vpoc.arrays import Floats
+from vpoc.step_stage import FORWARD, OUTSIDE, StepStage
+from vpoc.training.flat.flat import PICKED_ROWS, FlatMlp, blocks
+from vpoc.training.flat.flat_adam import FlatAdam
+from vpoc.training.inputs.feeds import Resident, ResidentFeed
+from vpoc.training.ledger import Ledger
+from vpoc.training.loop import FIRST_STEPS, AdamMoments, Requests, Step, Trainer
+from vpoc.training.strategies.single import Single
+from vpoc.training.train_options import TrainOptions
+
+
+def suits(options: TrainOptions, kind: str, micro_batch_size: int) -> bool:
+    """Return whether FlatTrainer can do a training: an mlp in float32 on one device, whole batches at a time."""
+    special = options.use_mixed_precision or options.activation_checkpointing or options.injected_fault
+    whole = micro_batch_size >= options.batch_size
+    return options.loop == "resident" and kind == "mlp" and options.strategy == "single" and whole and not special
+
+
+def suits_vector(options: TrainOptions) -> bool:
+    """Return whether VectorTrainer can do a training: in float32 on one CPU, without an injected fault."""
+    plain = options.strategy == "single" and options.device == "cpu"
+    return plain and not options.use_mixed_precision and not options.injected_fault
+
+
+class VectorTrainer(Trainer):
+    """A Trainer on one device, in float32, with the AdamW of FlatAdam, whose weights are bitwise those of torch's.
+
+    Where batches are small, the calls that adjust one parameter after another take longer than all else. On GPUs the
+    loop that speaks for a stack stays the plain one.
+    """
+
+    adam: FlatAdam
+
+    def make_optimizer(self) -> None:
+        """FlatAdam on all parameters."""
+        self.adam = FlatAdam(
+            self.strategy.model.parameters(),
+            lambda step: self.rate(step),  # noqa: PLW0108 - it is set later
+            self.options.weight_decay,
+        )
+
+    def moments(self) -> AdamMoments:
+        """As Trainer.moments."""
+        kept = self.adam.state_dict()["state"]
+        names = [name for name, _ in self.strategy.model.named_parameters()]
+        return {
+            name: {key: value.detach().to("cpu", copy=True) for key, value in kept.get(number, {}).items()}
+            for number, name in enumerate(names)
+        }
+
+    def load_moments(self, moments: AdamMoments) -> None:
+        """As Trainer.load_moments."""
+        if all(moments.values()):
+            self.adam.load_state_dict({"state": dict(enumerate(moments.values()))})
+
+    def _forget_gradient(self) -> None:
+        self.adam.gradient.zero_()
+
+    def _gradient_norm(self) -> float:
+        return self.strategy.gradient_norm()
+
+    def _scale_gradient(self, factor: float) -> None:
+        self.adam.gradient.mul_(factor)
+
+    def _update(self, _number: int, _gradient_norm: float) -> None:
+        self.adam.step()
+
+
+class FlatTrainer(VectorTrainer):
+    """A Trainer whose steps are those of FlatMlp, which come to the same weights.
+
+    After the first steps it does blocks of some thousand samples and looks at their losses together: when one is not
+    finite, the steps after it have been made, too.
+    """
+
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
+        super().__init__(strategy, options, ledger, stage)
+        self.flat = FlatMlp(
+            strategy.model,
+            lambda step: self.rate(step),  # noqa: PLW0108 - it is set later
+            options.batch_size,
+            weight_decay=options.weight_decay,
+            clip_norm=options.clip_norm,
+        )
+        self.adam = self.flat.adam
+
+    def make_optimizer(self) -> None:
+        """None: FlatMlp has its own."""
+
+    def epoch(self, feed: ResidentFeed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:  # type: ignore[override]
+        """As Trainer.epoch, but that a loss which is not finite is found some steps late."""
+        self.strategy.forward.train()
+        size = self.options.batch_size
+        for chunk in feed.resident(epoch, first):
+            for start, end in self._together(len(chunk.divisors)):
+                self.keep_state(self.steps_done + 1)
+                rows, sums = chunk.order[start * size : end * size], chunk.divisors[start:end]
+                yield from self._blocks(chunk, rows, sums, requests)
+
+    def _together(self, steps: int) -> Iterator[tuple[int, int]]:
+        """Yield which of the next `steps` are made together, from and to: alone those whose numbers are kept."""
+        before = self.steps_done
+        alone = set(range(min(max(FIRST_STEPS - before, 0), steps)))
+        alone |= {step - before - 1 for step in self.states.steps if before < step <= before + steps}
+        start = 0
+        for single in sorted(alone):
+            yield from [(start, single)] if start < single else []
+            yield single, single + 1
+            start = single + 1
+        yield from [(start, steps)] if start < steps else []
+
+    def _blocks(self, chunk: Resident, order: torch.Tensor, sums: Floats, requests: Requests) -> Iterator[Step]:
+        done = 0
+        steps = max(PICKED_ROWS // self.options.batch_size, 1)
+        started = time.perf_counter()
+        for inputs, labels, weights in blocks(chunk.tensors, order, self.options.batch_size, chunk.ends):
+            self.ledger.to("device")
+            self.stage.at(self.steps_done + 1, FORWARD)
+            part = sums[done : done + steps].tolist()
+            losses = self.flat.steps(inputs, labels, weights, part).tolist()
+            norm = self.flat.gradient_norm.item()
+            for place, loss in enumerate([*losses, norm]):
+                if not math.isfinite(loss):
+                    what = "the loss" if place < len(losses) else "the norm of the gradient"
+                    step = self.steps_done + min(place + 1, len(losses))
+                    raise self.diverged(f"{what} is {loss}", step)
+            self.steps_done += len(losses)
+            done += len(losses)
+            self.ledger.to("bookkeeping")
+            self.stage.at(self.steps_done, OUTSIDE)
+            now = time.perf_counter()
+            longest = (now - started) / len(losses)
+            yield Step(self.steps_done, losses, part, norm, longest, len(labels), requests())
+            started = now

@@ -1,0 +1,1 @@
+"""The model file, and its answers on new data."""

@@ -1,0 +1,163 @@
+"""The model file: tensors and plain values only, so that it loads with `weights_only=True`."""
+
+import io
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vpoc.errors import UserError
+from vpoc.features.feature_options import CHOICES, RTH_CLOSES, FeatureOptions
+from vpoc.features.market import UNKNOWN_MARKET, Market
+from vpoc.features.table import NAMES
+from vpoc.features.targets import TARGETS
+from vpoc.files import read_bytes, sha256
+from vpoc.models.by_name import Network, input_shape, network
+from vpoc.training.inputs.scaling import Scaling
+
+MODEL_SCHEMA = 3
+"""From 3 on a model has the scaling that was fitted with it."""
+LARGEST_FACT = 1e6
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+KEYS = {
+    *("schema", "state_dict", "model", "hidden_layers", "features", "scaling", "target"),
+    *("feature_options", "bar_seconds", "market"),
+}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model read from `path`: the network on the CPU, ready to predict, and what it was trained on."""
+
+    path: Path
+    sha256: str
+    bytes: int
+    kind: str
+    model: Network
+    features: list[str]
+    scaling: Scaling
+    target: str
+    feature_options: FeatureOptions
+    bar_seconds: int
+    market: Market = UNKNOWN_MARKET
+
+
+def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
+    """The content of a model file with `weights`, on the CPU, and the plain values in `facts`."""
+    document = {
+        "schema": MODEL_SCHEMA,
+        "state_dict": weights,
+        "features": list(NAMES),
+        "market": asdict(UNKNOWN_MARKET),
+        **facts,
+    }
+    if document.keys() != KEYS:
+        raise ValueError(sorted(document.keys() ^ KEYS))
+    buffer = io.BytesIO()
+    torch.save(document, buffer)
+    return buffer.getvalue()
+
+
+def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int] | None = None) -> LoadedModel:
+    """Read a model file; UserError with exit code 1 when it is truncated, corrupt or no model of this program.
+
+    Of another `kind`, or with other `hidden_layers` where it is an mlp, it is none either, where these are given.
+    """
+    content = read_bytes(path)
+    try:
+        document = load_plain(content)
+        if document["schema"] != MODEL_SCHEMA:
+            raise UserError(
+                f"{path}: a model of another version of vpoc, with features or a scaling that this one does not "
+                "compute; train it again",
+                exit_code=1,
+            )
+        asked = kind, hidden_layers if kind == "mlp" else None
+        kind = document.get("model", "mlp")
+        # Before so large a network is made.
+        if (asked[0] or kind) != kind or (asked[1] is not None and list(asked[1]) != list(document["hidden_layers"])):
+            raise ValueError(kind)
+        if kind == "mlp" and len(document["hidden_layers"]) >= len(document["state_dict"]):
+            raise ValueError("more layers than weights")
+        shape = kind, len(document["features"]), document["hidden_layers"]
+        with torch.device("meta"):
+            needed = sum(weight.nbytes for weight in network(*shape).parameters())
+        # Weights that are all one number need no room in a file.
+        if needed > len(content):
+            raise ValueError("larger than its file")
+        model = network(*shape)
+        model.load_state_dict(document["state_dict"])
+        facts = {name: document[name] for name in ("features", "target", "bar_seconds")}
+        facts["scaling"] = Scaling.from_json(document["scaling"], len(facts["features"]))
+        facts["feature_options"] = FeatureOptions(**document["feature_options"])
+        # Models that were made before do not say it.
+        facts["market"] = Market(**document.get("market", {}))
+        _require_plain(facts)
+    except UserError:
+        raise
+    except Exception as error:  # a damaged file can fail anywhere in the unpickler
+        raise UserError(f"{path}: not an intact model file; train it again or copy it again", exit_code=1) from error
+    model.eval()
+    return LoadedModel(path=path, sha256=sha256(content), bytes=len(content), kind=kind, model=model, **facts)
+
+
+def _require_plain(facts: dict[str, Any]) -> None:
+    """ValueError unless the facts of a model are of the types that `serialise` was given."""
+    options, market = facts["feature_options"], facts["market"]
+    of_type: list[tuple[type[Any], Any]] = [(str, name) for name in (facts["target"], *facts["features"])]
+    for given, usual in ((options, FeatureOptions()), (market, UNKNOWN_MARKET)):
+        of_type += [(type(value), getattr(given, name)) for name, value in asdict(usual).items()]
+    for kind, value in of_type:
+        if not isinstance(value, (int, float) if kind is float else kind):
+            raise ValueError(f"{value!r:.80} is no {kind.__name__}")
+    numbers = (facts["bar_seconds"], options.lookback, options.chunk_size, options.data_fraction, market.tick)
+    if not all(isinstance(number, int | float) and 0 < number < LARGEST_FACT for number in numbers):
+        raise ValueError("a number that none is")
+    if options.rows not in TARGETS or options.rth_close not in RTH_CLOSES:
+        raise ValueError("rows or a close that there are none of")
+    if any(getattr(options, name) not in words for name, words in CHOICES.items()):
+        raise ValueError("an option that there is none of")
+    for day in filter(None, (market.first, market.last)):
+        # Python reads weeks as well, and numpy does not.
+        if not DATE.fullmatch(day):
+            raise ValueError(f"{day:.80} is no date")
+        date.fromisoformat(day)
+
+
+def load_state(path: Path, model: Network) -> str:
+    """Give `model` the weights in the file of a kept state and return its SHA-256; UserError as load_model."""
+    content = read_bytes(path)
+    try:
+        model.load_state_dict(load_plain(content)["state_dict"])
+    except Exception as error:  # as above
+        raise UserError(f"{path}: not an intact file of a state of this model", exit_code=1) from error
+    return sha256(content)
+
+
+def load_plain(content: bytes) -> Any:
+    """Return the tensors and plain values in a file of torch.save.
+
+    ValueError where they are compressed, which torch never does: a small file could then fill the memory.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+            raise ValueError("compressed")
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+
+
+def require_finite(loaded: LoadedModel) -> None:
+    """UserError with exit code 1 unless all weights, and the answer to a row of zeros, are finite."""
+    with torch.no_grad():
+        answer = loaded.model(torch.zeros(1, *input_shape(loaded.kind, len(loaded.features))))
+    if not all(torch.isfinite(tensor).all() for tensor in (answer, *loaded.model.state_dict().values())):
+        raise UserError(f"{loaded.path}: the model has weights that are not finite; train it again", exit_code=1)
+
+
+def weights_sha256(weights: dict[str, torch.Tensor]) -> str:
+    """SHA-256 of all weights, in order: equal on all ranks when they are in step."""
+    return sha256(b"".join(tensor.numpy().tobytes() for tensor in weights.values()))

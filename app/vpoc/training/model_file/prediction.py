@@ -1,0 +1,55 @@
+"""The columns beside a probability: when it is known, whether the model saw the session, and the levels of the row."""
+
+import numpy as np
+import polars as pl
+
+from vpoc.arrays import Ints
+from vpoc.data.bars import Bars
+from vpoc.data.columns import TICK
+from vpoc.data.exchange.sessions import AS_OF, RTH_OPEN, Sessions, split_sessions
+from vpoc.features.feature_set import FeatureSet
+from vpoc.features.market import Market
+
+
+def with_levels(found: pl.DataFrame, bars: Bars, features: FeatureSet, trained: Market) -> pl.DataFrame:
+    """Return `found`, the probabilities of the last rows of `features`, which are of `bars`, with more columns.
+
+    `known_at`: when everything is known that the row is made of: the end of the bar, 17:00 New York of a session, or
+    the first bar of the next regular hours. `in_training`: the model was trained or validated on the session; None
+    where it does not say. `close`: of the row. `vpoc`, `vah`, `val`: its levels, in points.
+    """
+    rows = features.frame[features.frame.height - found.height :]
+    date = rows["trade_date"].to_physical().to_numpy().astype(np.int64)
+    if "ts" in rows.columns:
+        ts = rows["ts"].dt.epoch("s").to_numpy()
+        close = bars.close[np.searchsorted(bars.ts, ts)]
+        known, price = ts + bars.bar_seconds, close
+    else:
+        known, close, price = _of_sessions(bars, date, features)
+    levels = {
+        "close": close,
+        "vpoc": price - rows["vpoc_dist"].to_numpy(),
+        "vah": price + rows["vah_dist"].to_numpy(),
+        "val": price - rows["val_dist"].to_numpy(),
+    }
+    seen = trained.holds(date) if trained.first else [None] * len(date)
+    return found.select(
+        pl.exclude("probability"),
+        pl.Series("known_at", known * 1_000_000).cast(pl.Datetime("us", "UTC")),
+        pl.Series("in_training", seen, dtype=pl.Boolean),
+        *(pl.Series(name, values * TICK) for name, values in levels.items()),
+        "probability",
+    )
+
+
+def _of_sessions(bars: Bars, date: Ints, features: FeatureSet) -> tuple[Ints, Ints, Ints]:
+    """When session rows are known, their closes, and the price that their distances are taken from."""
+    options = features.options
+    sessions: Sessions = split_sessions(bars, options.close_minute)
+    sessions = sessions.take(sessions.stop > sessions.start)
+    place = np.searchsorted(sessions.date, date)
+    close = bars.close[sessions.stop[place] - 1]
+    if options.as_of == "close":
+        return sessions.open_utc[place] + (AS_OF - RTH_OPEN) * 60, close, close
+    opening = sessions.start[place + 1]
+    return bars.ts[opening], close, bars.open[opening]

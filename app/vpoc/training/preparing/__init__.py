@@ -1,0 +1,1 @@
+"""The first half of a run, before it trains: devices, data and features."""

@@ -1,0 +1,1 @@
+"""Training by JAX, in stacks of its own, in place of torch."""
