@@ -14,8 +14,10 @@ MOST_LEVELS = 128
 def remove_set_id(folder: int) -> None:
     """Take these bits from every file below an open folder in which nothing runs; no link is followed.
 
+    The name of such a file that has another one, perhaps elsewhere, is removed.
+
     Raises:
-        OSError: when a part of it cannot be looked at or changed, is too deep, or has another name.
+        OSError: when a part of it cannot be looked at or changed, or is too deep.
     """
     _remove_below(os.open(".", FOLDER, dir_fd=folder), MOST_LEVELS)
 
@@ -35,9 +37,11 @@ def _remove_below(folder: int, levels: int) -> None:
                         change_mode(folder, entry.name, stat.S_IMODE(mode) | stat.S_IRWXU)
                     _remove_below(os.open(entry.name, FOLDER, dir_fd=folder), levels - 1)
                 elif stat.S_ISREG(mode) and mode & SET_ID:
-                    if found.st_nlink > 1:
-                        raise OSError("it has another name, perhaps elsewhere")
-                    change_mode(folder, entry.name, stat.S_IMODE(mode) & ~SET_ID)
+                    if found.st_nlink > 1 or found.st_uid != os.geteuid():
+                        # Perhaps a program of this host: it keeps its bits where it is.
+                        os.unlink(entry.name, dir_fd=folder)
+                    else:
+                        change_mode(folder, entry.name, stat.S_IMODE(mode) & ~SET_ID)
     finally:
         os.close(folder)
 
