@@ -41,6 +41,12 @@ OTHER_USER = (
     "the Docker engine at {address} maps users (rootless or userns-remap): a container's files would belong to "
     "another user, and this is not supported yet; use an engine that does not, or run cells with --executor process"
 )
+NAMESPACE = (
+    "root here is another user to the Docker engine at {address}, as in a user namespace (unshare -Ur): a container "
+    "could not write to its work folder; leave that namespace (`exit`), or run cells with --executor process"
+)
+# Whom the kernel gives the files of a user that a namespace does not know.
+UNKNOWN_USER = 65534
 PODMAN = (
     "the engine at {address} is {which}: images are built with BuildKit, which Podman lacks; take Docker's own "
     "(`sudo apt install docker.io`, and no DOCKER_HOST), or run cells with --executor process"
@@ -210,7 +216,8 @@ def reach_engine() -> Engine | None:
     """The engine of `DOCKER_HOST` or of the docker command's context, which has answered; None where there is none.
 
     Raises:
-        UserError: when one is there that this user may not use, that does not answer, or that is Podman.
+        UserError: when one is there that this user may not use, that takes root here for another user, that does not
+            answer, or that is Podman.
     """
     wanted = os.environ.get("DOCKER_HOST")
     address = wanted or _context_address()
@@ -232,6 +239,8 @@ def reach_engine() -> Engine | None:
         raise NoEngineError(DEAD.format(address=address)) from None
     if podman := _podman(engine.facts):
         raise NoEngineError(PODMAN.format(address=address, which=podman))
+    if socket_file and os.getuid() == 0 and socket_file.stat().st_uid == UNKNOWN_USER:
+        raise NoEngineError(NAMESPACE.format(address=address))
     return engine
 
 

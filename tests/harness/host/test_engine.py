@@ -17,6 +17,7 @@ from harness.host.disk_use import RESERVE_BYTES
 from harness.host.engine import Builder, engine_errors, find_engine, follow_transfer, transfer_errors
 
 DIGEST = "sha256:" + "a" * 64
+PODMAN = {"BuildahVersion": "1.28.2", "ServerVersion": "4.3.1"}
 
 
 @pytest.fixture
@@ -58,16 +59,22 @@ def test_one_that_may_not_be_used_names_the_fix(address: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({}, "is Podman 4.3.1: images are built with BuildKit"),
-        ({"SecurityOptions": ["name=seccomp,profile=default", "name=rootless"]}, "is Podman 4.3.1, rootless, so that"),
+        (PODMAN, "is Podman 4.3.1: images are built with BuildKit"),
+        (
+            {**PODMAN, "SecurityOptions": ["name=seccomp,profile=default", "name=rootless"]},
+            "is Podman 4.3.1, rootless, so that",
+        ),
+        ({}, r"leave that namespace \(`exit`\)"),
     ],
 )
-def test_podman_is_distinguished_from_dockers_own(
+def test_an_engine_that_runs_no_cell_is_named(
     facts: dict[str, object], said: str, address: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    podman = SimpleNamespace(info=lambda: {"BuildahVersion": "1.28.2", "ServerVersion": "4.3.1", **facts})
+    address.touch()
+    monkeypatch.setattr(engine, "UNKNOWN_USER", os.getuid())
+    monkeypatch.setattr("os.getuid", lambda: 0)
     monkeypatch.setattr(engine, "_try_socket", lambda _: None)
-    monkeypatch.setattr("harness.host.engine.Client", lambda base_url: podman)
+    monkeypatch.setattr("harness.host.engine.Client", lambda base_url: SimpleNamespace(info=lambda: facts))
     with pytest.raises(NoEngineError, match=said):
         find_engine()
 
