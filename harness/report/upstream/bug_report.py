@@ -47,6 +47,8 @@ COMPONENTS = {
     "gpu-reset": "ROCK-Kernel-Driver",
     "gpu-hang": "ROCK-Kernel-Driver",
 }
+# Where GitHub sees a person or an issue in text outside of blocks, a space of no width keeps it from that.
+LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 NO_RESPONSE = "_No response_"
 # What ended such a run is known, and is nobody's bug.
 ENDED = frozenset({"interrupted", "killed", "time-limit", "disk-limit", "not-started"})
@@ -79,7 +81,7 @@ def to_issue(facts: BugFacts, script: str | None, upstream: Upstream) -> str:
     counted = "".join(f"- {what}: {count}\n" for what, count in taken_out(body).items())
     told = f"### What was taken out\n\n{counted}- never written: {LEFT_OUT}\n"
     before = "\n".join(f"- {one}" for one in _before(facts, upstream))
-    return f"# {title(facts, upstream)}\n\n<!-- Before you post it:\n{before}\n-->\n\n{body}\n\n{told}"
+    return f"# {_plain(title(facts, upstream))}\n\n<!-- Before you post it:\n{before}\n-->\n\n{body}\n\n{told}"
 
 
 def _before(facts: BugFacts, upstream: Upstream) -> Iterator[str]:
@@ -99,7 +101,10 @@ def _of_rocm(facts: BugFacts, script: str | None) -> Sequence[tuple[str, str]]:
         ("Operating System", _plain(f"{facts.version('operating system')}, kernel {facts.version('kernel')}")),
         ("CPU", _plain(facts.version("CPU"))),
         ("GPU", _gpus(facts) or "none"),
-        ("ROCm Version", f"{facts.version('ROCm of the wheel')}, in the wheel of torch {facts.version('torch')}"),
+        (
+            "ROCm Version",
+            _plain(f"{facts.version('ROCm of the wheel')}, in the wheel of torch {facts.version('torch')}"),
+        ),
         ("ROCm Component", COMPONENTS.get(facts.class_, NO_RESPONSE)),
         ("Steps to Reproduce", _steps(facts, script)),
         ("(Optional for Linux users) Output of /opt/rocm/bin/rocminfo --support", NO_RESPONSE),
@@ -157,8 +162,8 @@ def _links(facts: BugFacts) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text outside of blocks, in which nothing is taken for a tag: `<host>` would not be shown."""
-    return text.replace("<", "\\<")
+    """Return a text outside of blocks, in which nothing is taken for a tag, a mention, or a link to an issue."""
+    return LINKED.sub("&#8203;", re.sub(r"([\\<&])", r"\\\1", text))
 
 
 def _block(text: str, language: str = "") -> str:

@@ -24,6 +24,8 @@ PRIVATE = {
     "serial": "GPU-5f3a9c0d1e2b4a6f",
 }
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
+# What GitHub would make a link of, in a comment of whoever posts it.
+MENTIONS = "@bob, &#64;bob, ROCm/ROCm#1, gh-2, https://github.com/ROCm/ROCm/issues/3, www.github.com/4"
 STACK = {"cell": "rocm6.3-torch2.9.1-plain", "stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "torch": "2.9.1"}
 
 
@@ -49,7 +51,7 @@ def keep_failure(tmp_path: Path, make_record: Callable[..., Record], dual_host: 
             "variables": {"train": {"HSA_ENABLE_SDMA": "0", "SECRET_TOKEN": "hunter2", "MIOPEN_DB": "/srv/secret/db"}},
         }
         record = make_record(
-            run_id, "failed", "app-error", f"see {data} on {PRIVATE['host']}", **STACK, **told | changes
+            run_id, "failed", "app-error", f"see {data} on {PRIVATE['host']}, {MENTIONS}", **STACK, **told | changes
         )
         folder = results.begin(record.intent)
         files = {

@@ -77,7 +77,10 @@ def test_it_has_the_fields_of_rocms_template_in_their_order(command: Command, ke
         "Additional Information",
         "What was taken out",
     ]
-    assert "ended as `failed` (app-error): see \\<data> on \\<host>" in text
+    assert "ended as `failed` (app-error): see \\<data> on \\<host>, @&#8203;bob, \\&#&#8203;64;bob, ROCm" in text
+    assert (
+        "ROCm/ROCm#&#8203;1, gh&#8203;-2, https:&#8203;//github.com/ROCm/ROCm/issues/3, www&#8203;.github.com" in text
+    )
     assert "1 of 1 runs with this stack and these variables failed on this kind of host (more than 4 % fail" in text
     assert "RX 7900 XT (gfx1100), 20 GiB; VBIOS 022.001.002.037; firmware mec 0x00000083" in text
     assert ILLEGAL in text
