@@ -70,6 +70,8 @@ NO_ANSWER = re.compile(
     r"|server misbehaving|closed network connection|unexpected (HTTP )?status[^:]*: (5\d\d|429)|toomanyrequests",
     re.IGNORECASE,
 )
+# What Docker 20.10 says of a layer that is packed with zstd; all of it was fetched then.
+UNKNOWN_PACKING = re.compile(r"processing tar file.*(invalid tar header|unexpected EOF)")
 # What it says where something of this host does not answer it.
 OF_THIS_HOST = re.compile(r"\bdial unix\b|\.sock\b", re.IGNORECASE)
 CONTAINERD_STORE = "io.containerd.snapshotter.v1"
@@ -310,6 +312,8 @@ def _podman(facts: Mapping[str, Any]) -> str | None:
 
 
 def _refusal(doing: str, said: str) -> UserError:
+    if UNKNOWN_PACKING.search(said):
+        return UserError(f"{doing}: {said}; layers packed with zstd take Docker 23.0 or newer")
     is_away = NO_ANSWER.search(said) and not OF_THIS_HOST.search(said)
     return (NoAnswerError if is_away else UserError)(f"{doing}: {said}")
 

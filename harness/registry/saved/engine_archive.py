@@ -21,7 +21,7 @@ from harness.base.errors import UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import PIECE_BYTES, file_hash
 from harness.environments.docker.image_tree import PieceStream
-from harness.host.engine import Engine, Notify, engine_errors
+from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
 from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of
 from harness.registry.saved.layout import LAYOUT
 from harness.registry.saved.saved_image import SavedImage
@@ -158,9 +158,7 @@ def give_to_engine(
     doing = "giving images to the engine"
     with engine_errors(doing):
         pieces = _counted(engine.roomy(archive_of(images, opened), doing), doing, notify)
-        for event in engine.roomy(engine.patient.api.load_image(pieces), doing):
-            if error := event.get("error"):
-                raise UserError(f"{doing}: {' '.join(str(error).split())}")
+        follow_transfer(engine.roomy(engine.patient.api.load_image(pieces), doing), doing, lambda _: None)
 
 
 def archive_of(images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]]) -> Iterator[bytes]:

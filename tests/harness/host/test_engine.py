@@ -117,6 +117,7 @@ def test_a_transfer_tells_its_errors_and_its_progress() -> None:
         ("received unexpected HTTP status: 503 Service Unavailable", NoAnswerError),
         ("net/http: TLS handshake timeout", NoAnswerError),
         ("unexpected EOF", NoAnswerError),
+        ("failed to register layer: Error processing tar file(exit status 1): unexpected EOF", UserError),
         ("denied: requested access to the resource is denied", UserError),
         ("dial unix /run/containerd/containerd.sock: connect: connection refused", UserError),
         ("manifest for x/vpoc:rocm5.7-torch2.2.2-plain not found", UserError),
@@ -126,6 +127,7 @@ def test_a_registry_that_is_away_is_distinguished_from_one_that_refuses(said: st
     with pytest.raises(UserError) as caught:
         follow_transfer([{"error": said}], "doing", lambda _: None)
     assert type(caught.value) is kind
+    assert ("zstd" in str(caught.value)) == ("tar file" in said)
     with pytest.raises(UserError) as caught, transfer_errors("doing"):
         raise APIError(said)
     assert type(caught.value) is kind
