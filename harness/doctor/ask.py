@@ -34,8 +34,7 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
     docker, engine = ask_docker()
     cells = matrix.select("default")
     verifying = verifying_stack(matrix)
-    also = [cell for cell in matrix.cells.values() if cell.stack == verifying]
-    capabilities = capabilities_of(machine.host, engine, [*cells, *also[:1]], None)
+    capabilities = capabilities_of(machine.host, engine, cells, None, verifying)
     if engine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))

@@ -9,7 +9,7 @@ from harness.base.errors import NoEngineError
 from harness.base.paths import ENVIRONMENTS
 from harness.base.wording import many
 from harness.environments.docker.images import find_cell_image, find_stack_image, inputs_of
-from harness.environments.docker.own_images import find_runtime_image
+from harness.environments.docker.own_images import find_own_stack_image, find_runtime_image
 from harness.environments.environment import STAMP
 from harness.environments.python.interpreters import choose_python
 from harness.host.disk_use import MOST_BYTES
@@ -33,7 +33,8 @@ class Capabilities:
     `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
     `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use; `targets` those
     of the GPUs. `lacks`: why no run can use the GPUs; None where nothing is missing. `unused`: the number of further
-    GPUs, with a screen, that runs may not use. `run_bytes`: the most disk that a run may take.
+    GPUs, with a screen, that runs may not use. `run_bytes`: the most disk that a run may take. `verifying`: the stack
+    that runs are verified in, where it can be made here.
     """
 
     gpus: tuple[int, ...]
@@ -51,6 +52,7 @@ class Capabilities:
     lacks: str | None = None
     unused: int = 0
     run_bytes: int = MOST_BYTES
+    verifying: Stack | None = None
 
     @property
     def sentence(self) -> str:
@@ -106,15 +108,26 @@ def choose_engine(cells: Sequence[Cell], executor: ExecutorName | None) -> Engin
 
 
 def capabilities_of(
-    host: HostFacts, engine: Engine | None, cells: Sequence[Cell], interpreter: Path | None
+    host: HostFacts,
+    engine: Engine | None,
+    cells: Sequence[Cell],
+    interpreter: Path | None,
+    verifying: Stack | None = None,
 ) -> Capabilities:
-    """Return what this host can do for these cells, in containers where there is an engine."""
+    """Return what this host can do for these cells, in containers where there is an engine.
+
+    `verifying` is the stack that runs are verified in, which is made here whatever was pulled.
+    """
     gpus = headless_first(training_gpus(host))
     targets = frozenset(gpu.gfx for gpu in training_gpus(host))
     stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator != "any" and not cell.excluded}
+    if verifying and ("docker" if engine else "process") not in verifying.executors:
+        verifying = None
+    if verifying:
+        stacks[verifying.name] = verifying
     cache = _existing(ENVIRONMENTS)
     if engine:
-        made = frozenset(name for name, stack in stacks.items() if _has_images(engine, stack, cells))
+        made = frozenset(name for name, stack in stacks.items() if _has_images(engine, stack, cells, verifying))
         return Capabilities(
             gpus=gpus,
             executor="docker",
@@ -127,6 +140,7 @@ def capabilities_of(
             simulated=host.simulated,
             cores=host.cores,
             targets=targets,
+            verifying=verifying,
         )
     return Capabilities(
         gpus=gpus,
@@ -139,6 +153,7 @@ def capabilities_of(
         simulated=host.simulated,
         cores=host.cores,
         targets=targets,
+        verifying=verifying,
     )
 
 
@@ -208,12 +223,15 @@ def with_kfd(host: Capabilities, *, there: bool) -> Capabilities:
     return replace(host, lacks=None if there or not host.gpus else NO_KFD)
 
 
-def _has_images(engine: Engine, stack: Stack, cells: Sequence[Cell]) -> bool:
+def _has_images(engine: Engine, stack: Stack, cells: Sequence[Cell], verifying: Stack | None) -> bool:
     """Return whether the images of these cells cost no download: all but the app is built, or they were pulled."""
     inputs = inputs_of(engine, stack)
-    if find_runtime_image(engine, inputs) or find_stack_image(engine, inputs):
+    if find_runtime_image(engine, inputs):
         return True
-    return all(find_cell_image(engine, cell, inputs) for cell in cells if cell.stack == stack)
+    if stack == verifying:
+        return find_own_stack_image(engine, inputs) is not None
+    pulled = (find_cell_image(engine, cell, inputs) for cell in cells if cell.stack == stack)
+    return find_stack_image(engine, inputs) is not None or all(pulled)
 
 
 def _existing(place: Path) -> Path:

@@ -17,7 +17,7 @@ from harness.campaign.bench.plan import BEST, Plan, make_plan, plain_cpu_cell
 from harness.campaign.recovery import close_leftovers
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import AMD
-from harness.environments.capabilities import capabilities_of, choose_engine, why_not
+from harness.environments.capabilities import capabilities_of, choose_engine, room_needed, why_not
 from harness.environments.environment import image_environment
 from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
@@ -147,11 +147,12 @@ def prepare_training(
         # An engine that answers is not asked for what processes were seen to train.
         shown = "as the runs that show it; --executor docker takes a container"
         summary += f"; as a process, {shown if state.executor else 'since no Docker engine answers'}"
-    able = replace(capabilities_of(host, bench.engine, [cell], None), gpus=bench.gpus)
+    able = replace(capabilities_of(host, bench.engine, [cell], None, bench.verifying), gpus=bench.gpus)
     plan = make_plan([cell], workload, 1, able, {}, named=True)
     if evidence and bench.engine:
-        # An image by its digest is not built.
-        plan = replace(plan, download_gb=0.0, disk_gb=0.0)
+        # An image by its digest is not built; what runs are verified in is.
+        download, disk = room_needed(filter(None, [able.verifying]), able)
+        plan = replace(plan, download_gb=download, disk_gb=disk)
     job = TrainingJob(
         cell,
         plain_cpu_cell(matrix),

@@ -148,7 +148,10 @@ def make_plan(
     in_turn = (run for placed in by_cell for runs in (placed if side_by_side else zip_longest(*placed)) for run in runs)
     # What uses several GPUs at once hangs hosts most often: by then the rest has its records.
     runs = tuple(sorted(filter(None, in_turn), key=lambda run: len(run.gpus) > 1))
-    download, disk = room_needed((cell.stack for cell in kept), host)
+    stacks = [cell.stack for cell in kept]
+    if stacks and host.verifying:
+        stacks.append(host.verifying)
+    download, disk = room_needed(stacks, host)
     rounds = rounds_of(runs, side_by_side=side_by_side)
     counted = 1 if goal else rounds
     known = [median(past_seconds[cell.id]) for cell in kept if past_seconds.get(cell.id)]
@@ -163,7 +166,7 @@ def make_plan(
         seconds_at_most=float(counted * workload.time_limit),
         seconds_expected=median(known) * counted if known else None,
         goal=goal,
-        pythons_to_fetch=pythons_to_fetch((cell.stack for cell in kept), host),
+        pythons_to_fetch=pythons_to_fetch(stacks, host),
         pids=_pids(runs, workload, host),
         controls=MOST_RUNS if controls and repeats > 1 and not goal and any(map(_on_gpu, runs)) else 0,
         side_by_side=rounds < len(runs),

@@ -74,7 +74,7 @@ def prepare_campaign(
     """
     bench = open_bench(options, cells)
     _require_sessions(bench, [workload])
-    capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
+    capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter, bench.verifying)
     capabilities = with_kfd(replace(capabilities, run_bytes=_run_bytes(bench)), there=_has_kfd(bench))
     past = _past_seconds(bench, workload)
     # Where there is no choice the host is not asked, and of other hosts nothing is known here.
@@ -121,8 +121,7 @@ def prepare_stages(
     if not may_use_screens(bench.host):
         screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
         bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
-    verifying = [cell for cell in matrix.cells.values() if cell.stack == bench.verifying]
-    capabilities = capabilities_of(bench.host, bench.engine, [*chosen, *verifying[:1]], bench.interpreter)
+    capabilities = capabilities_of(bench.host, bench.engine, chosen, bench.interpreter, bench.verifying)
     capabilities = replace(capabilities, gpus=bench.gpus, unused=len(screened), run_bytes=_run_bytes(bench))
     capabilities = with_kfd(capabilities, there=_has_kfd(bench))
     thresholds = matrix.verdicts

@@ -122,7 +122,7 @@ def test_what_a_stack_takes_and_that_its_driver_is_not_for_it_is_said_before(
     monkeypatch.setenv("MATRIX_ROOT", str(dual_7900xt(tmp_path / "host").root))
     said = " ".join(typed(tmp_path, "--cell", "rocm10.0.0-torch2.13.0-plain", "--yes").stderr.split())
     assert " GB at most on " in said
-    assert "to download: 2.2 GB Length" in said
+    assert "to download: 2.5 GB Length" in said
     assert "is supported with ROCm 6.2 to 7.2; rocm10.0.0-torch2.13.0 is run all the same" in said
 
 

@@ -10,9 +10,11 @@ from harness.base.errors import UserError
 from harness.base.files.storage import file_hash
 from harness.campaign.bench.plan import make_plan, unfit
 from harness.campaign.planning import prepare
-from harness.environments.capabilities import GB, Capabilities, why_not
+from harness.environments.capabilities import GB, Capabilities, capabilities_of, why_not
+from harness.environments.docker import own_images
 from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
+from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workload_options import workload_hash
 from harness.matrix.workloads import Workload
@@ -134,6 +136,33 @@ def test_what_is_installed_costs_nothing_more(matrix: Matrix) -> None:
     assert plan.disk_gb == 0
     assert plan.fits
     assert not make_plan(cells, matrix.workloads["quick"], 1, replace(made, made=frozenset()), {}).fits
+
+
+def test_images_that_others_built_cost_nothing_but_of_the_stack_that_runs_are_verified_in(
+    matrix: Matrix, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: dict[str, Any] = {
+        "Id": "sha256:1",
+        "Config": {"Labels": {}},
+        "RootFS": {"Layers": []},
+        "Size": 1,
+        "Created": 1,
+    }
+    api = SimpleNamespace(
+        images=lambda filters: [told] * ("vpoc.matrix.kind=stack" in filters["label"]),
+        inspect_image=lambda _: told,
+    )
+    engine = Engine("unix://", SimpleNamespace(api=api, info=dict))
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own-images.txt")
+    host, cell, stack = make_record().intent.host, matrix.cells["cpu-debian13-torch2.6.0-plain"], matrix.stacks["cpu"]
+
+    def download() -> float:
+        able = capabilities_of(host, engine, [cell], None, stack)
+        return make_plan([cell], matrix.workloads["quick"], 1, able, {}).download_gb
+
+    assert download() == stack.budget.download
+    own_images.OWN_IMAGES.write_text(told["Id"])
+    assert download() == 0
 
 
 def test_time_is_expected_only_where_it_was_measured(matrix: Matrix) -> None:
