@@ -9,6 +9,7 @@ from typing import Any
 from packaging.version import Version
 
 from harness.base.files.yaml_lines import read_yaml
+from harness.matrix.stacks import Stack
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,12 @@ def window_of(module: str) -> Window | None:
     """Return the window of a driver by the version of its module; None if it is unknown."""
     rows = (row for row in _table()["drivers"] if row["module"] == module)
     return next((Window(module, row["release"], *row["rocm"]) for row in rows), None)
+
+
+def is_outside(module: str | None, stack: Stack | None) -> bool:
+    """Return whether a driver is known not to be supported with the ROCm of a stack."""
+    window = window_of(module) if module else None
+    return bool(window and stack and stack.rocm and not window.holds(stack.rocm))
 
 
 def kernel_report(kernel: str, gfx: str) -> KernelReport | None:

@@ -34,7 +34,7 @@ class Capabilities:
     `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use; `targets` those
     of the GPUs. `lacks`: why no run can use the GPUs; None where nothing is missing. `unused`: the number of further
     GPUs, with a screen, that runs may not use. `run_bytes`: the most disk that a run may take. `verifying`: the stack
-    that runs are verified in, where it can be made here.
+    that runs are verified in, where it can be made here. `driver`: the version of AMD's own.
     """
 
     gpus: tuple[int, ...]
@@ -53,6 +53,7 @@ class Capabilities:
     unused: int = 0
     run_bytes: int = MOST_BYTES
     verifying: Stack | None = None
+    driver: str | None = None
 
     @property
     def sentence(self) -> str:
@@ -141,6 +142,7 @@ def capabilities_of(
             cores=host.cores,
             targets=targets,
             verifying=verifying,
+            driver=host.driver,
         )
     return Capabilities(
         gpus=gpus,
@@ -154,6 +156,7 @@ def capabilities_of(
         cores=host.cores,
         targets=targets,
         verifying=verifying,
+        driver=host.driver,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from harness.base.errors import UserError
 from harness.campaign.answered import last_answer
 from harness.campaign.bench.plan import BEST, first_plain_cell
+from harness.doctor.compatibility import is_outside
 from harness.environments.capabilities import Capabilities, why_not
 from harness.evidence.records import Results
 from harness.evidence.verdicts.of_results import verdicts
@@ -98,7 +99,7 @@ def _answer(
 ) -> Verdict | None:
     """Return the verdict that the answer is about; None where it names no cell to train in. `named`: by a campaign."""
     here = that_train(usable_on(verdicts(results, matrix, host), matrix, host.kind), matrix)
-    answer = most_useful(here, named)
+    answer = most_useful(sorted(here, key=lambda one: is_outside(host.driver, matrix.stacks.get(one.stack))), named)
     if answer is None or answer.tier in NOT_TO_BE_USED or (answer.device == "cpu" and able.gpus):
         return None
     there = replace(able, executor="process" if answer.executor == "process" else "docker")

@@ -6,6 +6,7 @@ from itertools import zip_longest
 from statistics import median
 
 from harness.base.errors import NoSpaceError, UserError
+from harness.doctor.compatibility import is_outside
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
 from harness.environments.executors.pids import pids_limit
 from harness.host.disk_use import MOST_BYTES
@@ -235,15 +236,15 @@ def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str |
 
 
 def first_plain_cell(matrix: Matrix, able: Capabilities) -> Cell:
-    """Return the plain cell that this host would run first.
+    """Return the plain cell that this host would run first, if possible of a ROCm that its driver is for.
 
     Raises:
         UserError: when none can run here, with the reason of the first.
     """
     cells = [cell for cell in matrix.select("default") if cell.preset.name == "plain"]
-    for cell in cells:
-        if why_not(cell, able) is None:
-            return cell
+    can = [cell for cell in cells if why_not(cell, able) is None]
+    if can:
+        return min(can, key=lambda cell: is_outside(able.driver, cell.stack))
     raise UserError(f"cell {cells[0].id} cannot run here: {why_not(cells[0], able)}")
 
 

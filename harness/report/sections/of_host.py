@@ -6,7 +6,9 @@ from functools import cache
 
 from harness.base.errors import UserError
 from harness.diagnosis.explain import as_on_its_device
+from harness.doctor.compatibility import is_outside
 from harness.evidence.files.run_files import Explanation, Record
+from harness.evidence.host_state import state_from_json
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
@@ -74,7 +76,9 @@ def of_host(
 
     The rest as in `build_report`. `read` returns the record of a run.
     """
-    here = usable_on(verdicts, matrix, host_kind)
+    drivers = (state_from_json(row.host_state).driver for row in rows if row.host_kind == host_kind)
+    driver = next(drivers, None)
+    here = sorted(usable_on(verdicts, matrix, host_kind), key=lambda v: is_outside(driver, matrix.stacks.get(v.stack)))
     found = failures(here, rows, counts)
     explained = {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
     trained_in = that_train(here, matrix)

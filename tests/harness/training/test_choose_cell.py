@@ -107,10 +107,12 @@ OTHER, BETTER = "rocm7.2-torch2.14.0-no-sdma", "rocm6.3-torch2.9.1-no-sdma"
 def ran(dual_host: HostFacts, make_record: Callable[..., Record], tmp_path: Path) -> Callable[..., Results]:
     """Keeps so many completed runs of a GPU cell as processes on this host."""
 
-    def keep(cell: str, runs: int, outcome: str = "completed", program: Program | None = None) -> Results:
+    def keep(
+        cell: str, runs: int, outcome: str = "completed", program: Program | None = None, host: HostFacts = dual_host
+    ) -> Results:
         results, stack = Results(tmp_path), cell.removesuffix("-no-sdma")
         for number in range(runs):
-            of = {"cell": cell, "stack": stack, "preset": "no-sdma", "device": "cuda", "gpus": (0,), "host": dual_host}
+            of = {"cell": cell, "stack": stack, "preset": "no-sdma", "device": "cuda", "gpus": (0,), "host": host}
             record = make_record(f"{stack}-{number}", outcome, program=program, **of)
             folder = results.begin(record.intent)
             write_durably(folder / "record.json", record.model_dump_json(by_alias=True).encode())
@@ -130,6 +132,14 @@ def test_without_a_tag_it_is_what_the_answer_names(
     assert choice.summary.startswith(f"{OTHER}: the answer of the runs here (")
     assert choice.summary.endswith("5 of 5 starts, 5.0 h of training, no failure, 1 boot), not known-good yet")
     assert f"`{OTHER}`" in built_report(results, matrix).report.answer.sentence
+    # Of equals one that the driver is supported with.
+    driven, served = dual_host.model_copy(update={"driver": "6.19.14"}), "rocm7.0-torch2.10.0-no-sdma"
+    monkeypatch.setattr("harness.report.write.host_of", lambda *_: driven)
+    for cell in ("rocm6.3-torch2.8.0-no-sdma", served):
+        results = ran(cell, 5, host=driven)
+    assert choose_training_cell(NO_REQUEST, matrix, results, driven, GPUS, 1e9).cell.id == served
+    assert f"`{served}`" in built_report(results, matrix).report.answer.sentence
+    monkeypatch.setattr("harness.report.write.host_of", lambda *_: dual_host)
     # What the campaign concluded is the answer, though the records alone would name another.
     ran(BETTER, 7)
     assert choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9).cell.id == BETTER
@@ -176,7 +186,8 @@ def test_a_tag_of_a_cell_that_the_matrix_lacks_is_reported(
 def test_the_plain_cell_of_a_host_is_the_first_that_can_run(matrix: Matrix) -> None:
     assert first_plain_cell(matrix, CPU_ONLY).id == "cpu-plain"
     gpus = first_plain_cell(matrix, replace(CPU_ONLY, gpus=(0, 1)))
-    assert (gpus.stack.accelerator, gpus.preset.name) == ("rocm", "plain")
+    assert gpus.id == "rocm10.0.0-torch2.13.0-plain"
+    assert first_plain_cell(matrix, replace(CPU_ONLY, gpus=(0, 1), driver="6.16.13")).id == "rocm6.3-torch2.9.1-plain"
     only_rocm = matrix.selections["default"].model_copy(update={"stacks": ("rocm6.3-torch2.9.1",)})
     without_cpu = matrix.model_copy(update={"selections": {"default": only_rocm}})
     with pytest.raises(UserError, match=r"rocm6\.3-torch2\.9\.1-plain cannot run here: needs an AMD GPU"):
