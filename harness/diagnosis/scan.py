@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
 from harness.diagnosis.lines import Line
 from harness.diagnosis.matcher import Hit, Matcher, OfRun, Sieve, anybodys, matcher_of
-from harness.diagnosis.rules import Severity, Signatures, Where, load_signatures
+from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
 from harness.host.kernel_log import is_of_process, names_as_words
 
@@ -17,8 +17,7 @@ TAIL_LINES = 1000
 """This number of lines after the first fatal one are still scanned: its traceback may continue in another exception."""
 MOST_PROCESSES = 256
 DEVICE_ASSERT = "device-assert"
-PAGE_FAULT = "gpu-page-fault"
-PAGE_FAULT_DETAILS, DETAIL_LINES = "gpu-page-fault-details", 12
+DETAIL_LINES = 12
 """The details of a page fault come within this number of lines after it."""
 DRIVER_FAILED = "driver-failed"
 ABORTED = "aborted"
@@ -32,7 +31,6 @@ _ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
 # Newer kernels name the process of a page fault in one of the next lines.
 _FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>\S+) pid (?P<pid>\d+) thread ")
 _FAULTING_LINES = 2
-_FAULT = re.compile(r"page fault \(.{1,200}for process (?P<name>\S+) pid (?P<pid>\d+) thread ")
 # The output of a build that pip shows: no error in it is the program's.
 _BUILD_BEGINS, _BUILD_ENDS = "lines of output]", "[end of output]"
 _BUILD_LINES = re.compile(r"\[(\d{1,6}) lines of output\]")
@@ -99,6 +97,12 @@ class _Scan:
     build_ends: int = 0
     others_fault: int = -DETAIL_LINES
 
+    @cached_property
+    def page_faults(self) -> dict[str, Signature]:
+        """By id: how the kernel words them."""
+        classes = self.signatures.classes
+        return {one.id: one for one in self.signatures.of("kernel") if classes[one.class_].gpu == "faulted"}
+
     def take(self, line: Line, matcher: Matcher) -> None:
         """Look at the next line."""
         process, body = split_prefix(line.text)
@@ -123,7 +127,8 @@ class _Scan:
             return
         if signature.recovered_by and signature.recovered_by in line.text:
             return
-        if signature.id == PAGE_FAULT_DETAILS and line.number <= self.others_fault + DETAIL_LINES:
+        details = signature.severity == "symptom" and signature.id in self.page_faults
+        if details and line.number <= self.others_fault + DETAIL_LINES:
             return
         hit = Hit(signature, line, (traceback.own_frame or traceback.frame) if traceback.ends else None)
         if line.number <= self.build_ends and self._is_programs(hit):
@@ -172,7 +177,7 @@ class _Scan:
         first = self.fatal[0]
         catch_all = first.signature.catch_all
         not_started = next((hit for hit in self.fatal if hit.signature.id == DRIVER_FAILED), None)
-        if not_started and self.is_kernel_log and first.signature.id == PAGE_FAULT:
+        if not_started and self.is_kernel_log and first.signature.id in self.page_faults:
             # A driver that could not start its GPU touched memory of its own.
             return not_started
         asserted = next((hit for hit in self.fatal if hit.signature.id == DEVICE_ASSERT), None)
@@ -202,8 +207,8 @@ class _Scan:
         if not self.is_kernel_log or is_of_process(line.text):
             return
         text = names_as_words(line.text)
-        fault = _FAULT.search(text)
-        if fault and not self.of_run(fault):
+        faults = (one.find(text) for one in self.page_faults.values())
+        if any(fault and not self.of_run(fault) for fault in faults):
             self.others_fault = line.number
         found = _FAULTING.search(text)
         if found and not self.of_run(found):
@@ -211,7 +216,7 @@ class _Scan:
             self.fatal = [
                 hit
                 for hit in self.fatal
-                if hit.signature.id != PAGE_FAULT or line.number > hit.line.number + _FAULTING_LINES
+                if hit.signature.id not in self.page_faults or line.number > hit.line.number + _FAULTING_LINES
             ]
 
     def _passed_on(self, earlier: Hit, later: Hit) -> bool:

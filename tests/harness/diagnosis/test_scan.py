@@ -3,7 +3,9 @@
 import re
 
 from harness.diagnosis.lines import as_lines
-from harness.diagnosis.scan import MOST_PROCESSES, RECOVERY_LINES, TAIL_LINES, Found, scan
+from harness.diagnosis.matcher import Matcher
+from harness.diagnosis.rules import load_signatures
+from harness.diagnosis.scan import MOST_PROCESSES, RECOVERY_LINES, TAIL_LINES, Found, _Scan, scan
 
 BLAS = "bgemm_internal_cublaslt error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul"
 RECOVERED = "Will attempt to recover by calling cublas instead."
@@ -247,10 +249,19 @@ def test_details_of_a_page_fault_of_another_process_do_not_count() -> None:
     fault = "amdgpu 0000:03:00.0: [gfxhub] page fault (src_id:0 ring:24, for process {0} pid {1} thread {0} pid {1})"
     details = "amdgpu 0000:03:00.0: GCVM_L2_PROTECTION_FAULT_STATUS:0x00801031"
 
-    def rules(pid: int) -> list[str]:
-        lines = as_lines([fault.format("x", pid), details], "k")
-        found = scan(lines, ("kernel",), of_run=lambda match: match.groupdict().get("pid", "7") == "7")
-        return [hit.signature.id for hit in (*found.every, *found.endings)]
+    # A rule is one for page faults by its class, whatever it is called.
+    known = load_signatures().signatures
+    others = load_signatures().model_copy(
+        update={"signatures": tuple(one.model_copy(update={"id": f"{one.id}-2"}) for one in known)}
+    )
 
-    assert rules(7) == ["gpu-page-fault", "gpu-page-fault-details"]
-    assert rules(8) == []
+    def rules(*lines: str) -> list[str]:
+        state = _Scan(others, lambda match: match.groupdict().get("pid", "7") == "7", is_kernel_log=True)
+        for line in as_lines(lines, "k"):
+            state.take(line, Matcher(others.of("kernel")))
+        return [hit.signature.id for hit in (*state.found().every, *state.found().endings)]
+
+    assert rules(fault.format("x", 7), details) == ["gpu-page-fault-2", "gpu-page-fault-details-2"]
+    assert rules(fault.format("x", 8), details) == []
+    later = "amdgpu 0000:03:00.0: amdgpu:  Process x pid 8 thread x pid 8"
+    assert rules(fault.partition(", for")[0], later, details) == []

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.base.text import one_line
+from harness.diagnosis.lines import as_lines
 from harness.diagnosis.rules import load_signatures
+from harness.diagnosis.scan import scan
 from harness.host.gpus.kernel_resets import reset_lines
 from harness.matrix.cells import Matrix
 from tests.harness.diagnosis.in_memory import explain_log
@@ -169,6 +171,14 @@ def test_words_of_a_line_of_the_kernel_are_those_of_its_gpus_state(excerpts: lis
             line = next(line for line in excerpt.lines if rule.find(line))
             named = {state for state, words in SAYS_OF_A_GPU.items() if words.search(line)}
             assert named == {excerpt.gpu}, f"{excerpt}: by SAYS_OF_A_GPU the line says {' and '.join(named)}"
+
+
+def test_a_line_of_the_kernel_that_names_a_process_counts_where_it_is_the_runs(excerpts: list[Any]) -> None:
+    """A pattern without the groups `name` and `pid` would blame a run for what another one's process did."""
+    for excerpt in excerpts:
+        for line in (line for line in excerpt.lines if re.search(r"\bpid \d|process \d", line) and excerpt.kernel):
+            found = scan(as_lines([line], "k"), ("kernel",), of_run=lambda match: match.groupdict().get("pid") is None)
+            assert (found.every, found.endings) == ((), ()), excerpt
 
 
 def test_what_the_kernel_prints_is_found_in_a_log_of_everything(excerpts: list[Any]) -> None:
