@@ -10,7 +10,7 @@ from harness.environments.executors.job import Exit
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.kept_states import drawn_steps
 from harness.evidence.outcome.decide import decide, never_meets, stands_so_far
-from harness.evidence.outcome.diagnoses import Diagnosis, OfEnding, OfResult, StoppedBy
+from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, OfEnding, OfResult, StoppedBy
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.request import Request
 from harness.evidence.reported.memory import MemoryUse
@@ -338,6 +338,7 @@ def strings_given(module: Path) -> set[str]:
     return {str(node.value) for node in strings if id(node) not in asked}
 
 
-def test_every_end_from_outside_is_brought_about_by_code() -> None:
+def test_every_end_from_outside_has_an_outcome_and_is_brought_about_by_code() -> None:
+    assert sorted(get_args(StoppedBy)) == sorted(ENDED_FROM_OUTSIDE)
     run_modules = Path(products.__file__).parent.rglob("*.py")
     assert sorted(set(get_args(StoppedBy)) - set[str]().union(*map(strings_given, run_modules))) == []
