@@ -3,7 +3,6 @@
 import time
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
 from harness.base.durations import day_of
@@ -158,7 +157,7 @@ def _table(states: list[TagState]) -> Table:
         table.add_column(name)
     for state in states:
         evidence = state.evidence
-        row = (
+        table.add_row(
             evidence.tag + (f" ({ALIAS})" if state.is_alias else ""),
             evidence.scope,
             evidence.cell,
@@ -168,5 +167,4 @@ def _table(states: list[TagState]) -> Table:
             f"{state.age_seconds / DAY:.0f}",
             f"not valid: {state.not_here}" if state.not_here else "valid",
         )
-        table.add_row(*map(escape, row))
     return table

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from harness.faults.injection import Injection
 from harness.faults.kinds import FaultKind
@@ -14,12 +15,7 @@ def kinds_table(kinds: Iterable[FaultKind]) -> Table:
     table = _table("kind", "what happens", "injected by", "executors", "expected", "explained as")
     for kind in kinds:
         classes = " or ".join(kind.expected.classes) or "-"
-        table.add_row(
-            *map(
-                escape,
-                (kind.name, kind.what, injected_by(kind), ", ".join(kind.executors), kind.expected.words, classes),
-            )
-        )
+        table.add_row(kind.name, kind.what, injected_by(kind), ", ".join(kind.executors), kind.expected.words, classes)
     return table
 
 
@@ -32,18 +28,16 @@ def injection_table(injections: Iterable[Injection]) -> Table:
     """Return what came of each fault; objections are listed below, by `problem_lines`."""
     table = _table("kind", "expected", "found", "explained", "survived", "seconds to find", "")
     for one in injections:
-        name = escape(one.kind.name)
+        name = one.kind.name
         if one.skipped:
-            table.add_row(name, *[""] * 5, f"[yellow]skipped: {escape(one.skipped)}[/]")
+            table.add_row(name, *[""] * 5, Text(f"skipped: {one.skipped}", "yellow"))
             continue
-        verdict = "[green]as expected[/]" if one.as_expected else "[red]not as expected[/]"
+        verdict = Text("as expected", "green") if one.as_expected else Text("not as expected", "red")
         expected = one.kind.expected
         found = expected.words if one.found == str(expected) else one.found
         seconds = "" if one.seconds is None else f"{one.seconds:.1f}"
-        survived = "yes" if one.survived else "[red]no[/]"
-        table.add_row(
-            name, escape(expected.words), escape(found), escape(one.explained or "-"), survived, seconds, verdict
-        )
+        survived = "yes" if one.survived else Text("no", "red")
+        table.add_row(name, expected.words, found, one.explained or "-", survived, seconds, verdict)
     return table
 
 

@@ -20,8 +20,9 @@ wide_option = click.option("--wide", is_flag=True, help="Print every column, how
 def print_table(
     console: Console, table: Table, leave_out: Sequence[str] = (), text: str | None = None, *, wide: bool = False
 ) -> None:
-    """Print a table. On a terminal empty columns are dropped, and of `leave_out` what does not fit, the first first.
+    """Print a table, of whose cells strings are text; what has a colour is a `Text`.
 
+    On a terminal empty columns are dropped, and of `leave_out` what does not fit, the first first.
     `text` is the column that may be folded at words; no other is cut or folded. Piped or `wide`, all are printed.
     """
     all_of_it = wide or not console.is_terminal
@@ -69,7 +70,8 @@ def print_folded(
 
 def _cells(column: Column) -> list[list[Text]]:
     """Return the lines of each cell of a column, the heading first."""
-    cells = [Text.from_markup(str(column.header), style="bold"), *map(Text.from_markup, map(str, column.cells))]
+    cells = [Text(str(column.header), "bold")]
+    cells += [cell if isinstance(cell, Text) else Text(str(cell)) for cell in column.cells]
     for cell in cells:
         cell.expand_tabs(TAB)
     return [list(cell.split()) for cell in cells]

@@ -5,8 +5,8 @@ from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from harness.base.durations import span
 from harness.base.wording import download_in_words, listed, many, size_in_words
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harness.registry.image_commands import BuildPlan
     from harness.search.goal import Goal
 
-# In characters, with markup. A cut tag is text, and one that is not closed ends with the cell.
+# In characters.
 LONGEST_CELL = 4096
 # Longer lists of names are cut to the first and a count.
 LISTED = 3
@@ -54,7 +54,7 @@ def cells_table(cells: Sequence[Cell]) -> Table:
         sets = ", ".join([*preset.variables, *of_phases]) or "-"
         stack = cell.stack
         row = (cell.id, stack.rocm or "-", stack.torch or "-", stack.python, sets, cell.excluded or "")
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     return table
 
 
@@ -62,7 +62,7 @@ def selections_table(matrix: Matrix) -> Table:
     """Return a table of selections: how many cells they have, and what they are for."""
     table = _table("selection", "cells", "what")
     for name, one in matrix.selections.items():
-        table.add_row(escape(name), str(len(matrix.select(name))), escape(one.description))
+        table.add_row(name, str(len(matrix.select(name))), one.description)
     return table
 
 
@@ -73,7 +73,7 @@ def stacks_table(stacks: Iterable[Stack]) -> Table:
         by_source.setdefault(one.source if one.shown_index else "-", []).append(one.name)
     table = _table("wheels from", "stacks")
     for source, names in by_source.items():
-        table.add_row(escape(source), escape(", ".join(names)))
+        table.add_row(source, ", ".join(names))
     return table
 
 
@@ -83,7 +83,7 @@ def workloads_table(workloads: Iterable[Workload], *, wide: bool) -> Table:
     for one in workloads:
         qualifies = "yes" if one.qualifies_for_promotion else "no"
         how = (", ".join(one.model), one.strategy) if wide else ()
-        table.add_row(*map(escape, (one.name, qualifies, *how, one.description)))
+        table.add_row(one.name, qualifies, *how, one.description)
     return table
 
 
@@ -221,21 +221,11 @@ def verdicts_table(
         differs = (told_apart or {}).get(one.last)
         workload = f"{work_in_words(one)} ({differs})" if differs else work_in_words(one)
         scope = f"{one.scope}, {one.executor}"
-        values = map(
-            escape,
-            (
-                f"{one.passes} of {one.runs}",
-                starts,
-                *lasts,
-                scope,
-                note,
-                workload,
-                _known(one.ran_on),
-                not_counted,
-                why,
-            ),
+        tier = Text.assemble((one.tier, TIER_COLOURS[one.tier]), " (stale)" * one.stale)
+        passed = f"{one.passes} of {one.runs}"
+        table.add_row(
+            one.cell, tier, passed, starts, *lasts, scope, note, workload, _known(one.ran_on), not_counted, why
         )
-        table.add_row(escape(one.cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]{' (stale)' * one.stale}", *values)
     return table
 
 
@@ -277,9 +267,9 @@ def runs_table(rows: Iterable[Row], counts: Counts, told: Mapping[str, str] | No
         differs = (told or {}).get(row.family)
         work = f"{work_in_words(row)} ({differs})" if differs else work_in_words(row)
         place = (work, ran_on, f"{row.seconds:.1f}", speed)
-        texts = (COUNT_WORDS[count.counts_as], why, *place, detail)
+        outcome = Text(row.outcome, OUTCOME_COLOURS[row.outcome])
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
-        table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
+        table.add_row(run, outcome, COUNT_WORDS[count.counts_as], why, *place, detail)
     return table
 
 
@@ -289,7 +279,7 @@ def nodes_table(nodes: "Iterable[NodeRuns]") -> Table:
     for one in nodes:
         note = "fails more often than the others" if one.unlike_others else ""
         passed = f"{one.runs - one.failures} of {one.runs}"
-        table.add_row(*map(escape, (one.host_kind[:8], one.node, passed, one.ran_on, note)))
+        table.add_row(one.host_kind[:8], one.node, passed, one.ran_on, note)
     return table
 
 

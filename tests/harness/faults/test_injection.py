@@ -85,8 +85,8 @@ def test_the_table_shows_every_fault_and_the_lines_below_what_is_wrong(record: C
     assert columns["kind"] == ["hang", "hang", "slow", "hang"]
     assert columns["found"] == ["hung (no-progress)", "completed (no-progress)", "no alarm", ""]
     assert columns["seconds to find"] == ["17.0", "3.0", "", ""]
-    verdicts = ("]as expected[", "not as expected", "]as expected[", "skipped: only in containers")
-    assert all(verdict in str(cell) for verdict, cell in zip(verdicts, columns[""], strict=True))
+    verdicts = ["as expected", "not as expected", "as expected", "skipped: only in containers"]
+    assert list(map(str, columns[""])) == verdicts
     assert len(problem_lines(injections)) == 1
 
 

@@ -16,7 +16,7 @@ def table() -> Table:
     made = Table()
     for name in ("cell", "verdict", "hours", "scope", "note", "why"):
         made.add_column(name)
-    made.add_row(LONG, "[green]known-good[/]", "12.3", "gfx1100-ddp-2, docker", "", TEXT)
+    made.add_row(LONG, Text("known-good", "green"), "[b]h", "gfx1100-ddp-2, docker", "", TEXT)
     return made
 
 
@@ -47,7 +47,7 @@ def test_what_is_piped_or_asked_for_is_whole_in_a_line() -> None:
         assert len(said.splitlines()) == 2
         # No heading is filled with blanks up to the end of what stands below it.
         assert said.splitlines()[0].endswith("why")
-        for text in (LONG, "12.3", "gfx1100-ddp-2, docker", TEXT):
+        for text in (LONG, "[b]h", "gfx1100-ddp-2, docker", TEXT):
             assert text in said
 
 
