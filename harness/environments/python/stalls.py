@@ -12,7 +12,7 @@ from harness.base.errors import NoAnswerError
 
 # More than the five minutes after which uv says that another one has its cache locked.
 STALLED_SECONDS = 360.0
-# Bytes a second. What comes is written to a file in pieces of some hundred thousand.
+# Bytes a second. Files are written in pieces of some hundred thousand; of the page of an index nothing is seen.
 LEAST_SPEED = 500
 # What unpacks, compiles or waits for a disk goes on though nothing comes. A byte at a time takes next to no CPU.
 LEAST_BUSY = 0.05
@@ -81,7 +81,8 @@ class StallWatch:
         `where` names the program, and its index, in the error.
 
         Raises:
-            NoAnswerError: when fewer than LEAST_SPEED bytes a second came in the last `seconds`, and it did nothing.
+            NoAnswerError: when fewer than LEAST_SPEED bytes a second were written in the last `seconds`, and it did
+                nothing.
         """
         before, looked = self._work, self._looked
         self._looked, self._work = time.monotonic(), self._work_of(self._pid)
@@ -105,6 +106,6 @@ class StallWatch:
             and last.busy - since.busy < LEAST_BUSY * waited
         ):
             raise NoAnswerError(
-                f"{where}: fewer than {LEAST_SPEED} bytes a second came in the last {waited:.0f} s; "
-                "the same command tries again"
+                f"{where}: one page takes more than {waited:.0f} s, or a file comes with fewer than {LEAST_SPEED} "
+                "bytes a second; the same command tries again"
             )

@@ -25,7 +25,9 @@ from harness.environments.python.stalls import ProcessWork, StallWatch
 from harness.matrix.stacks import Stack
 
 NAME = "pkg-1.0-py3-none-any.whl"
-DOES_NOTHING = r"fewer than 500 bytes a second came in the last \d+ s; the same command tries again"
+DOES_NOTHING = (
+    r"one page takes more than \d+ s, or a file comes with fewer than 500 bytes a second; the same command .*"
+)
 
 
 class Drips(BaseHTTPRequestHandler):
@@ -171,5 +173,5 @@ def test_time_in_which_nobody_looked_does_not_count(looks: Callable[..., Any]) -
     watch = looks(iter([nothing] * 100), 3600.0)
     for _ in range(29):
         watch.look("it")
-    with pytest.raises(NoAnswerError, match="in the last 60 s"):
+    with pytest.raises(NoAnswerError, match="more than 60 s"):
         watch.look("it")
