@@ -177,7 +177,7 @@ def _line(one: Verdict, numbers: Mapping[str, int], public: Public) -> CellLine:
         starts=f"{totals.started} of {totals.starts}",
         hours=hours_in_words(totals.hours),
         failures=str(totals.failures),
-        mtbf=f"above {hours_in_words(one.mtbf_low)}" if shows_mtbf(one.mtbf_low) else "",
+        mtbf=f"above {hours_in_words(one.mtbf_low)}" if shows_mtbf(one.mtbf_low) else "none yet",
         boots=totals.boots,
         note=public.text("; ".join(notes)),
     )

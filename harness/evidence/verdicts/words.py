@@ -66,12 +66,12 @@ def threshold_in_words(tier: Threshold, thresholds: Verdicts) -> str:
 
 
 def shows_mtbf(mtbf_low: float) -> bool:
-    """Return whether a bound of the mean time between failures, in hours, is worth a number: a second or more."""
-    return mtbf_low * 3600 >= 1
+    """Return whether a bound of the mean time between failures, in hours, is worth a number: a minute or more."""
+    return mtbf_low * 60 >= 1
 
 
 def mtbf_in_words(totals: Totals, mtbf_low: float) -> str:
-    """Return the bound of the mean time between failures; below a second, why there is none yet: `no MTBF yet: ...`."""
+    """Return the bound of the mean time between failures; below a minute, why there is none yet: `no MTBF yet: ...`."""
     if shows_mtbf(mtbf_low):
         return f"MTBF above {hours_in_words(mtbf_low)}"
     return f"no MTBF yet: {_failures(totals)} in {hours_in_words(totals.hours)} of training"

@@ -29,9 +29,9 @@ def test_a_time_is_rounded_down_in_a_unit_that_is_not_larger(hours: float, said:
 def test_without_a_bound_of_the_mtbf_it_is_said_why() -> None:
     short = Totals(started=2, starts=2, failures=0, lives=(Life(1 / 3600), Life(1 / 3600)), boots=1)
     assert in_words(short) == "2 of 2 starts, 2 s of training, no failure, 1 boot"
-    assert mtbf_in_words(short, 0.9 / 3600) == "no MTBF yet: no failure in 2 s of training"
+    assert mtbf_in_words(short, 0.9 / 60) == "no MTBF yet: no failure in 2 s of training"
     assert mtbf_in_words(Totals(failures=2), 0) == "no MTBF yet: 2 failures in 0 s of training"
-    assert mtbf_in_words(short, 1 / 3600) == "MTBF above 1 s"
+    assert mtbf_in_words(short, 1 / 60) == "MTBF above 1 min"
 
 
 def test_what_a_tier_takes_is_said_of_the_thresholds() -> None:
