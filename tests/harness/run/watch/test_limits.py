@@ -6,13 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import CHECKOUT
 from harness.evidence.files.app_files import Phase, Progress, Wait
 from harness.evidence.reported.step_position import Position
 from harness.matrix.cells import Matrix
 from harness.run.verify import STALL_LIMITS
+from harness.run.watch import collect, confirm, watch
 from harness.run.watch.limits import (
     ENOUGH_RUNS,
+    FACTOR,
     KNOWN_LIMITS,
     KNOWN_RESUME_LIMIT,
     LIMITS,
@@ -23,6 +26,7 @@ from harness.run.watch.limits import (
     limits_of,
 )
 from harness.run.watch.watchdog import Watchdog
+from harness.screen import display, live
 
 OUTSIDE, WAITING, FORWARD, EXCHANGE = 0, 1, 2, 4
 QUICK: Mapping[Wait, float] = {phase: 0.5 for phase in LIMITS}  # noqa: C420
@@ -440,7 +444,7 @@ def test_limits_are_in_seconds_and_found_in_time(matrix: Matrix) -> None:
     assert ENOUGH_RUNS <= RUNS, "so many are never looked at"
 
 
-def test_the_floors_are_documented() -> None:
+def test_the_limits_are_documented() -> None:
     page = (CHECKOUT / "docs" / "watching.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
     assert {phase: (int(loose), int(known)) for phase, loose, known in rows} == {
@@ -448,8 +452,18 @@ def test_the_floors_are_documented() -> None:
     }
     page = " ".join(page.split())
     assert ENOUGH_RUNS == 5, "the page, CONTRIBUTING and comments say five"
-    assert f"a step may stall {KNOWN_LIMITS['step']:.0f} s once {STEADY_STEPS} steps were made" in page
-    assert f"may take {RESUME_LIMIT:.0f} s, and {KNOWN_RESUME_LIMIT:.0f} s once five runs are known" in page
+    said = (
+        f"two samples of its Python stacks, {confirm.BETWEEN_SAMPLES_SECONDS:.0f} s apart",
+        f"max(floor, {FACTOR:.0f} x the longest stall known)",
+        f"a step may stall {KNOWN_LIMITS['step']:.0f} s once {STEADY_STEPS} steps were made",
+        f"may take {RESUME_LIMIT:.0f} s, and {KNOWN_RESUME_LIMIT:.0f} s once five runs are known",
+        f"shows a stall after {live.WORTH_A_WORD_SECONDS:.0f} s, a log after {display.STALL_SECONDS:.0f},",
+        f"a stall of more than {watch.STUCK_SECONDS:.0f} s saves",
+        f"in {collect.SECONDS:.0f} s at most",
+        f"TERM, {GRACE_SECONDS:.0f} s, KILL",
+        f"what still ran {watch.SETTLE_SECONDS:.0f} s after",
+    )
+    assert [words for words in said if words not in page] == []
 
 
 def test_steps_that_no_line_names_count_by_the_position() -> None:
