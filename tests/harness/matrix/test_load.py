@@ -270,6 +270,11 @@ class TestTheProjectsOwnFile:
         # Over the border from ROCm inside torch to ROCm as packages.
         assert any({a.origin.rocm, b.origin.rocm} == {"inside", "packages"} for a, b in pairs)
 
+    def test_nothing_is_described_as_another_is(self, matrix: Matrix) -> None:
+        for named in (matrix.presets, matrix.workloads, matrix.selections, matrix.stages):
+            told = [one.description for one in named.values()]
+            assert [text for text in told if told.count(text) > 1] == []
+
     def test_plain_sets_nothing_and_is_in_every_selection(self, matrix: Matrix) -> None:
         assert not matrix.presets["plain"].variables
         assert all("plain" in {cell.preset.name for cell in matrix.select(name)} for name in matrix.selections)
