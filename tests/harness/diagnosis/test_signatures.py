@@ -173,14 +173,15 @@ def test_words_of_a_line_of_the_kernel_are_those_of_its_gpus_state(excerpts: lis
             assert named == {excerpt.gpu}, f"{excerpt}: by SAYS_OF_A_GPU the line says {' and '.join(named)}"
 
 
+def is_of_no_number(match: re.Match[str]) -> bool:
+    return not match.groupdict("").get("pid", "").isdigit()
+
+
 def test_a_line_of_the_kernel_that_names_a_process_counts_where_it_is_the_runs(excerpts: list[Any]) -> None:
     """A pattern without the group `pid`, a number, would blame a run for what another one's process did."""
     for excerpt in excerpts:
         for line in (line for line in excerpt.lines if re.search(r"\bpid \d|process \d", line) and excerpt.kernel):
-            others = re.compile(r"\d+").fullmatch
-            found = scan(
-                as_lines([line], "k"), ("kernel",), of_run=lambda of: not others(of.groupdict("").get("pid", ""))
-            )
+            found = scan(as_lines([line], "k"), ("kernel",), of_run=is_of_no_number)
             assert (found.every, found.endings) == ((), ()), excerpt
 
 
