@@ -50,24 +50,6 @@ def test_columns(bars, rows):
     assert frame.select(pl.all_horizontal(pl.col(NAMES).is_finite()).all()).item()
 
 
-def test_the_first_twelve_features_in_order():
-    assert NAMES[:12] == (
-        "vpoc_dist",
-        "vah_dist",
-        "val_dist",
-        "va_width",
-        "va_width_frac",
-        "vpoc_pos",
-        "close_pos",
-        "close_vs_va",
-        "vpoc_share",
-        "va_share",
-        "vpoc_chg1",
-        "vpoc_chg5",
-    )
-    assert len(set(NAMES)) == len(NAMES)
-
-
 LEVELS = {"vpoc": 110, "vah": 114, "val": 104, "vpoc_volume": 30, "area_volume": 70, "volume": 100}
 TIME = {"tpoc": 108, "single": 3, "tail_hi": 2, "tail_lo": 4, "poor_hi": True, "poor_lo": False}
 FLOW = {"signed": 25, "signed_at": -6, "volume_at": 60}

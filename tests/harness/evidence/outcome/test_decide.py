@@ -132,20 +132,9 @@ def test_a_process_that_ended_with_an_error_has_failed(
     assert outcome(request_, ended) == ("failed", diagnosis)
 
 
-@pytest.mark.parametrize(
-    ("stopped_by", "expected"),
-    [
-        ("user", ("interrupted", None)),
-        ("time-limit", ("failed", "time-limit")),
-        ("disk-limit", ("failed", "disk-limit")),
-        ("watchdog", ("hung", "no-progress")),
-        ("host", ("host-fault", "unkillable")),
-        ("unhealthy", ("host-fault", "not-begun")),
-        ("start", ("failed", "not-started")),
-    ],
-)
+@pytest.mark.parametrize(("stopped_by", "expected"), ENDED_FROM_OUTSIDE.items())
 def test_who_stopped_it_outweighs_everything_else(
-    stopped_by: Any, expected: tuple[str, str | None], request_: Request, evidence: Evidence
+    stopped_by: StoppedBy, expected: tuple[str, str | None], request_: Request, evidence: Evidence
 ) -> None:
     assert outcome(request_, replace(evidence, stopped_by=stopped_by, stop_detail="why")) == expected
     crashed = replace(evidence, stopped_by=stopped_by, exits={"train": Exit(-15)}, result=None)
