@@ -1,6 +1,10 @@
 """Reading the one-value files of /sys and /proc."""
 
+import stat
+from functools import partial
 from pathlib import Path
+
+from harness.base.time_limits import Look
 
 # The machine itself. Every other root is a simulated host.
 REAL_ROOT = Path("/")
@@ -11,17 +15,33 @@ def is_simulated(root: Path) -> bool:
     return root.resolve() != REAL_ROOT
 
 
-# In characters, more than /proc/cpuinfo has of a thousand cores.
+# More than /proc/cpuinfo has of a thousand cores, or a C library.
 LARGEST = 4 << 20
+# Longer than anybody waits for a driver that is silent: tests have a FIFO stand for one.
+WAIT_SECONDS = 30.0
+
+
+def read_bytes(file: Path) -> bytes | None:
+    """Return the content of a file, the first 4 MB; None where it cannot be read.
+
+    On a simulated host it may be a FIFO or a device: of that, too, where it does not end in half a minute.
+    """
+    try:
+        read = partial(_read, file)
+        return read() if stat.S_ISREG(file.stat().st_mode) else Look(read).result(WAIT_SECONDS)
+    except OSError:
+        return None
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(LARGEST)
 
 
 def read_text(file: Path) -> str | None:
-    """Return the content of a file, the first 4 MB, without white space around it; None where it cannot be read."""
-    try:
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            return stream.read(LARGEST).strip()
-    except OSError:
-        return None
+    """Return what `read_bytes` does as text, without white space around it."""
+    content = read_bytes(file)
+    return None if content is None else content.decode("utf-8", "replace").strip()
 
 
 def read_number(file: Path, base: int = 10) -> int | None:

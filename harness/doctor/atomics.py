@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from harness.base.sysfs import entries, read_number, read_text
+from harness.base.sysfs import entries, read_bytes, read_number, read_text
 
 # CRAT_IOLINK_FLAGS_NO_ATOMICS_32_BIT and _64_BIT of the kernel's amdkfd/kfd_crat.h.
 NO_ATOMICS = 1 << 2 | 1 << 3
@@ -38,10 +38,7 @@ def _known_to_driver(root: Path, kfd_id: int | None) -> bool | None:
 
 def _set_in_configuration(file: Path) -> bool | None:
     """Return the requester's bit of the configuration; other users than root may read the first 64 bytes only."""
-    try:
-        config = file.read_bytes()
-    except OSError:
-        return None
+    config = read_bytes(file) or b""
     place = config[CAPABILITIES] if len(config) > CAPABILITIES else 0
     seen: set[int] = set()
     while place and place + CONTROL_2 + 2 <= len(config) and place not in seen:

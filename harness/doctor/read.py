@@ -7,7 +7,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.base.sysfs import REAL_ROOT, entries, read_number, read_text
+from harness.base.sysfs import REAL_ROOT, entries, read_bytes, read_number, read_text
 from harness.doctor.atomics import read_atomics
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import Caller, GpuProcess, HostGpu, Machine, Node, WantedRocm, Wsl
@@ -79,9 +79,8 @@ def _boot_tool(root: Path) -> str:
 
 def _glibc(root: Path) -> str | None:
     for place in GLIBC_PLACES:
-        try:
-            content = (root / place / "libc.so.6").read_bytes()
-        except OSError:
+        content = read_bytes(root / place / "libc.so.6")
+        if content is None:
             continue
         found = re.search(rb"GNU C Library .*? release version (\d+\.\d+)", content)
         return found[1].decode() if found else None
