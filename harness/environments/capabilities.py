@@ -8,8 +8,13 @@ from pathlib import Path
 from harness.base.errors import NoEngineError
 from harness.base.paths import ENVIRONMENTS
 from harness.base.wording import many
-from harness.environments.docker.images import find_cell_image, find_stack_image, inputs_of
-from harness.environments.docker.own_images import find_own_stack_image, find_runtime_image
+from harness.environments.docker.images import inputs_of
+from harness.environments.docker.own_images import (
+    find_cell_image,
+    find_own_stack_image,
+    find_runtime_image,
+    find_stack_image,
+)
 from harness.environments.environment import STAMP
 from harness.environments.python.interpreters import choose_python
 from harness.host.disk_use import MOST_BYTES

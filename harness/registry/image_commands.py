@@ -10,7 +10,8 @@ from harness.base.paths import LOCKS
 from harness.base.sysfs import REAL_ROOT
 from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
 from harness.environments.docker.build import ensure_cell_image
-from harness.environments.docker.images import CELLS, Image, cell_tag, find, find_cell_image, inputs_of
+from harness.environments.docker.images import CELLS, Image, cell_tag, find, inputs_of
+from harness.environments.docker.own_images import find_cell_image
 from harness.environments.python import pins
 from harness.host.engine import Engine, Notify, transfer_errors
 from harness.host.fingerprint import read_host

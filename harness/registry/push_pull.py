@@ -12,10 +12,10 @@ from harness.environments.docker.images import (
     cell_tag,
     check_is_of,
     find,
-    find_cell_image,
     inputs_of,
     tag_name,
 )
+from harness.environments.docker.own_images import find_cell_image
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer, transfer_errors
 from harness.matrix.cells import Cell
 from harness.registry.kept_layers import LAYERS

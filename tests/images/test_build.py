@@ -16,8 +16,8 @@ from harness.environments import app_wheel, environment
 from harness.environments.docker import build, images
 from harness.environments.docker.build import ensure_cell_image, ensure_own_stack_image, ensure_stack_image
 from harness.environments.docker.builder_copies import copies_in_builder, drop_copies
-from harness.environments.docker.images import Image, cell_tag, find, find_by_labels, stack_tag
-from harness.environments.docker.own_images import own_ids
+from harness.environments.docker.images import Image, cell_tag, find, stack_tag
+from harness.environments.docker.own_images import find_by_labels, own_ids
 from harness.environments.python import pins
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Matrix

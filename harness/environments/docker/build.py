@@ -30,15 +30,19 @@ from harness.environments.docker.images import (
     cell_tag,
     epochs_of,
     find,
-    find_by_labels,
-    find_cell_image,
-    find_stack_image,
     inputs_of,
     open_labels,
     stack_tag,
     told_epochs,
 )
-from harness.environments.docker.own_images import find_own_stack_image, find_runtime_image, remember
+from harness.environments.docker.own_images import (
+    find_by_labels,
+    find_cell_image,
+    find_own_stack_image,
+    find_runtime_image,
+    find_stack_image,
+    remember,
+)
 from harness.environments.docker.source_state import NO_TIME, source_revision
 from harness.environments.in_use import keep_in_place
 from harness.environments.python.pins import ensure_lock

@@ -1,7 +1,7 @@
 """The inputs of images, and how an engine is asked for an image. Labels identify one; tags are only for people."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from harness.base.files.storage import file_hash, json_hash
 from harness.base.paths import APP, CHECKOUT, IMAGES
 from harness.environments.docker import layers
 from harness.environments.docker.dockerfile import cell_part, stack_part
-from harness.environments.docker.source_state import is_dirty, newest_of, oci_time, source_revision
+from harness.environments.docker.source_state import newest_of, oci_time, source_revision
 from harness.environments.environment import app_hash
 from harness.environments.python.pins import base_digest, lock_file, pins_file, pins_hash
 from harness.host.engine import Engine, engine_errors
@@ -232,22 +232,8 @@ def find(engine: Engine, reference: str) -> Image | None:
             return None
 
 
-def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
-    """The newest image that has all these labels, and not only by changes that were committed since."""
-    return next(committed(_all_by_labels(engine, labels)), None)
-
-
-def committed(images: Iterable[Image]) -> Iterator[Image]:
-    """Leave out images of uncommitted changes, where all is committed now: they say less of themselves than they can.
-
-    They are made again in seconds: what is below the app is not looked at here.
-    """
-    now = source_revision()
-    return (image for image in images if now is None or is_dirty(now) or not is_dirty(image.revision))
-
-
-def _all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
-    """Yield the images that have all these labels, the newest first."""
+def all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
+    """Yield the images that have all these labels, which are what anybody writes; the newest first."""
     wanted = [f"{name}={value}" for name, value in labels.items()]
     with engine_errors("looking for images"):
         found = engine.client.api.images(filters={"label": wanted})
@@ -255,21 +241,6 @@ def _all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]
             # That may be larger than of any image of ours.
             with suppress(TooLargeAnswerError):
                 yield _image(engine.client.api.inspect_image(newest["Id"]))
-
-
-def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
-    """The image of a stack, made from these inputs."""
-    return next(committed(all_of_inputs(engine, inputs, "stack")), None)
-
-
-def all_of_inputs(engine: Engine, inputs: Inputs, kind: str) -> Iterator[Image]:
-    """Yield the images that say they are of a `stack` or `runtime` and made from these inputs; anybody may say so."""
-    return _all_by_labels(engine, inputs.wanted_of(kind))
-
-
-def find_cell_image(engine: Engine, cell: Cell, inputs: Inputs) -> Image | None:
-    """The image of a cell, made from these inputs; built here or pulled."""
-    return find_by_labels(engine, {**inputs.wanted, **cell_labels(cell, inputs.labels), f"{PREFIX}.kind": "cell"})
 
 
 def check_is_of(image: Image, cell: Cell, reference: str) -> None:

@@ -1,10 +1,12 @@
-"""Which images this checkout has built: labels are what anybody writes."""
+"""Finds images by their labels, which are what anybody writes, and knows which this checkout has built."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from harness.base.paths import BUILDS
-from harness.environments.docker.images import Image, Inputs, all_of_inputs, committed
+from harness.environments.docker.images import PREFIX, Image, Inputs, all_by_labels, cell_labels
+from harness.environments.docker.source_state import is_dirty, source_revision
 from harness.host.engine import Engine
+from harness.matrix.cells import Cell
 
 # Their ids, a line each.
 OWN_IMAGES = BUILDS / "own-images.txt"
@@ -17,9 +19,28 @@ def remember(image: Image) -> None:
         stream.write(f"{image.id}\n")
 
 
+def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
+    """The image that has all these labels, and not only by changes that were committed since.
+
+    The newest, but before all others one that was built here: no other can take its place.
+    """
+    found = list(_committed(all_by_labels(engine, labels)))
+    return next(_own(found), found[0] if found else None)
+
+
+def find_cell_image(engine: Engine, cell: Cell, inputs: Inputs) -> Image | None:
+    """The image of a cell, made from these inputs; built here or pulled."""
+    return find_by_labels(engine, {**inputs.wanted, **cell_labels(cell, inputs.labels), f"{PREFIX}.kind": "cell"})
+
+
+def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
+    """The image of a stack, made from these inputs."""
+    return find_by_labels(engine, inputs.wanted_of("stack"))
+
+
 def find_own_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
     """Return the image of a stack that this checkout has built from these inputs, where the engine still has it."""
-    return next(committed(_own(all_of_inputs(engine, inputs, "stack"))), None)
+    return next(_committed(_own(all_by_labels(engine, inputs.wanted_of("stack")))), None)
 
 
 def find_runtime_image(engine: Engine, inputs: Inputs) -> Image | None:
@@ -27,7 +48,7 @@ def find_runtime_image(engine: Engine, inputs: Inputs) -> Image | None:
 
     Never one of others: what is built on it counts as built here.
     """
-    return next(_own(all_of_inputs(engine, inputs, "runtime")), None)
+    return next(_own(all_by_labels(engine, inputs.wanted_of("runtime"))), None)
 
 
 def own_ids() -> frozenset[str]:
@@ -38,3 +59,12 @@ def own_ids() -> frozenset[str]:
 def _own(images: Iterable[Image]) -> Iterator[Image]:
     own = own_ids()
     return (image for image in images if image.id in own)
+
+
+def _committed(images: Iterable[Image]) -> Iterator[Image]:
+    """Leave out images of uncommitted changes, where all is committed now: they say less of themselves than they can.
+
+    They are made again in seconds: what is below the app is not looked at here.
+    """
+    now = source_revision()
+    return (image for image in images if now is None or is_dirty(now) or not is_dirty(image.revision))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UnknownNameError, UserError
-from harness.environments.docker.images import PREFIX, Image, find, find_cell_image, inputs_of, tag_of_cell
+from harness.environments.docker.images import PREFIX, Image, find, inputs_of, tag_of_cell
+from harness.environments.docker.own_images import find_cell_image
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.matrix.cells import Matrix
 from harness.matrix.load import nearest

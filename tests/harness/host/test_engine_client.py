@@ -5,12 +5,15 @@ import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from docker.errors import ImageNotFound
 
 from harness.base.errors import UserError
-from harness.environments.docker.images import find, find_by_labels
+from harness.environments.docker import own_images
+from harness.environments.docker.images import find
+from harness.environments.docker.own_images import find_by_labels
 from harness.host import engine_client
 from harness.host.engine import Engine
 from harness.host.engine_client import Client, TooLargeAnswerError
@@ -34,7 +37,7 @@ class Answers(BaseHTTPRequestHandler):
             large = [(1, "b"), (2, '"Id":"sha256:' + "0" * 1000), (3, "b")]
             answer = [{"Id": f"sha256:{n:064x}", "Labels": {"a": label}} for n, label in large]  # type: ignore[assignment]
         elif "images/json" in self.path:
-            answer = [{"Id": "large", "Created": 2}, {"Id": "small", "Created": 1}]  # type: ignore[assignment]
+            answer = [{"Id": "large", "Created": 2}, {"Id": "small", "Created": 1}, {"Id": "older", "Created": 0}]  # type: ignore[assignment]
         content = json.dumps(answer, separators=(",", ":")).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
@@ -68,6 +71,17 @@ def test_an_image_with_labels_of_that_size_is_refused_by_its_name_and_passed_ove
     with pytest.raises(UserError, match=re.escape("image large has labels or variables of more than 500 bytes")):
         find(engine, "large")
     assert find_by_labels(engine, {"a": "b"}) == small
+
+
+def test_of_images_with_the_same_labels_the_newest_is_found_but_before_it_one_that_was_built_here(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own.txt")
+    small, older = find(engine, "small"), find(engine, "older")
+    assert find_by_labels(engine, {"a": "b"}) == small
+    assert older
+    own_images.remember(older)
+    assert find_by_labels(engine, {"a": "b"}) == older
 
 
 def test_of_any_answer_no_more_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
