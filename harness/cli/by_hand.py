@@ -6,7 +6,7 @@ import click
 
 from harness.cli.completion import complete_runs
 from harness.cli.explain import LATEST, run_folder
-from harness.cli.shared import Settings, as_json, pass_settings, print_json, warn, worded
+from harness.cli.shared import Settings, as_json, pass_settings, print_json, worded
 from harness.evidence.gpus.host_changes import changes_file, host_of, note_change
 from harness.evidence.gpus.strikes import strike
 from harness.evidence.index import Index
@@ -32,7 +32,7 @@ def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_jso
     if run == LATEST:
         # Which one it is, what is printed says.
         run = run_folder(results, run).path.name
-    line = strike(results.folder_of(run), "undo" if undo else "strike", worded("--reason", reason), _say)
+    line = strike(results.folder_of(run), "undo" if undo else "strike", worded("--reason", reason))
     if record := results.record(run):
         # The index of another user, or on another host, learns of it from there.
         with suppress(OSError):
@@ -54,14 +54,10 @@ def host_changed(settings: Settings, what: str, as_json: bool) -> None:
     It is for what no file tells. Runs before and after it are not counted together, and known-good tags that rest on
     runs before it are refused here.
     """
-    change = note_change(settings.results, machine_of(settings.root), worded("WHAT", what), _say)
+    change = note_change(settings.results, machine_of(settings.root), worded("WHAT", what))
     kind = host_of(settings.results, settings.root).kind
     if as_json:
         print_json({**change.model_dump(mode="json", by_alias=True), "host_kind": kind})
     else:
         echo(f"{change.what}: from now on this host is of kind {kind}; its earlier runs are of another one")
         echo(f"Without its line in {changes_file(settings.results, change.machine)} it is of the former kind again")
-
-
-def _say(text: str) -> None:
-    warn([text])

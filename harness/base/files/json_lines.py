@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,10 +27,8 @@ NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO)
 OfLine = TypeVar("OfLine", bound=File)
 
 
-def append_line(file: Path, value: File, say: Callable[[str], None] = lambda _: None) -> None:
+def append_line(file: Path, value: File) -> None:
     """Add a line, durably; several may do so at once, and one may have died in the middle of a line.
-
-    `say` gets a line where it waits for another.
 
     Raises:
         UserError: when the file cannot be written.
@@ -39,7 +37,7 @@ def append_line(file: Path, value: File, say: Callable[[str], None] = lambda _: 
     try:
         make_folder_durably(file.parent)
         with (
-            locked(file.with_name(f".{file.name}.lock"), say, SHORT_LOCK_SECONDS),
+            locked(file.with_name(f".{file.name}.lock"), seconds=SHORT_LOCK_SECONDS),
             open_regular(file, adding=True) as stream,
         ):
             if stream.tell() and os.pread(stream.fileno(), 1, stream.tell() - 1) != b"\n":

@@ -4,7 +4,7 @@ From then on it is another kind of host: what its runs showed before is evidence
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -57,14 +57,14 @@ def changes_of(results: Results, machine: str) -> list[HostChange]:
     return list(read_json_lines(changes_file(results, machine), HostChange))
 
 
-def note_change(results: Results, machine: str, what: str, say: Callable[[str], None] = lambda _: None) -> HostChange:
-    """Add a change of a machine, durably. `say` gets a line where another process is waited for.
+def note_change(results: Results, machine: str, what: str) -> HostChange:
+    """Add a change of a machine, durably.
 
     Raises:
         UserError: when the results folder cannot be written.
     """
     change = HostChange(machine=machine, what=what, at=time.time())
-    append_line(changes_file(results, machine), change, say)
+    append_line(changes_file(results, machine), change)
     return change
 
 

@@ -1,7 +1,6 @@
 """Runs that a person struck out by hand, with the reason: a file beside the record, a line for each decision."""
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
@@ -25,10 +24,8 @@ class Strike(Versioned):
     at: Moment = Field(description="seconds since 1970")
 
 
-def strike(
-    folder: RunFolder, decision: Literal["strike", "undo"], reason: str, say: Callable[[str], None] = lambda _: None
-) -> Strike:
-    """Add a decision, durably; the record stays as it is. `say` gets a line where another process is waited for.
+def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) -> Strike:
+    """Add a decision, durably; the record stays as it is.
 
     Raises:
         UserError: when the run has no record, is struck out already (or is not), or the folder cannot be written.
@@ -41,7 +38,7 @@ def strike(
         state = f"is struck out already: {now}" if now is not None else "is not struck out"
         raise UserError(f"{run}: {state}; nothing was changed")
     line = Strike(decision=decision, reason=reason, at=time.time())
-    append_line(folder.strikes, line, say)
+    append_line(folder.strikes, line)
     return line
 
 

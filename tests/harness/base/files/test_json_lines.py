@@ -1,3 +1,5 @@
+import fcntl
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -5,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.files import storage
 from harness.base.files.json_files import Versioned
 from harness.base.files.json_lines import append_line, read_json_lines
 
@@ -41,6 +44,22 @@ def test_several_write_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: append_line(file, Said(what=f"{number} " * 1000)), range(40)))
     assert sorted(said(file)) == sorted(f"{number} " * 1000 for number in range(40))
+
+
+def test_who_waits_for_another_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "QUIET_SECONDS", 0.0)
+    waited: list[str] = []
+    with (tmp_path / ".said.jsonl.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        def hear(record: logging.LogRecord) -> bool:
+            waited.append(record.getMessage())
+            other.close()
+            return False
+
+        monkeypatch.setattr(logging.getLogger(storage.__name__), "filters", [hear])
+        append_line(tmp_path / "said.jsonl", Said(what="a"))
+    assert waited[0].startswith("waiting for another process to unlock")
 
 
 def test_where_it_cannot_be_written_is_reported(tmp_path: Path) -> None:
