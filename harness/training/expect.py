@@ -5,6 +5,7 @@ from harness.evidence.verdicts.expectation import Expectation, expectation_of, e
 from harness.evidence.verdicts.of_results import verdicts
 from harness.evidence.verdicts.scope import is_of_strategy
 from harness.evidence.verdicts.verdict import Verdict
+from harness.evidence.verdicts.words import work_in_words
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.strategies import Strategy
@@ -58,5 +59,5 @@ def expectation_in_words(
         return f"{told.in_words} (by {evidence.tag}, workload {evidence.workload})"
     if found := expect_of_cell(cell, strategy, matrix, results, host, hours):
         told, verdict = found
-        return f"{told.in_words} (by its runs here, workload {verdict.workload})"
+        return f"{told.in_words} (by its runs here, workload {work_in_words(verdict)})"
     return f"nothing is known of how long {cell} lasts here; `matrix run {cell} --until known-good` finds out"

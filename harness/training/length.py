@@ -25,9 +25,9 @@ def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: R
         trainings = record.result.trainings if record.result else ()
         if not any(one.resumed_at for one in trainings) and all(one.epochs_done for one in trainings):
             steps = sum(one.steps_per_epoch for one in trainings)
-            training = sum(one.throughput.train_seconds for one in trainings)
-            epoch = sum(one.throughput.train_seconds / one.epochs_done for one in trainings)
-            seconds = max(0.0, record.seconds - training) + epoch * workload.epochs
+            epochs_took = [(sum((one.time or {}).values()) or one.throughput.train_seconds) for one in trainings]
+            epoch = sum(took / one.epochs_done for took, one in zip(epochs_took, trainings, strict=True))
+            seconds = max(0.0, record.seconds - sum(epochs_took)) + epoch * workload.epochs
             by = f"by the last run of {cell.id} on this data"
             return f"{epochs}, each of about {many(steps, 'step')}: about {span(seconds)}, {by}"
     return f"{epochs}; how long one takes is not known yet: the first one tells"

@@ -56,7 +56,7 @@ def test_without_a_tag_the_records_of_the_cell_here_say_it(
         Index(results).add(record)
     said = told(None)
     assert "take fewer than 2.8 restarts on average" in said
-    assert said.endswith("may be worse (by its runs here, workload quick)")
+    assert said.endswith("may be worse (by its runs here, workload quick on merged.csv)")
     # So does a tag of before hours were counted; devices used otherwise say nothing.
     assert told(make_evidence()) == said
     assert told(None, strategy="ddp").startswith("nothing is known")

@@ -25,14 +25,20 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def keep(results: Results, make_record: Callable[..., Record]) -> Keep:
-    """Keeps a run of two epochs of 100 s, and 60 s for all else; keywords replace fields of its intent."""
+    """Keep two epochs of 100 s, 20 s to validate each, 20 s for all else; keywords replace fields of its intent."""
 
     def one(run_id: str = "r1", *, outcome: str = "completed", resumed_at: tuple[int, ...] = (), **intent: Any) -> None:
         about = {"options": options_of(own_workload({})), "data": {"path": "a.csv", "sha256": "a" * 64}, **intent}
         record = make_record(run_id, outcome, **about)
         if record.result:
             took = record.result.throughput.model_copy(update={"train_seconds": 200.0})
-            done = {"epochs_done": 2, "steps_per_epoch": 5000, "throughput": took, "resumed_at": resumed_at}
+            done = {
+                "time": {"device": 200.0, "validate": 40.0},
+                "epochs_done": 2,
+                "steps_per_epoch": 5000,
+                "throughput": took,
+                "resumed_at": resumed_at,
+            }
             record = record.model_copy(update={"result": record.result.model_copy(update=done), "seconds": 260.0})
         results.begin(record.intent)
         results.finish(record)
@@ -53,8 +59,8 @@ def test_a_run_on_the_same_data_says_how_long_it_is(keep: Keep, told: Callable[.
     keep()
     by = "by the last run of cpu-plain on this data"
     assert told() == f"3 epochs at most, each of about 5,000 steps: about 6 min, {by}"
-    assert told(epochs=1, patience=0) == f"1 epoch, each of about 5,000 steps: about 3 min, {by}"
-    assert told(learning_rate=0.5, epochs=60) == f"60 epochs at most, each of about 5,000 steps: about 1.7 h, {by}"
+    assert told(epochs=1, patience=0) == f"1 epoch, each of about 5,000 steps: about 2 min, {by}"
+    assert told(learning_rate=0.5, epochs=60) == f"60 epochs at most, each of about 5,000 steps: about 2.0 h, {by}"
     # Of another number of rows, or steps, it says nothing.
     for other in ({"lookback": 25}, {"batch_size": 8}, {"model": ("attention",)}):
         assert told(**other) == UNKNOWN
