@@ -111,7 +111,8 @@ def _claim(best: Verdict, tags: Tags) -> str:
     if best.uncommitted:
         return f"{cell} trained on {place}, {shown}, but {UNCOMMITTED}, so that it is `seen` at most"
     if best.tier == "seen":
-        return f"Too few runs yet to name a cell that trains to the end on {place}: the furthest is {named}, {shown}"
+        few = f"Too few runs yet to name a cell that trains to the end on {place}"
+        return f"{few}: the most promising so far is {named}, {shown}"
     return f"Use {named} on {place}, which is {best.tier}: {shown}"
 
 

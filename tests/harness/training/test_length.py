@@ -25,7 +25,7 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def keep(results: Results, make_record: Callable[..., Record]) -> Keep:
-    """Keep two epochs of 100 s, 20 s to validate each, 20 s for all else; keywords replace fields of its intent."""
+    """Keeps a run of two epochs, each of 100 s and 20 s to validate, and 20 s of else; keywords are its intent."""
 
     def one(run_id: str = "r1", *, outcome: str = "completed", resumed_at: tuple[int, ...] = (), **intent: Any) -> None:
         about = {"options": options_of(own_workload({})), "data": {"path": "a.csv", "sha256": "a" * 64}, **intent}

@@ -158,7 +158,7 @@ def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
 def test_a_few_passes_promise_no_hours(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
     said = answer(on_gpus("plain", 2)).sentence
     assert said.startswith(
-        "Too few runs yet to name a cell that trains to the end on one GPU (gfx1100): the furthest is"
+        "Too few runs yet to name a cell that trains to the end on one GPU (gfx1100): the most promising so far is"
     )
     assert "too little to say what 10 h of training can expect, and more runs may put another cell" in said
 
