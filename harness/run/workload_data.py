@@ -41,7 +41,8 @@ DATE_LENGTH = len("2018-01-02")
 SATURDAY = 5
 # The app's words, and those for who has only `matrix`.
 APP_MERGES = "`vpoc merge` makes one"
-MERGE = ".venv/bin/matrix exec cpu-plain vpoc merge --bars {bars} --vix VIX.csv --output merged.csv"
+VPOC = ".venv/bin/matrix exec cpu-plain vpoc"
+MERGE = f"{VPOC} merge --bars {{bars}} --vix VIX.csv --output merged.csv"
 HOW_TO_MERGE = f"`{MERGE.format(bars='BARS.csv')}` makes one (docs/data.md)"
 ACCEPT = re.compile(r"say --accept (\w+)$")
 
@@ -202,6 +203,7 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
         raise UserError(f"--data {file}: could not be checked: vpoc check ended with {ended}: {said}")
     if not ended.ok:
         said = said.removeprefix(APP_ERROR).replace(str(seen), str(file)).replace(APP_MERGES, HOW_TO_MERGE)
+        said = said.replace("`vpoc ", f"`{VPOC} ")
         if workload.name != OWN_DATA:
             # The app names its own option.
             said = ACCEPT.sub(rf"put `accepted: [\1]` under `{workload.name}:` in the matrix file", said)

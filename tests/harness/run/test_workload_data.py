@@ -207,6 +207,11 @@ def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
             "no column vix; `.venv/bin/matrix exec cpu-plain vpoc merge --bars BARS.csv --vix VIX.csv --output "
             "merged.csv`",
         ),
+        (
+            "echo 'vpoc: line 2; `vpoc check a.csv --fix COPY` leaves it out' >&2; exit 2",
+            True,
+            "line 2; `.venv/bin/matrix exec cpu-plain vpoc check a.csv --fix COPY` leaves it out",
+        ),
         ("kill -KILL $$", False, "could not be checked: vpoc check ended with SIGKILL"),
     ],
 )
