@@ -69,9 +69,7 @@ def require_merged(path: Path) -> None:
         names, _, _ = _columns(_start(path))
     except OSError as error:
         raise from_os_error(error, path) from error
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise UserError(f"{path}: not a merged CSV: no column {', '.join(missing)}; `vpoc merge` makes one")
+    _require_columns(path, names)
 
 
 def _start(path: Path) -> bytes:
@@ -103,6 +101,6 @@ def _require_columns(path: Path, names: tuple[str, ...]) -> None:
     missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise UserError(
-            f"{path}: missing column(s) {', '.join(missing)}; there are: {', '.join(names)}; "
-            f"needed: {', '.join(REQUIRED)}"
+            f"{path}: not a merged CSV: no column {', '.join(missing)}; there are: {', '.join(names)}; "
+            "`vpoc merge` makes one"
         )

@@ -400,7 +400,9 @@ def test_few_prices_off_the_grid_are_rounded_in_blocks_too(merged, tmp_path, mon
 def test_a_file_without_the_header_of_a_merged_csv_is_told_apart(tmp_path):
     path = tmp_path / "bars.csv"
     path.write_text("ts,open,high,low,close,volume\n")
-    with pytest.raises(UserError, match=r"bars.csv: not a merged CSV: no column vix; `vpoc merge` makes one"):
+    with pytest.raises(
+        UserError, match=r"bars.csv: not a merged CSV: no column vix; there are: ts, .*; `vpoc merge` makes"
+    ):
         require_merged(path)
     path.write_text('"TS",open,high,low,close,volume, VIX ,symbol\r\n')
     require_merged(path)

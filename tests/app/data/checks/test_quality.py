@@ -326,7 +326,7 @@ def test_a_file_that_is_no_table_of_bars(tmp_path):
         HEADER: "there is a header but no rows",
         HEADER + "\n\n": "there is a header but no rows",
         HEADER + "a,b\n" * 9: "line 2: 2 cells, but the header has 7; give a file with bars",
-        "ts,open,vix\n1,2,3\n": "missing column(s) high, low, close, volume; there are: ts, open, vix",
+        "ts,open,vix\n1,2,3\n": "no column high, low, close, volume; there are: ts, open, vix; `vpoc merge` makes one",
         HEADER[:-1] + ",Open\n": "appears twice in the header",
     }.items():
         path.write_text(text)
