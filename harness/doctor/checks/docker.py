@@ -111,10 +111,7 @@ def base_image(machine: Machine) -> Iterator[Finding]:
         else:
             yield problem(
                 f"base image {base.name} is not here and cannot be pulled: {base.unreachable}",
-                "no image that `matrix run` takes can be built from it; processes need none, and find what trains as "
-                "well, but only runs in containers qualify for promotion to a known-good tag: `make base` makes a base "
-                "image for those, "
-                f"and `export MATRIX_BASE={OWN_BASE}` names it",
+                f"no image can be built before `make base` makes one and `export MATRIX_BASE={OWN_BASE}` names it",
                 AS_PROCESSES,
             )
 
