@@ -146,6 +146,8 @@ def base_variables(work: WorkFolder, temporary: PurePath, threads: int) -> dict[
         "USER": "matrix",
         "LOGNAME": "matrix",
         "PYTHONUNBUFFERED": "1",
+        # A crash in a library says where, also of a program of the user's own.
+        "PYTHONFAULTHANDLER": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
         "OMP_NUM_THREADS": str(threads),

@@ -97,11 +97,19 @@ print("step 1/1 loss 0")
     assert record.outcome == "completed", record.detail
 
 
-def test_a_traceback_is_the_reason_of_a_failure(make: Make) -> None:
-    record = make("print('step 1/3 loss 1')\nraise ValueError('no such column')")
-    assert (record.outcome, record.diagnosis) == ("failed", "app-error")
-    assert record.detail == "the train process ended with exit 1: ValueError: no such column"
+@pytest.mark.parametrize(
+    ("text", "diagnosis", "detail", "line"),
+    [
+        ("raise ValueError('no such column')", "app-error", "exit 1: ValueError: no such column", "ValueError"),
+        ("import ctypes; ctypes.string_at(0)", "crash", "SIGSEGV", "Fatal Python error: Segmentation fault"),
+    ],
+)
+def test_a_traceback_is_the_reason_of_a_failure(make: Make, text: str, diagnosis: str, detail: str, line: str) -> None:
+    record = make(f"print('step 1/3 loss 1')\n{text}")
+    assert (record.outcome, record.diagnosis) == ("failed", diagnosis)
+    assert record.detail == f"the train process ended with {detail}"
     assert record.explanation is not None
+    assert line in record.explanation.lines[0].text
 
 
 @pytest.mark.slow
