@@ -12,6 +12,7 @@ from rich.markup import escape
 from harness.campaign.under_way import left_under_way
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
 from harness.host.fingerprint import machine_of
+from harness.host.processes.run_processes import marked_runs
 from harness.screen.display import LiveScene, StallLines, finished_lines, stamped
 from harness.screen.live import Scene
 from harness.screen.terminal import echo
@@ -42,6 +43,10 @@ def watch(settings: Settings, as_json: bool) -> None:
         begins = f"; `{settings.invocation.command('run')}` starts a campaign, seen once its plan is printed"
         # What was left is named with its command beforehand, and to be continued first.
         left = left_under_way(settings.results_to_read, machine_of(settings.root))
+        if orphans := sorted(marked_runs(settings.results_to_read.runs)):
+            ends = f"the next `{settings.invocation.command('run')}` ends them"
+            echo(f"Processes of {', '.join(orphans)} run on, though their harness is gone; {ends}.")
+            return
         echo(f"Nothing runs with {settings.results.folder} on this host{'' if left else begins}.")
         return
     try:

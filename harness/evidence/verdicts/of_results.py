@@ -70,12 +70,15 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
     for intent in results.unfinished(damaged, among=others):
         # Most folders hold no such run, and what looks at processes takes its time to import.
         from harness.evidence.records import owner_alive  # noqa: PLC0415
+        from harness.host.processes.run_processes import marked_runs  # noqa: PLC0415
 
         told = f"{intent.run_id} began {when(intent.started)}"
         if owner_alive(intent):
             lines.append(f"{told} and goes on, by process {intent.owner_pid}")
         elif intent.host.machine == machine:
-            lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
+            left = ", though its processes run on" if intent.run_id in marked_runs(results.runs) else ""
+            ends = "the next `matrix run` ends what is left of it and records it as interrupted"
+            lines.append(f"{told}, and its harness is gone{left}; {ends}")
     lines += damaged
     if injected := [row for row in rows if row.injected_fault is not None]:
         lines.append(f"{runs_in_words(injected)} with an injected fault, not counted")

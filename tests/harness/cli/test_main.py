@@ -19,6 +19,7 @@ from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.records import Results
 from harness.host.fingerprint import read_host
 from harness.host.processes.processes import ProcessId
+from harness.host.processes.run_processes import RUN_MARK
 from harness.matrix.cells import Matrix
 from harness.screen.terminal import SafeConsole
 from tests.harness.typed import Done, typed
@@ -215,9 +216,10 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_f
     injected = make_record("injected", injected_fault="segv@3")
     results.begin(injected.intent)
     results.finish(injected)
-    told = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(tmp_path / "runs/lost")}):
+        told = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
     assert [line.split()[1] for line in told] == ["lost", "on", "1"]
-    assert "its harness is gone" in told[0]
+    assert "its harness is gone, though its processes run on; the next" in told[0]
     assert f"goes on, by process {me.pid}" in told[1]
     assert "1 run with an injected fault, not counted" in told[2]
 

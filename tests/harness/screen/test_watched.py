@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.processes.processes import ProcessId, boot_id
+from harness.host.processes.run_processes import RUN_MARK
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.screen import watched
@@ -297,6 +299,9 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     assert done.exit_code == 0
     assert done.output.startswith(f"Nothing runs with {results.folder} on this host")
     assert "seen once its plan is printed" in done.output
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}):
+        orphan = CliRunner().invoke(watch.watch, [], obj=settings).output
+    assert orphan.startswith("Processes of lost run on, though their harness is gone; the next `")
     told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
     assert told == {"schema": 2, "campaigns": [], "trains": False, "doing": [], "runs": [], "cells": [], "runs_done": 0}
     assert not results.folder.exists()
