@@ -189,7 +189,7 @@ def main() -> None:
 def _random_trees(minutes: float) -> dict[str, object]:
     """Try random trees in `work/` for so long; return how many they were."""
     test = "tests/harness/base/files/test_untrusted_tree.py"
-    command = [sys.executable, "-m", "pytest", test, "-k", "many_minutes", "--capture=no"]
+    command = [sys.executable, "-m", "pytest", test, "-k", "random_trees", "--capture=no"]
     environment = {**os.environ, "MINUTES": str(minutes)}
     done = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT, env=environment)
     count = int(done.stderr.rpartition(" random trees")[0].split()[-1])

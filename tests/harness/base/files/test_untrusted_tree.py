@@ -431,11 +431,14 @@ def check_tree(work: Path, rng: random.Random, *, changing: bool = False) -> Non
     assert tree.names() == []
 
 
-def try_random_trees(tmp_path: Path, *, seconds: float = 0, trees: int = 0) -> int:
-    seed = int(os.environ.get("SEED", "1"))
-    until, count = time.monotonic() + seconds, 0
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_random_trees_break_nothing(tmp_path: Path) -> None:
+    """40 of them; `MINUTES=10 SEED=7` tries that long, from that tree on."""
+    seed, minutes = int(os.environ.get("SEED", "1")), float(os.environ.get("MINUTES", "0"))
+    until, count = time.monotonic() + 60 * minutes, 0
     descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    while count < trees or time.monotonic() < until:
+    while count < 40 or time.monotonic() < until:
         work = tmp_path / f"{seed + count}" / "work"
         work.mkdir(parents=True)
         rng = random.Random(seed + count)
@@ -443,17 +446,4 @@ def try_random_trees(tmp_path: Path, *, seconds: float = 0, trees: int = 0) -> i
         check_tree(work, rng, changing=count % 2 == 1)
         count += 1
     assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
-    return count
-
-
-@pytest.mark.slow
-def test_random_trees_break_nothing(tmp_path: Path) -> None:
-    try_random_trees(tmp_path, trees=40)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(0)
-def test_random_trees_break_nothing_for_many_minutes(tmp_path: Path) -> None:
-    """`MINUTES=10 SEED=7` tries that long, from that tree on."""
-    count = try_random_trees(tmp_path, seconds=60 * float(os.environ.get("MINUTES", "1")))
     sys.stderr.write(f"{count} random trees\n")

@@ -52,7 +52,6 @@ def test_where_the_host_does_not_allow_it_each_run_has_it_alone() -> None:
     assert [run.gpus for run, _ in alone if run.stage == "one-gpu"][:2] == [(0,), (1,)]
 
 
-@pytest.mark.slow
 def test_the_next_stack_is_made_once_something_trained_on_one_gpu(runs: list[tuple[StageRun, str | None]]) -> None:
     assert [prepared for _, prepared in runs[:2]] == [None, None]
     first, second = stacks()[:2]
