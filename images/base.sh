@@ -45,6 +45,15 @@ pool() {
   echo "pool/main/$start/$origin/$(basename "$1" | sed 's/_[0-9]*%3a/_/')"
 }
 
+# fetch PATH FILE [HASH]: from the mirror.
+fetch() {
+  /usr/lib/apt/apt-helper -q -o APT::Sandbox::User=root download-file "$mirror/$1" "$2" ${3:+"SHA256:$3"} >"$work/said.txt" 2>&1
+}
+
+[ -f "$lock" ] || fetch "dists/$suite/InRelease" "$work/InRelease" || {
+  echo "base.sh: $mirror gives no suite $suite; Debian's are bookworm, trixie, forky and sid (make base SUITE=trixie)" >&2
+  exit 2
+}
 tar=${TAR:-$work/base.tar}
 if [ -n "${LOCK:-}" ]; then
   mkdir -p "$work/debs" "$debs"
@@ -63,7 +72,7 @@ if [ -f "$lock" ]; then
   while read -r hash path; do
     deb=$debs/${path##*/}
     if [ "$(sha256sum 2>/dev/null <"$deb" | cut -d' ' -f1)" != "$hash" ]; then
-      /usr/lib/apt/apt-helper -q -o APT::Sandbox::User=root download-file "$mirror/$path" "$deb" "SHA256:$hash" >"$work/said.txt" 2>&1 || {
+      fetch "$path" "$deb" "$hash" || {
         echo "base.sh: $mirror has no ${path##*/} of the hash in $lock; MIRROR=http://snapshot.debian.org/archive/debian/DATE does, or LOCK=1 takes today's" >&2
         exit 2
       }

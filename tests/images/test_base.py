@@ -5,6 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from harness.base.paths import CHECKOUT
 from harness.environments.docker.images import find
 from harness.host.engine import Engine
@@ -42,14 +44,28 @@ def test_the_same_packages_give_the_same_bytes(engine: Engine, bases: tuple[str,
         engine.client.api.tag(before.id, *bases[0].split(":"))
 
 
-def test_a_base_without_what_it_takes_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "sed").symlink_to("/usr/bin/sed")
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ((), "mmdebstrap is missing (Debian: apt install mmdebstrap)"),
+        (
+            ("mmdebstrap", "docker"),
+            "file:/none gives no suite bookwrm; Debian's are bookworm, trixie, forky and sid (make ",
+        ),
+    ],
+)
+def test_a_base_without_what_it_takes_is_one_line(tmp_path: Path, tools: tuple[str, ...], said: str) -> None:
+    for tool in ("sed", "mktemp", "rm", "env"):
+        (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
+    for tool in tools:
+        (tmp_path / tool).symlink_to("/bin/true")
     bare = subprocess.run(
-        ["/bin/sh", CHECKOUT / "images/base.sh"],
+        ["/bin/sh", CHECKOUT / "images/base.sh", "bookwrm"],
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": str(tmp_path)},
+        env={"PATH": str(tmp_path), "MIRROR": "file:/none"},
     )
     assert bare.returncode == 2
-    assert bare.stderr == "base.sh: mmdebstrap is missing (Debian: apt install mmdebstrap)\n"
+    assert bare.stderr.startswith(f"base.sh: {said}")
+    assert bare.stderr.count("\n") == 1
