@@ -59,7 +59,12 @@ def render(settings: Settings, cell: str) -> None:
     shell_complete=complete_selections,
     help="Selection of the matrix file.",
 )
-@click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Print the plan and the Dockerfiles; build nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    envvar="DRY_RUN",
+    help="Print the plan, and the Dockerfiles it would build; build nothing.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
 @as_json
 @pass_settings
@@ -90,7 +95,7 @@ def build(
     if not (plan.build or plan.there):
         raise UserError("there is no image to build; the reasons are above")
     if dry_run:
-        _print_dockerfiles((*plan.there, *plan.build))
+        _print_dockerfiles(plan.build)
         return
     if engine is None:
         raise NoEngineError("no Docker engine answers")

@@ -6,6 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from harness.base.errors import UserError
+from harness.cli import images
 from harness.environments.docker.images import Image
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
@@ -16,6 +17,7 @@ from harness.registry.attestations.bundles import Statement
 from harness.registry.attestations.keys import SigningKey
 from harness.registry.oci import IMAGE_MANIFEST, Manifest, Repository
 from tests.harness.fake_registry import FakeRegistry
+from tests.harness.typed import typed
 
 
 def test_who_signed_what_was_pulled_has_the_name_that_matrix_yaml_lists(
@@ -38,6 +40,17 @@ def test_who_signed_what_was_pulled_has_the_name_that_matrix_yaml_lists(
 
     assert signers({"alice": key.public.line}) == ["alice"]
     assert signers({}) == [f"a key not known here ({key.public.fingerprint})"]
+
+
+def test_a_dry_run_prints_the_dockerfiles_of_what_it_would_build_alone(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, lacking = (matrix.cells[name] for name in ("cpu-debian13-torch2.6.0-plain", "cpu-no-sdma"))
+    plan = image_commands.BuildPlan((lacking,), (there,), (), 0.3, 1.3, 44.0, "/var/lib/docker")
+    monkeypatch.setattr(image_commands, "plan_build", lambda *_: plan)
+    monkeypatch.setattr(images, "choose_engine", lambda *_: None)
+    said = typed("build", "--dry-run").stdout
+    assert ("# Cell cpu-no-sdma: " in said, said.count("# Stack "), said.count("# Cell ")) == (True, 1, 1)
 
 
 @pytest.mark.parametrize("cells", [1, 2])
