@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 from harness.base.errors import UnknownNameError, UserError
 from harness.campaign.answered import NextCommand, last_answer
 from harness.cli.completion import complete_runs
-from harness.cli.shared import Settings, as_json, err, out, pass_settings, print_json
+from harness.cli.shared import Settings, as_json, as_typed, err, out, pass_settings, print_json
 from harness.diagnosis.explain import explain_record
 from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
@@ -128,7 +128,7 @@ def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list
         f"class     {found.class_}{f' (rule {found.rule})' if found.rule else ''}",
         f"cause     {found.cause}",
         *(f"evidence  {os.path.join(folder, one.file)}:{one.line}: {one.text}" for one in found.lines),  # noqa: PTH118
-        f"remedy    {found.remedy}",
+        as_typed(f"remedy    {found.remedy}"),
         *(f"try       {one}" for one in tries),
     ]
     return [*lines, f"see       {found.link}"] if found.link else lines

@@ -147,7 +147,7 @@ def status(
         )
     beside += dict.fromkeys(f"{run} was struck out by hand: {why}" for one in shown for run, why in one.struck.items())
     for line in beside:
-        print_folded(err, f"matrix: {line}")
+        print_folded(err, as_typed(f"matrix: {line}"))
     if shown or not beside:
         if shown:
             _print_verdicts(settings, shown, tags, host.kind, wide=wide)

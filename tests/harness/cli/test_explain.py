@@ -220,6 +220,7 @@ def test_standard_input_and_a_kernel_log(command: Command, tmp_path: Path) -> No
     assert "class     gpu-reset" in command("--log", "-", "--kernel-log", str(kernel), stdin=ILLEGAL.encode()).stdout
     assert "class     gpu-reset" in command("--kernel-log", str(kernel)).stdout
     assert command("--log", "-", stdin=b"\xff\x00 epoch 1\r\n").exit_code == 1
+    assert "then `.venv/bin/matrix explain --log" in command("--log", "-", stdin=b"epoch 1\nepoch 2\n").stdout
 
 
 def test_mistakes_are_reported_in_one_line(command: Command, recorded: Callable[..., Path], results: Results) -> None:

@@ -204,7 +204,7 @@ def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Pa
     damaged.parent.mkdir(parents=True)
     damaged.write_text("{}", encoding="utf-8")
     told = matrix_command("--results", str(tmp_path), "status").stderr
-    assert told == "matrix: 1 record cannot be read; `matrix index` says why\n"
+    assert told == f"matrix: 1 record cannot be read; `.venv/bin/matrix --results {tmp_path} index` says why\n"
 
 
 def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_faults(

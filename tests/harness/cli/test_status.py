@@ -131,7 +131,7 @@ def test_what_controls_showed_is_said_and_what_may_be_asked(
     said = CliRunner().invoke(cli, words).output
     assert "cpu-plain: the controls say GPU 1 (cpu-plain on GPU 1 1 of 9, cpu-plain on GPU 0 9 of 9 passed)." in said
     assert "1 run of it failed in a way that a GPU or the host can cause" in said
-    assert "`matrix isolate rocm6.3-torch2.9.1-plain`" in said
+    assert f"`.venv/bin/matrix --results {results.folder} isolate rocm6.3-torch2.9.1-plain`" in said
     write_isolation(results, make_isolation(id="b", cell="rocm6.3-torch2.9.1-plain", at=2e9))
     assert "`matrix isolate" not in CliRunner().invoke(cli, words).output
 
