@@ -25,8 +25,8 @@ JOURNAL_REFUSES = re.compile(r"insufficient permissions|not seeing messages|No j
 REMEDY = "add this user to group adm"
 # A process chooses its name, and that of the file in which it crashes: of 15 characters, and of 255.
 OF_PROCESS = re.compile(
-    r"\[\d+\](?:: segfault at| (?:.{1,50} )?ip:)|/\d+ took a \w+ trap|\bComm: |invoked oom-killer: |oom-kill:"
-    r"|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure|process '.{1,15}' launched '|task:.{1,15} state:"
+    r"\[\d+\](?:: segfault at| (?:.{1,60} )?ip:)|/\d+ took a \w+ trap|\bComm: |invoked oom-killer: |oom-kill:"
+    r"|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure|process '|ptrace \w+ of \"|task:.{1,15} state:"
     r"|\[ *\d+\](?: +\d+){4}|reaped process \d"
 )
 NAMED = re.compile(r"(?<=rocess |thread ).{1,15}(?= pid \d)|(?<= comm ).{1,15}(?=:)|(?<=s! \[).{1,15}(?=:\d)")
