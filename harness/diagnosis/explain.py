@@ -1,17 +1,19 @@
 """Explains why a run failed, from its folder: as it ends, or from its record."""
 
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import open_regular
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import Line, as_lines, read_lines
-from harness.diagnosis.matcher import OfRun
-from harness.diagnosis.rules import load_signatures
-from harness.diagnosis.scan import Found, scan, worth_reading
+from harness.diagnosis.matcher import OfRun, anybodys
+from harness.diagnosis.rules import Where, load_signatures
+from harness.diagnosis.scan import IN_A_LOG, Found, scan, worth_reading
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
 from harness.evidence.files.run_files import Explanation, Intent, Record
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from harness.evidence.outcome.diagnoses import Diagnosis
 
 LAST_BYTES = 1 << 16
+# Of one file, in which each line may be one that many rules are compared with.
+LONGEST_SECONDS = 20.0
 KILLED = 9
 NO_GPU = "this run used no GPU; of one that does the line means that"
 LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
@@ -111,13 +115,13 @@ def _exits(record: Record) -> Iterator[tuple[str, Exit]]:
 
 
 def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | None = None) -> Found:
-    """Scan a file of the run; with `of_run` it is a kernel log."""
+    """Scan a file of the run, as far as that takes no longer than it may; with `of_run` it is a kernel log."""
+    where: tuple[Where, ...] = IN_A_LOG if of_run is None else ("kernel",)
+    until = time.monotonic() + LONGEST_SECONDS
     try:
         with open_regular(folder.named(name)) as stream:
-            if of_run is None:
-                return scan(read_lines(stream, name, worth_reading()), rocm=intent.rocm, torch=intent.torch)
-            lines = read_lines(stream, name, worth_reading(("kernel",)))
-            return scan(lines, ("kernel",), intent.rocm, intent.torch, of_run)
+            lines = takewhile(lambda _: time.monotonic() < until, read_lines(stream, name, worth_reading(where)))
+            return scan(lines, where, intent.rocm, intent.torch, of_run or anybodys)
     except OSError:
         return Found()
 

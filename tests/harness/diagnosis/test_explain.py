@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from harness.diagnosis import explain as explaining
 from harness.diagnosis.explain import explain_record, explain_run
 from harness.environments.executors.job import Exit
 from harness.evidence.files.run_files import Explanation, Intent, Record
@@ -77,10 +78,16 @@ def test_an_empty_folder_is_unknown(explain: Callable[..., Explanation]) -> None
     assert (found.class_, found.rule, found.lines) == ("unknown", None, ())
 
 
-def test_the_log_explains_with_file_and_line(explain: Callable[..., Explanation]) -> None:
-    found = explain({"log.txt": f"epoch 1\nepoch 2\n{ILLEGAL}\nAborted (core dumped)\n"}, Exit(-6), diagnosis="crash")
+def test_the_log_explains_with_file_and_line(
+    explain: Callable[..., Explanation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = {"log.txt": f"epoch 1\nepoch 2\n{ILLEGAL}\nAborted (core dumped)\n"}
+    found = explain(log, Exit(-6), diagnosis="crash")
     assert (found.class_, found.rule) == ("kernel-fault", "illegal-access")
     assert [(line.file, line.line, line.text) for line in found.lines] == [("log.txt", 3, ILLEGAL)]
+    # Sixteen megabytes of `Aborted` were compared with the rules for minutes.
+    monkeypatch.setattr(explaining, "LONGEST_SECONDS", 0.0)
+    assert explain(log, Exit(-6), diagnosis="crash").rule != "illegal-access"
 
 
 def test_what_the_version_says(explain: Callable[..., Explanation]) -> None:
