@@ -4,6 +4,7 @@ The app cuts a training into equal parts and keeps a state in each (`vpoc.traini
 The nonce says which: states of an earlier run are of other steps.
 """
 
+from collections import Counter
 from hashlib import sha256
 from secrets import choice
 
@@ -29,13 +30,13 @@ def drawn_steps(told: Training, nonce: str | None) -> list[int]:
 
 
 def wrong_states(told: Training, nonce: str | None, resumed: int) -> tuple[int, ...]:
-    """Return the steps of which there is a state and should be none, or none and should be one.
+    """Return the steps of which there is another number of states than there should be: one where drawn, or none.
 
     `resumed`: the steps that were done before the run began, of which it need not have any.
     """
-    drawn = set(drawn_steps(told, nonce))
-    kept = {state.step for state in told.states}
-    return tuple(sorted((kept - drawn) | {step for step in drawn - kept if step > resumed}))
+    drawn = Counter(drawn_steps(told, nonce))
+    kept = Counter(state.step for state in told.states)
+    return tuple(sorted({*(kept - drawn), *(step for step in drawn - kept if step > resumed)}))
 
 
 def pick(told: Training) -> KeptState | None:
