@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from harness.base.errors import NoSpaceError, UserError
 from harness.base.files.storage import cannot_be_written, unfinished
-from harness.base.files.untrusted_copy import copy_out
+from harness.base.files.untrusted_copy import MOST_HOLE_BYTES, copy_out
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
 from harness.host.disk_use import DiskLimit
 
@@ -269,9 +269,12 @@ def _newest_intact(output: PurePath, folder: str, most: int | None, until: float
 
 def _is_intact(file: PurePath) -> bool:
     match = CHECKPOINT.fullmatch(file.name)
-    tree = UntrustedTree(file.parent.parent)
+    tree, name = UntrustedTree(file.parent.parent), f"{file.parent.name}/{file.name}"
     try:
-        return match is not None and tree.hash(f"{file.parent.name}/{file.name}", LARGEST["checkpoint"]) == match[2]
+        with tree.open(name, LARGEST["checkpoint"]) as opened:
+            if match is None or opened.holes > MOST_HOLE_BYTES:
+                return False
+        return tree.hash(name, LARGEST["checkpoint"]) == match[2]
     except (FileNotFoundError, NotAFileError):
         return False
 

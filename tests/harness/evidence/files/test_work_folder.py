@@ -68,9 +68,16 @@ def test_what_is_no_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None
     assert newest_checkpoints([tmp_path], ANY) == (kept,)
 
 
-def test_one_that_was_cut_is_passed_over(tmp_path: Path) -> None:
+def test_one_that_was_cut_or_has_too_many_holes_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = write(tmp_path, 20)
     write(tmp_path, 40).write_bytes(b"weigh")
+    assert newest_checkpoints([tmp_path], ANY) == (kept,)
+    # Its name is right, and it could not be handed over.
+    holes = write(tmp_path, 60, content=bytes(1 << 20))
+    os.truncate(holes, 0)
+    os.truncate(holes, 1 << 20)
+    assert newest_checkpoints([tmp_path], ANY) == (holes,)
+    monkeypatch.setattr(work_folder, "MOST_HOLE_BYTES", 1 << 19)
     assert newest_checkpoints([tmp_path], ANY) == (kept,)
     kept.unlink()
     assert newest_checkpoints([tmp_path], ANY) == ()
