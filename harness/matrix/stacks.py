@@ -15,6 +15,7 @@ from harness.matrix.wheels import (
     Release,
     Size,
     Source,
+    hip_of,
     index_url,
     missing_wheel,
     pythons_of,
@@ -176,13 +177,12 @@ class Stack(Strict):
     @property
     def hip(self) -> str | None:
         """The beginning of its `torch.version.hip`, two numbers; None without ROCm."""
-        series = ".".join(self.rocm.split(".")[:2]) if self.rocm else None
-        return (self.release and self.release.hip) or series
+        return self.rocm and (hip_of(self.rocm) or ".".join(self.rocm.split(".")[:2]))
 
     @property
     def runtime(self) -> str:
         """The version that the build of its image compares `torch.version.hip` with, or `cpu`."""
-        return (self.release and self.release.hip) or self.rocm or "cpu"
+        return (self.rocm and hip_of(self.rocm)) or self.rocm or "cpu"
 
     @property
     def beside(self) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ PYTORCH = "pytorch"
 PYPI = "pypi"
 # As the harness itself: with older ones nothing is tested.
 OLDEST_PYTHON = Version("3.11")
+# From this ROCm on HIP has a version of its own.
+OWN_HIP = Version("10")
 
 
 BudgetKind = Literal["cpu", "rocm", "packages", "base", "pypi", "any"]
@@ -65,7 +67,6 @@ class Release(Strict):
     rocm: tuple[str, ...]
     python: tuple[str, ...]
     label: str | None = Field(None, description="of the version, where it is not rocm<ROCm>")
-    hip: str | None = Field(None, description="the beginning of torch.version.hip, where it is not ROCm's")
     size: Size | None = Field(None, description="where it is not that of its kind")
     beside: dict[str, str] = Field(
         {}, description="needed packages of GPU targets that begin so; nothing requires them"
@@ -91,6 +92,7 @@ class Wheels(Strict):
     checked: date = Field(description="when its sources were last compared with what they are about")
     sources: dict[str, Source]
     releases: tuple[Release, ...]
+    hip: dict[str, str] = Field(description="the beginning of torch.version.hip, where it is not ROCm's")
     targets: dict[str, Kernels] = Field(description="GPU targets that wheels have kernels for")
     sizes: dict[BudgetKind, Size]
 
@@ -102,6 +104,9 @@ class Wheels(Strict):
         pairs = Counter((one.source, torch, rocm) for one in self.releases for torch in one.torch for rocm in one.rocm)
         if twice := [f"torch {torch} for ROCm {rocm}" for (_, torch, rocm), count in pairs.items() if count > 1]:
             raise ValueError(f"released twice by one source: {', '.join(twice)}")
+        later = {_series(rocm) for _, _, rocm in pairs if Version(rocm) >= OWN_HIP}
+        if later != self.hip.keys():
+            raise ValueError(f"`hip:` should name ROCm {_listed(later)}, of which there are releases")
         return self
 
 
@@ -124,6 +129,11 @@ def release_of(torch: str, rocm: str | None, source: str = PYTORCH) -> Release |
     """Return the release of a source that has a torch for a ROCm version (None: for CPUs); None where there is none."""
     releases = (one for one in load_wheels().releases if one.source == source and torch in one.torch)
     return next((one for one in releases if rocm is None or rocm in one.rocm), None)
+
+
+def hip_of(rocm: str) -> str | None:
+    """Return the beginning of `torch.version.hip` of a ROCm version; None where it is ROCm's own."""
+    return load_wheels().hip.get(_series(rocm))
 
 
 def supported_targets() -> Set[str]:
@@ -178,6 +188,10 @@ def index_url(accelerator: str, rocm: str | None, source: str = PYTORCH, mirror:
     """Return the place that holds the wheels of a platform: the source's own, or a mirror's."""
     platform = f"rocm{rocm}" if accelerator == "rocm" else "cpu"
     return (mirror or wheel_sources()[source].url).replace("{platform}", platform).replace("{rocm}", rocm or "")
+
+
+def _series(rocm: str) -> str:
+    return ".".join(rocm.split(".")[:2])
 
 
 def _elsewhere(torch: str, rocm: str | None) -> str:

@@ -7,6 +7,7 @@ from harness.base.errors import UserError
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.stacks import Stack
+from harness.matrix.wheels import has_kernels
 
 WriteMatrix = Callable[[str], Path]
 
@@ -303,6 +304,7 @@ class TestTheProjectsOwnFile:
         assert [s.name for s in stacks if s.excluded or set(s.executors) != {"process", "docker"}] == [], (
             "not run by all"
         )
+        assert all(has_kernels(s.rocm, "gfx1100") for s in stacks if s.rocm), "it is for an RX 7900 XT"
         assert default.presets == ("plain", "no-hipblaslt", "no-sdma", "notes-stable", "notes-aggressive")
         assert default.workload == "quick"
 

@@ -44,21 +44,35 @@ def test_a_newer_torch_drops_no_python_but_the_oldest(source: str) -> None:
     assert source == "amd-rel" or all(one == [*range(one[0], one[-1] + 1)] for one in pythons)
 
 
-def test_what_a_release_says_besides_is_in_gb_and_of_rocm_as_packages() -> None:
+def test_the_size_of_a_release_is_in_gb() -> None:
     for release in load_wheels().releases:
-        inside = wheel_sources()[release.source].rocm == "inside"
-        assert not (inside and release.hip), "torch.version.hip begins with its ROCm there"
         assert release.size is None or 1 <= release.size.download < release.size.disk < 50, "GB"
 
 
-def test_a_pair_that_one_source_lists_twice_is_refused(tmp_path: Path) -> None:
-    """The first of the two would count, and the Pythons of the other would not."""
+TORCH_2_6 = '  - {torch: ["2.6.0"], rocm: ["6.1", "6.2.4"], python: ["3.9", "3.10", "3.11", "3.12", "3.13"]}\n'
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        # The first of the two would count, and the Pythons of the other would not.
+        (
+            '{torch: ["2.6.0"], rocm: ["6.1"], python: ["3.9"]}',
+            r"released twice by one source: torch 2\.6\.0 for ROCm 6\.1 ",
+        ),
+        # Its runs would be told that another ROCm ran.
+        (
+            '{source: amd-10, torch: ["2.15.0"], rocm: ["10.2.0"], python: ["3.11"]}',
+            r"`hip:` should name ROCm 10\.0, 10\.1 and 10\.2, ",
+        ),
+    ],
+)
+def test_a_release_that_contradicts_the_rest_is_refused(row: str, told: str, tmp_path: Path) -> None:
     text = TABLE.read_text(encoding="utf-8")
-    row = '  - {torch: ["2.6.0"], rocm: ["6.1", "6.2.4"], python: ["3.9", "3.10", "3.11", "3.12", "3.13"]}\n'
-    assert row in text
+    assert TORCH_2_6 in text
     file = tmp_path / "wheels.yaml"
-    file.write_text(text.replace(row, row + '  - {torch: ["2.6.0"], rocm: ["6.1"], python: ["3.9"]}\n'), "utf-8")
-    with pytest.raises(ValidationError, match=r"released twice by one source: torch 2\.6\.0 for ROCm 6\.1 "):
+    file.write_text(text.replace(TORCH_2_6, f"{TORCH_2_6}  - {row}\n"), "utf-8")
+    with pytest.raises(ValidationError, match=told):
         load_wheels(file)
 
 
