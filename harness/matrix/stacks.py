@@ -154,7 +154,7 @@ class Stack(Strict):
         if self.torch_from_base and self.accelerator == "rocm":
             return size("base")
         packages = self.accelerator == "rocm" and self.origin.rocm == "packages"
-        return (self.release and self.release.size) or size("packages" if packages else self.accelerator)
+        return self.origin.size or size("packages" if packages else self.accelerator)
 
     @property
     def index(self) -> str:
@@ -187,6 +187,6 @@ class Stack(Strict):
     @property
     def beside(self) -> tuple[str, ...]:
         """The requirements of its GPU targets that no package has, though they are needed."""
-        named = self.release.beside.items() if self.release else ()
+        named = self.origin.beside.items()
         wanted = [text for prefix, text in named if any(target.startswith(prefix) for target in self.targets)]
         return tuple(text.replace("{version}", f"{self.torch}+{self.label}") for text in wanted)

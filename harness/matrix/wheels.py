@@ -50,6 +50,10 @@ class Source(Strict):
     extra_of: Literal["rocm", "torch"] | None = Field(None, description="whose extra brings the device code")
     refuses: tuple[int, ...] = Field((), description="HTTP statuses that say that a package is not here")
     built: tuple[str, ...] = Field((), description="packages that exist only as source")
+    size: Size | None = Field(None, description="where it is not that of its kind")
+    beside: dict[str, str] = Field(
+        {}, description="needed packages of GPU targets that begin so; nothing requires them"
+    )
     folder: bool = Field(False, description="a page that lists files, not an index")
 
     @model_validator(mode="after")
@@ -67,10 +71,6 @@ class Release(Strict):
     rocm: tuple[str, ...]
     python: tuple[str, ...]
     label: str | None = Field(None, description="of the version, where it is not rocm<ROCm>")
-    size: Size | None = Field(None, description="where it is not that of its kind")
-    beside: dict[str, str] = Field(
-        {}, description="needed packages of GPU targets that begin so; nothing requires them"
-    )
 
 
 class Kernels(Strict):

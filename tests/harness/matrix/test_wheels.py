@@ -44,11 +44,6 @@ def test_a_newer_torch_drops_no_python_but_the_oldest(source: str) -> None:
     assert source == "amd-rel" or all(one == [*range(one[0], one[-1] + 1)] for one in pythons)
 
 
-def test_the_size_of_a_release_is_in_gb() -> None:
-    for release in load_wheels().releases:
-        assert release.size is None or 1 <= release.size.download < release.size.disk < 50, "GB"
-
-
 TORCH_2_6 = '  - {torch: ["2.6.0"], rocm: ["6.1", "6.2.4"], python: ["3.9", "3.10", "3.11", "3.12", "3.13"]}\n'
 
 
@@ -109,9 +104,10 @@ def test_a_mirror_stands_for_the_url_of_a_source() -> None:
     assert index_url("rocm", "6.4.2", "amd-rel").endswith("/rocm-rel-6.4.2")
 
 
-def test_every_source_says_what_was_read_and_packages_are_never_mixed_with_pypis() -> None:
+def test_every_source_says_what_was_read_and_its_size_in_gb_and_packages_are_never_mixed_with_pypis() -> None:
     for source in wheel_sources().values():
         assert all(text.startswith("https://") for text in source.said_by)
+        assert source.size is None or 1 <= source.size.download < source.size.disk < 50, "GB"
         # Else a package of that name on PyPI could come in its place.
         assert source.rocm == "inside" or source.strategy == "first"
 
