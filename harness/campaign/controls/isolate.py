@@ -93,8 +93,8 @@ def question_about(
     cell = matrix.cells.get(suspect.cell)
     if cell is None:
         raise UserError(f"{suspect.cell}: is not in the matrix file; nothing can be run to say what is at fault")
-    if cell.stack.accelerator == "cpu":
-        raise UserError(f"{cell.id} uses no GPU: there is no GPU whose fault its failures could be")
+    if cell.stack.accelerator == "cpu" or not bench.gpus:
+        raise UserError(f"{cell.id} uses no GPU here: there is no GPU whose fault its failures could be")
     plain = control_of(cell, matrix)
     cells: dict[Unit, Cell] = {"cell": cell} if variable_names(cell.preset) else {}
     cells["plain"] = plain if cells else cell

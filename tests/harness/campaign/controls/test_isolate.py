@@ -167,6 +167,9 @@ def test_what_cannot_be_varied_is_said(bench: OnGpus, matrix: Matrix) -> None:
         question_about(Suspect(PLAIN, 3, 0, "r9"), matrix, workload, bench, [])
     with pytest.raises(UserError, match="uses no GPU"):
         question_about(Suspect("cpu-plain", 3, 0, "r9"), matrix, workload, bench, [])
+    bench.gpus = ()
+    with pytest.raises(UserError, match="uses no GPU"):
+        question_about(Suspect(CELL, 3, 0, "r9"), matrix, workload, bench, [])
 
 
 def test_runs_on_several_gpus_at_once_tell_none_from_the_other(bench: OnGpus, matrix: Matrix) -> None:
