@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from harness.base.durations import span
+from harness.base.wording import many
 from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import (
     INTERRUPTED,
@@ -31,6 +33,8 @@ from harness.screen.display import Steps
 from harness.screen.fitted import print_table, wide_option
 
 FAULTS_FOLDER = "faults"
+# A training of seconds, twice; a hang takes as long again to be found.
+ASSUMED_SECONDS = 30.0
 
 
 @click.command()
@@ -62,6 +66,9 @@ def inject(
     if only_list:
         _print_kinds(chosen, wide=wide, as_json=as_json)
         return
+    count = len(chosen) * repeats
+    took = span(count * ASSUMED_SECONDS)
+    err.print(f"{many(count, 'fault')}, each with a healthy run after it: about {took} (assumed: 30 s each)")
     injections: list[Injection] = []
     interrupted = False
     with through_closed_terminal(settings, what="test", watched=""):
@@ -77,9 +84,7 @@ def inject(
         _print_injections(injections, wide=wide, as_json=as_json)
         made = sum(one.record is not None for one in injections)
         if interrupted or not made:
-            err.print(
-                f"{'Interrupted: ' if interrupted else ''}{made} of {len(chosen) * repeats} faults were injected."
-            )
+            err.print(f"{'Interrupted: ' if interrupted else ''}{made} of {count} faults were injected.")
         else:
             place = str(settings.results.folder / FAULTS_FOLDER)
             explain = replace(settings.invocation, options=("--results", place)).command("explain", "RUN")
