@@ -24,9 +24,9 @@ from harness.cli.shared import (
     as_typed,
     begin_output,
     print_error,
-    usage_line,
     warn,
 )
+from harness.cli.usage import usage_line
 from harness.screen.terminal import echo
 
 # Of these, those that go on with it say so themselves, and Slurm's hooks have no reader.

@@ -47,7 +47,7 @@ def run_cell_command(
     if request:
         sys.exit(run_request(settings, request.read()))
     if cell is None:
-        raise click.MissingParameter(param_type="argument", param_hint="'CELL'")
+        raise click.MissingParameter(None, click.get_current_context(), param_hint="CELL")
     chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
     workload = chosen_workload(settings, "default", options)
     place = bench_options(settings, options)

@@ -34,8 +34,8 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
     """  # noqa: D301 - click needs the character itself
     matrix = settings.matrix
     if not cells:
-        lacking = "'FOLDER'" if str(folder) in matrix.cells else "'CELLS...'"
-        raise click.MissingParameter(None, click.get_current_context(), param_hint=lacking, param_type="argument")
+        lacking = "FOLDER" if str(folder) in matrix.cells else "CELLS..."
+        raise click.MissingParameter(None, click.get_current_context(), param_hint=lacking)
     chosen = [matrix.cells[known(cell, matrix.cells, "cell")] for cell in dict.fromkeys(cells)]
     damaged: list[str] = []
     with interruptible(), Steps(err) as steps:

@@ -226,25 +226,6 @@ def worded(name: str, text: str) -> str:
     return words
 
 
-def usage_line(error: click.UsageError) -> str:
-    """Return what is wrong with a command line, and where to read how it is typed."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return error.format_message()
-    command = error.ctx.command_path if error.ctx else "matrix"
-    if isinstance(error, click.NoSuchOption) and error.ctx:
-        name = error.option_name
-        if any(name in option.opts for option in error.ctx.find_root().command.params):
-            return f"matrix: {name} goes before the command: `matrix {name} ... {error.ctx.info_name}`"
-        from difflib import get_close_matches  # noqa: PLC0415
-
-        # The dashes make short names look alike, such as --open and --force.
-        near = get_close_matches(name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
-        of_time = name == "--hours" and any("--budget" in option.opts for option in error.ctx.command.params)
-        said = "No such option '--hours'. Did you mean '--budget'?" if of_time else None
-        error = click.NoSuchOption(name, said, [f"--{one}" for one in near], error.ctx)
-    return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
-
-
 def print_json(value: Mapping[str, Any]) -> None:
     """Print an object as strict JSON, with the version of its keys.
 

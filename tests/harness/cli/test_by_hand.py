@@ -78,7 +78,7 @@ def test_a_run_that_is_struck_out_counts_no_more_until_that_is_undone(results: R
         (("strike", "r2", "--reason", " "), "--reason is empty; say it in words"),
         (("demote", "known-good-cpu", "--reason", " "), "--reason is empty; say it in words"),
         (("host-changed", " "), "WHAT is empty; say it in words"),
-        (("strike", "r2"), "Missing option '--reason'"),
+        (("strike", "r2"), "strike: --reason is missing, as in "),
         (("strike", "r2", "--undo", "--reason", "x"), "is not struck out"),
     ],
 )

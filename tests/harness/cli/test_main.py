@@ -55,8 +55,11 @@ WRONG = {
         "tests: cannot be read: Is a directory; give --matrix FILE",
     ),
     "a folder to import": (["import", "tests"], " export` wrote"),
-    "a cell for a folder": (["save", "cpu-plain"], "Missing argument 'FOLDER'"),
-    "a folder for a cell": (["save", "there"], "Missing argument 'CELLS...'"),
+    "a cell for a folder": (["save", "cpu-plain"], "save: FOLDER is missing, as in "),
+    "a folder for a cell": (
+        ["save", "there"],
+        "save: CELLS... is missing, as in `.venv/bin/matrix save cpu-plain FOLDER`",
+    ),
     "a tag that never was": (["tags", "nope"], "matrix: no tag nope was ever made here; "),
     "data that is not there": (["plan", "--data", "none.csv"], "vpoc merge --bars BARS.csv --vix VIX.csv"),
     "an interpreter that is not there": (["plan", "--python", "/none/python"], "/none/python: no such file"),

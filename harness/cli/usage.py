@@ -1,0 +1,58 @@
+"""A command line that is wrong, in a line: what, and an example or where to read how it is typed."""
+
+import re
+
+import click
+
+# For what a command takes, by its name in the help.
+EXAMPLES = {
+    "CELL": "cpu-plain",
+    "CELL|RUN": "cpu-plain",
+    "CELLS": "cpu-plain",
+    "DIRECTORY": "TRAINING",
+    "COMMAND": "vpoc --help",
+    "HOST[/PATH]": "localhost:5000",
+    "IMAGE": "vpoc:cpu-plain",
+    "RUN": "latest",
+    "STACK": "cpu",
+    "TAG": "known-good-cpu",
+    "TEXT": "'the screen was unplugged'",
+    "{bash|zsh|fish}": "bash",
+}
+
+
+def usage_line(error: click.UsageError) -> str:
+    """Return what is wrong with a command line, and where to read how it is typed."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    command = error.ctx.command_path if error.ctx else "matrix"
+    if isinstance(error, click.MissingParameter) and error.ctx:
+        return f"matrix: {error.ctx.info_name}: {_lacking(error)} is missing, as in `{_example(error.ctx)}`"
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        name = error.option_name
+        if any(name in option.opts for option in error.ctx.find_root().command.params):
+            return f"matrix: {name} goes before the command: `matrix {name} ... {error.ctx.info_name}`"
+        from difflib import get_close_matches  # noqa: PLC0415
+
+        # The dashes make short names look alike, such as --open and --force.
+        near = get_close_matches(name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
+        of_time = name == "--hours" and any("--budget" in option.opts for option in error.ctx.command.params)
+        said = "No such option '--hours'. Did you mean '--budget'?" if of_time else None
+        error = click.NoSuchOption(name, said, [f"--{one}" for one in near], error.ctx)
+    return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
+
+
+def _lacking(error: click.MissingParameter) -> str:
+    if isinstance(error.param, click.Option):
+        return error.param.opts[0]
+    return "".join(error.param_hint or (error.param.make_metavar(error.ctx) if error.param and error.ctx else ""))
+
+
+def _example(context: click.Context) -> str:
+    """Return a whole command that has all that it takes."""
+    words = [context.command_path]
+    for one in context.command.params:
+        if one.required or isinstance(one, click.Argument):
+            name = re.sub(r"^\[(.*)\]$", r"\1", one.make_metavar(context).removesuffix("..."))
+            words += [*(one.opts[:1] if isinstance(one, click.Option) else ()), EXAMPLES.get(name, name)]
+    return " ".join(words)
