@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 
 from harness.base.errors import UserError
-from harness.base.wording import many, percent
+from harness.base.wording import many, percent, some_of
 from harness.campaign.controls.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
 from harness.cli.completion import complete_cells
@@ -26,6 +26,7 @@ from harness.search.compare_across import AXES, Axis, compare_across
 from harness.search.minimise import FEWEST_RUNS, Minimum
 
 MAX_RUNS = 300
+LISTED = 6
 MinimiseOver = Literal["variables", "data", "steps", "shape"]
 
 
@@ -120,7 +121,11 @@ def compare_command(
         _compare_across(settings, across, cells, runs, as_json=as_json)
         return
     if len(set(cells)) < max(2, len(cells)):
-        raise UserError("compare: name two different cells or more")
+        rows = Index(settings.results_to_read).rows()
+        ran = list(dict.fromkeys(row.cell for row in rows if row.can_be_evidence and row.cell in settings.matrix.cells))
+        there = f"there are runs of {some_of(ran, LISTED)}" if ran else "no runs are there yet"
+        pair = f"{ran[0]} {ran[1]}" if len(ran) > 1 else "cpu-plain cpu-no-sdma --runs 20"
+        raise UserError(f"compare: name two different cells or more; {there}: `matrix compare {pair}`")
     chosen = [settings.matrix.cells[known(cell, settings.matrix.cells, "cell")] for cell in cells]
     of_workload = None
     if runs is not None:

@@ -182,8 +182,18 @@ def test_a_cell_is_compared_with_itself_across_kernels(
 
 @pytest.mark.parametrize("words", [(), ("cpu-plain",), ("cpu-plain", "cpu-plain")])
 def test_two_different_cells_are_needed(words: tuple[str, ...], compare: Callable[..., Result]) -> None:
-    with pytest.raises(UserError, match="two different cells"):
+    with pytest.raises(
+        UserError, match="two different cells or more; no runs are there yet: `matrix compare cpu-plain "
+    ):
         compare(*words)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_without_cells_those_that_have_runs_are_named(compare: Callable[..., Result]) -> None:
+    with pytest.raises(
+        UserError, match="runs of cpu-no-p2p, cpu-no-sdma, cpu-plain: `matrix compare cpu-no-p2p cpu-no-"
+    ):
+        compare()
 
 
 def test_without_runs_it_says_how_to_make_some(compare: Callable[..., Result]) -> None:
