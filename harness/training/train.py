@@ -119,6 +119,7 @@ def _removed_if_refused(job: TrainingJob, state: TrainingState, file: StateFile,
             with suppress(OSError):
                 if not (listed := job.output / ATTEMPTS_FILE).stat().st_size:
                     listed.unlink()
+                    job.output.rmdir()
         raise
 
 
