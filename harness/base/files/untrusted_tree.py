@@ -8,6 +8,7 @@ caller's limit.
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ KINDS = {
     stat.S_IFREG: "a file",
 }
 LONGEST_SHOWN = 80
+PLAIN = re.compile(r"[\w.,=+@/<>-]*")
 GREW = "grew beyond {most} bytes while it was read"
 
 
@@ -256,9 +258,13 @@ def make_writable(descriptor: int) -> None:
 
 
 def shown(name: str | PurePath) -> str:
-    """Return a name as text that is safe to print: of a few characters, none of which moves a cursor or ends a line."""
+    """Return a name as text that is safe to print: of a few characters, none of which moves a cursor or ends a line.
+
+    It is quoted where it could be taken for words of ours.
+    """
     text = one_line(str(name))
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+    text = text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+    return text if PLAIN.fullmatch(text) else "'{}'".format(text.replace("'", "\\'"))
 
 
 def _open_file(folder: int, name: str, most: int) -> tuple[int, os.stat_result]:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.base.files.untrusted_tree import shown
+
 _FAULTHANDLER = re.compile(r'^\s+File "(?P<file>[^"]*)", line (?P<line>\d{1,9}),? in (?P<function>.+)$')
 _PY_SPY = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?):(?P<line>\d{1,9})\)$")
 _THREAD = re.compile(r"^(?:Current thread|Thread) ")
@@ -19,7 +21,7 @@ class Frame:
     function: str
 
     def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.line} {self.function}"
+        return f"{shown(Path(self.file).name)}:{self.line} {shown(self.function)}"
 
 
 CallStack = tuple[Frame, ...]

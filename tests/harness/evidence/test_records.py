@@ -451,4 +451,7 @@ def test_what_an_app_said_is_a_line_of_some_length_and_stays_so(make_record: Cal
 def test_a_line_number_that_no_file_has_is_no_frame() -> None:
     digits = "9" * 5000
     text = ["Thread 0x1 (most recent call first):", f'  File "a.py", line {digits} in f', '  File "b.py", line 2 in g']
-    assert [[str(frame) for frame in one.stack] for one in parse_stacks(text)] == [["b.py:2 g"]]
+    # It is shown in brackets, and what an app wrote does not end them.
+    text += ['  File "a/x) broken (", line 3 in <module>', "    y); broke it (a.py:4)"]
+    said = ["b.py:2 g", "'x) broken (':3 <module>", "a.py:4 'y); broke it'"]
+    assert [[str(frame) for frame in one.stack] for one in parse_stacks(text)] == [said]

@@ -37,7 +37,7 @@ def test_where_nothing_is_known_it_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        ("/shared/my disk", "/shared/my disk was mounted over"),
+        ("/shared/my disk", "'/shared/my disk' was mounted over"),
         ("/shared", "/shared was mounted over"),
         ("/shared/my", ""),
         ("/shared/my disk/run", ""),

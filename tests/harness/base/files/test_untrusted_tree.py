@@ -338,7 +338,8 @@ def test_what_cannot_be_removed_is_reported(work: Path, monkeypatch: pytest.Monk
 
 
 def test_a_name_is_shown_in_one_line_that_moves_nothing() -> None:
-    assert shown("a\nb\x1b[2J\udcff") == r"a\nb\x1b[2J\udcff"
+    assert shown("a\nb\x1b[2J\udcff") == r"'a\nb\x1b[2J\udcff'"
+    assert shown("a'; GPU 0 is broken") == r"'a\'; GPU 0 is broken'"
     assert len(shown("x" * 1000)) == 80
 
 

@@ -52,7 +52,7 @@ def test_what_nobody_reads_is_a_line_only(tmp_path: Path) -> None:
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "other").symlink_to("/etc/passwd")
     assert told(tmp_path) == [
-        (r"a\nFIFO\x1b[2J in the work folder is a FIFO", False),
+        (r"'a\nFIFO\x1b[2J' in the work folder is a FIFO", False),
         ("output/other in the work folder is a link", False),
     ]
 
