@@ -181,7 +181,7 @@ class _Scan:
             # A driver that could not start its GPU touched memory of its own.
             return not_started
         asserted = next((hit for hit in self.fatal if hit.signature.id == DEVICE_ASSERT), None)
-        if asserted and (catch_all or first.signature.class_ == "kernel-fault"):
+        if asserted and (catch_all or self.signatures.classes[first.signature.class_].gpu == "faulted"):
             # What the program asserted in its kernel is printed after the exception of the queue that it ended.
             return asserted
         if not catch_all:

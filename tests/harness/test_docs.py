@@ -131,8 +131,8 @@ def test_the_presets_to_try_are_those_of_the_diagnosis(matrix: Matrix) -> None:
     rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
     assert len(rows) > 5
     listed = {one for classes, _ in rows for one in re.findall(r"`([\w-]+)`", classes)}
-    resets = {name for name, one in load_signatures().classes.items() if one.gpu == "reset"}
-    assert sorted(resets - listed) == [], "my-gpu-hangs.md says what to try after each kind of reset"
+    of_gpus = {name for name, one in load_signatures().classes.items() if one.gpu in ("reset", "faulted")}
+    assert sorted(of_gpus - listed) == [], "my-gpu-hangs.md says what to try after each kind of reset or fault"
     for classes, presets in rows:
         named = {name for name in re.findall(r"`([\w-]+)`", presets) if name in matrix.presets}
         for one in re.findall(r"`([\w-]+)`", classes):
