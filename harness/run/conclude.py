@@ -46,11 +46,10 @@ def conclude_run(
             with notes.tolerated("checking the GPUs after the run"):
                 if completed:
                     problems = after_completion(checkup, wall_time(began))
-                    evidence = replace(evidence, host_problems=problems)
                 else:
                     unkillable = evidence.stopped_by == "host"
                     problems = after_failure(checkup, memory, wall_time(began), unkillable=unkillable)
-                    evidence = replace(evidence, host_problems=problems)
+                evidence = replace(evidence, host_problems=problems)
             if not completed:
                 outcome, evidence = _decided(spec, evidence)
                 with notes.tolerated("explaining it"):

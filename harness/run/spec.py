@@ -227,8 +227,5 @@ def _request(run: Run, launch: Launch, nonce: str) -> Request:
 
 def _plain_app(run: Run) -> tuple[str, ...]:
     """Return a command of the app without the preset, which in an image is baked in."""
-    command = run.environment.app()
-    if run.environment.image is None:
-        return command
     unset = (word for name in run.cell.preset.variables for word in ("--unset", name))
-    return (ENV, *unset, *command)
+    return (*((ENV, *unset) if run.environment.image else ()), *run.environment.app())
