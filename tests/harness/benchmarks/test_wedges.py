@@ -1,7 +1,5 @@
 """A campaign of eight hours, in which a GPU stops answering three times. The clock is simulated, the code is real."""
 
-from statistics import median
-
 import pytest
 
 from benchmarks.wedges import Remedy, share_settled
@@ -13,11 +11,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("remedy", ["reset", "reboot"])
 def test_three_wedges_leave_nine_tenths_of_the_plan(remedy: Remedy, matrix: Matrix, dual_host: HostFacts) -> None:
-    shares = [share_settled(matrix, dual_host, remedy, seed) for seed in range(2)]
-    assert min(shares) >= 0.9
     # The runs that were hit have no answer.
-    assert max(shares) < 1
+    assert 0.9 <= share_settled(matrix, dual_host, remedy, 0) < 1
 
 
 def test_gpus_that_nothing_helps_cost_more(matrix: Matrix, dual_host: HostFacts) -> None:
-    assert median(share_settled(matrix, dual_host, "none", seed) for seed in range(2)) < 0.9
+    assert share_settled(matrix, dual_host, "none", 0) < 0.9

@@ -22,18 +22,6 @@ FOUND = "from vpoc.kernel import library; print(library())"
 pytestmark = pytest.mark.skipif(compiled_kernel.compiler() is None, reason="no compiler for this platform")
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[Path]:
-    """The compiler, fetched once for all that compile here."""
-    with compiled_kernel.fetched_compiler() as fetched:
-        yield fetched
-
-
-@pytest.fixture
-def compiles(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_kernel, "fetched_compiler", lambda: nullcontext(program))
-
-
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
     """A copy of the app's folder, without a library."""
@@ -57,18 +45,31 @@ def test_the_app_finds_it(app: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("compiles")
-def test_the_same_source_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    for name, place in (("a", compiled_kernel.KERNELS), ("b", tmp_path / "kernels")):
-        monkeypatch.setattr(compiled_kernel, "KERNELS", place)
-        app = tmp_path / name / "app"
-        (app / compiled_kernel.FOLDER).mkdir(parents=True)
-        place_kernel(app)
-        [library] = (app / compiled_kernel.FOLDER).glob("*.so")
-        made.append((library.name, library.read_bytes()))
-    assert made[0] == made[1]
-    assert str(tmp_path).encode() not in made[0][1]
+def test_the_same_source_gives_the_same_bytes_by_a_compiler_that_is_as_locked_and_not_kept(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = re.search(r"^ziglang==(\S+)", compiled_kernel.LOCK.read_text(), re.MULTILINE)
+    assert version is not None
+    with compiled_kernel.fetched_compiler() as program:
+        told = subprocess.run([program, "version"], capture_output=True, text=True, check=True).stdout
+        assert told.startswith(".".join(version[1].split(".")[:2]))
+        assert program.is_relative_to(compiled_kernel.KERNELS)
+        monkeypatch.setattr(compiled_kernel, "fetched_compiler", lambda: nullcontext(program))
+        made = []
+        for place in (compiled_kernel.KERNELS, tmp_path / "kernels"):
+            monkeypatch.setattr(compiled_kernel, "KERNELS", place)
+            place_kernel(app)
+            [library] = (app / compiled_kernel.FOLDER).glob("*.so")
+            made.append((library.name, library.read_bytes()))
+        assert made[0] == made[1]
+        assert str(tmp_path).encode() not in made[0][1]
+
+        monkeypatch.setattr(compiled_kernel, "APP", app)
+        (app / compiled_kernel.FOLDER / "naked.c").write_text("int f(void) { return g(); }\n")
+        with pytest.raises(UserError, match=r"cannot be compiled: .*\bg\b") as caught:
+            place_kernel(app)
+        assert "\n" not in str(caught.value)
+    assert not program.exists()
 
 
 def test_it_is_in_the_wheel(tmp_path: Path) -> None:
@@ -103,17 +104,6 @@ def test_source_and_compiler_decide_the_hash(app: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(environment, "compiler", lambda: ["another"])
     hashes.append(environment.app_hash())
     assert len(set(hashes)) == 3
-
-
-@pytest.mark.slow
-def test_the_compiler_is_as_locked_and_not_kept(program: Path) -> None:
-    version = re.search(r"^ziglang==(\S+)", compiled_kernel.LOCK.read_text(), re.MULTILINE)
-    assert version is not None
-    told = subprocess.run([program, "version"], capture_output=True, text=True, check=True).stdout
-    assert told.startswith(".".join(version[1].split(".")[:2]))
-    assert not (
-        Path(sys.prefix) / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "ziglang"
-    ).exists()
 
 
 def test_where_the_compiler_cannot_be_fetched_the_app_goes_without_and_says_so_once(
@@ -157,14 +147,3 @@ def test_a_fetch_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path, monke
         pass
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "kernels").iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("compiles")
-def test_source_that_cannot_be_compiled_is_one_line(app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_kernel, "APP", app)
-    monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path / "kernels")
-    (app / compiled_kernel.FOLDER / "naked.c").write_text("int f(void) { return g(); }\n")
-    with pytest.raises(UserError, match=r"cannot be compiled: .*\bg\b") as caught:
-        place_kernel(app)
-    assert "\n" not in str(caught.value)

@@ -559,9 +559,8 @@ print(json.dumps([str(exit_), peak, folder.log.stat().st_size]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [40, pytest.param(2000, marks=pytest.mark.slow)])
-def test_whatever_a_run_writes_its_harness_stays_small(megabytes: int, tmp_path: Path) -> None:
-    command = (sys.executable, "-c", FLOOD, str(tmp_path), str(megabytes))
+def test_whatever_a_run_writes_its_harness_stays_small(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", FLOOD, str(tmp_path), "300")
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150)
     exit_, memory, log = json.loads(done.stdout)
     assert exit_ == "exit 0", (tmp_path / "log.txt").read_text()[-1000:]
