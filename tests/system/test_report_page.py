@@ -297,6 +297,9 @@ def test_the_comparison_is_sorted_by_click_and_by_keyboard(evening_page: Page) -
     evening_page.get_by_label("Only rows with").fill("NO-P2P")
     expect(evening_page.locator("#rows-shown")).to_have_text(f"2 of {len(names)} rows")
     assert evening_page.locator("#compared tbody tr:visible").count() == 2
+    evening_page.set_viewport_size({"width": 1280, "height": 900})
+    table = evening_page.locator("#compared")
+    assert table.evaluate("(table) => table.offsetWidth <= table.parentElement.clientWidth")
 
 
 def test_the_command_is_copied(browser: Browser, evening_file: Path, evening: Report) -> None:
