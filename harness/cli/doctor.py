@@ -1,6 +1,7 @@
 """The command that looks at the machine."""
 
 import platform
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -10,11 +11,15 @@ import click
 from rich.markup import escape
 from rich.text import Text
 
+from harness.base.command_words import PROGRAM
 from harness.cli.by_make import is_by_make, with_make
 from harness.cli.shared import Settings, as_json, as_typed, known, out, pass_settings, print_json
 from harness.doctor import Finding, Level, examine, foreign_system, read_machine
 from harness.doctor.ask import ask
 from harness.screen.fitted import print_folded
+
+# In a command that is not in backquotes; root has another PATH.
+WHOLE = rf"(?<!sudo ){re.escape(PROGRAM)}"
 
 # Columns before what a finding says, and before its reason.
 INDENTATION = 8
@@ -62,9 +67,9 @@ def finding_lines(findings: Sequence[Finding], *, everything: bool) -> Iterator[
         if finding.level == "ok" and not everything:
             continue
         yield f"[{COLOURS[finding.level]}]{finding.level:8}[/]{escape(as_typed(f'{finding.check}: {finding.what}'))}"
-        for title, text in (("why", finding.why), ("fix", finding.fix)):
+        for title, text in (("why", as_typed(finding.why)), ("fix", as_typed(finding.fix or "", WHOLE))):
             if text:
-                yield escape(as_typed(f"        {title}: {text}"))
+                yield escape(f"        {title}: {text}")
     fine = sum(
         all(finding.level == "ok" for finding in of_check)
         for _, of_check in groupby(findings, key=lambda finding: finding.check)

@@ -141,13 +141,16 @@ def _program() -> str:
     return program.name if same else str(program)
 
 
-def as_typed(text: str) -> str:
-    """Return a text in whose commands, in backquotes, `matrix` is typed as it was, with the global options."""
+def as_typed(text: str, written: str = "(?<=`)matrix") -> str:
+    """Return a text in whose commands `matrix` is typed as it was, with the global options.
+
+    It is there as the pattern `written` says: in backquotes.
+    """
     context = click.get_current_context(silent=True)
     settings = context.find_object(Settings) if context else None
     # Without options, as at every start, nothing more is imported.
     program = settings.invocation.command() if settings and settings.given else shlex.quote(_program())
-    return re.sub(r"`matrix(?=\s)", lambda _: f"`{program}", text)
+    return re.sub(rf"{written}(?=\s)", lambda _: program, text)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:
