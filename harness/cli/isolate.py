@@ -10,9 +10,10 @@ from harness.campaign.controls.isolate import isolate_fault, plain_cells, questi
 from harness.campaign.run_one import open_bench_for
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
-from harness.cli.shared import Settings, as_json, known, pass_settings, print_json, print_lines
+from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
+from harness.screen.fitted import print_sentences
 from harness.search.fault_isolation import MOST_RUNS
 
 
@@ -57,5 +58,5 @@ def isolate_command(
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
     else:
-        print_lines([answer.sentence])
+        print_sentences(out, [answer.sentence])
     sys.exit(0 if answer.answered else 1)

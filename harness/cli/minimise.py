@@ -13,7 +13,7 @@ from harness.campaign.run_one import open_bench_for
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
 from harness.cli.minimise_run import cell_meant, minimise_run
-from harness.cli.shared import Settings, as_json, known, pass_settings, print_json, print_lines
+from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
@@ -21,6 +21,7 @@ from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
 from harness.matrix.cells import Cell
 from harness.matrix.variants import control_of, variable_names
+from harness.screen.fitted import print_sentences
 from harness.search.compare import compare
 from harness.search.compare_across import AXES, Axis, compare_across
 from harness.search.minimise import FEWEST_RUNS, Minimum
@@ -87,7 +88,7 @@ def minimise_command(
     if as_json:
         print_json(describe_minimum(chosen, control, found))
     else:
-        print_lines(list(minimum_lines(chosen, control, found)))
+        print_sentences(out, minimum_lines(chosen, control, found))
     sys.exit(1 if found.conclusion == "not-enough-runs" else 0)
 
 
@@ -143,7 +144,7 @@ def compare_command(
     if as_json:
         print_json({"comparisons": [one.plain for one in compared]})
     else:
-        print_lines([one.in_words for one in compared])
+        print_sentences(out, [one.in_words for one in compared])
 
 
 def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs: int | None, *, as_json: bool) -> None:
@@ -156,7 +157,7 @@ def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs
     if as_json:
         print_json({"schema": 2, "across": axis, "comparisons": [one.plain for one in compared]})
     elif compared:
-        print_lines([one.in_words for one in compared])
+        print_sentences(out, [one.in_words for one in compared])
     else:
         of_cells = f" of {', '.join(cells)}" if cells else ""
         raise UserError(

@@ -23,7 +23,6 @@ from harness.cli.shared import (
     out,
     pass_settings,
     print_json,
-    print_lines,
     warn,
 )
 from harness.evidence.by_node import NodeRuns, by_node
@@ -44,7 +43,7 @@ from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
 from harness.screen import tables
-from harness.screen.fitted import print_folded, print_table, wide_option
+from harness.screen.fitted import print_folded, print_sentences, print_table, wide_option
 from harness.training.state import unfinished_trainings
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def status(
             others = tables.run_columns_to_leave_out(rows)
             table = tables.runs_table(rows, counts, families_apart(rows, partial(_record, results)))
             print_table(out, table, others, "detail", wide=wide)
-            print_lines(list(_resting(tags, rows)))
+            print_sentences(out, _resting(tags, rows))
         return
     of_nodes = by_node(rows, counts_of(results, everything)) if any(row.node for row in rows) else []
     if nodes:
@@ -190,7 +189,7 @@ def _print_verdicts(
     others = tables.columns_to_leave_out(shown)
     # Of what is left out last as much is shown as there is room for.
     print_table(out, table, others, "workload" if others[-1] == "workload" else "why", wide=wide)
-    print_lines([LEGEND, TIERS_IN_WORDS])
+    print_sentences(out, [LEGEND, TIERS_IN_WORDS])
 
 
 def _told_apart(shown: Sequence[Verdict], results: Results) -> dict[str, str]:

@@ -68,6 +68,12 @@ def print_folded(
     console.print(text, soft_wrap=True, highlight=False)
 
 
+def print_sentences(console: Console, lines: Iterable[str]) -> None:
+    """Print lines, on a terminal folded at words."""
+    for line in lines:
+        print_folded(console, line)
+
+
 def _cells(column: Column) -> list[list[Text]]:
     """Return the lines of each cell of a column, the heading first."""
     cells = [Text(str(column.header), "bold")]

@@ -1,5 +1,6 @@
 """`matrix minimise` and `matrix compare`, but for the runs."""
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
@@ -143,13 +145,18 @@ def _of_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
-def test_cells_are_compared_from_their_records(compare: Callable[..., Result]) -> None:
+def test_cells_are_compared_from_their_records(compare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     done = compare("cpu-plain", "cpu-no-p2p", "cpu-no-sdma")
     assert done.exit_code == 0, done.output
     differ, alike = done.stdout.splitlines()
     assert "cpu-plain passed 12 of 12, cpu-no-p2p 2 of 12" in differ
     assert "they differ, p = " in differ
     assert "no difference shown, p = 1; a pass rate of " in alike
+    narrow = Console(width=40, force_terminal=True, file=(shown := io.StringIO()))
+    monkeypatch.setattr(minimise, "out", narrow)
+    compare("cpu-plain", "cpu-no-p2p", "cpu-no-sdma")
+    assert max(map(len, shown.getvalue().splitlines())) <= 40
+    assert shown.getvalue().split() == done.stdout.split()
     told = json.loads(compare("cpu-plain", "cpu-no-p2p", "--json").stdout)["comparisons"]
     assert [(one["other"], one["differ"], one["two"]) for one in told] == [
         ("cpu-no-p2p", True, {"passes": 2, "runs": 12})
