@@ -40,14 +40,14 @@ def what_next(
     """Return commands, the most useful first: each carries the data, workload and place of the runs it follows.
 
     `best` is the verdict that the answer is about, or was while it counted; `cells` are those that may be run,
-    `intents` by id those of its newest run and of the newest failure. `made_here` as in `towards_known_good`.
+    `intents` by id those of its newest run, of the newest failure, and of the newest run on bars of the user's.
+    `made_here` as in `towards_known_good`.
     """
     if best is None:
         # What failed is a program of the user's own, or JAX: to know why comes before the rest.
         run = Command(command=invocation.command("run"), why="runs the matrix on this host")
         return (*(_explaining(one, invocation) for one in found[:1]), run)
-    intent = intents.get(best.last)
-    steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intent, tags, matrix, invocation, made_here)
+    steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intents, tags, matrix, invocation, made_here)
     failing = {cell for one in found for cell in one.cells}
     for one in found[:1]:
         explain = _explaining(one, invocation)
@@ -78,7 +78,7 @@ def training_meanwhile(
     changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
     if changed and best.tier != "seen":
         return None
-    train = _training(best, intent, tags, changed, invocation)
+    train = _training(best, intents, tags, changed, invocation)
     return train.model_copy(
         update={"why": f"{train.why}, and resumes after a crash or a hang; too few runs show how often that will be"}
     )
@@ -96,12 +96,13 @@ def _explaining(failure: Failure, invocation: Invocation) -> Command:
 
 def _towards_training(
     best: Verdict,
-    intent: Intent | None,
+    intents: Mapping[str, Intent],
     tags: Tags,
     matrix: Matrix,
     invocation: Invocation,
     made_here: Sequence[Verdict],
 ) -> list[Command]:
+    intent = intents.get(best.last)
     changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
     if changed and (best.tier == "seen" or best.stale):
         # No option of `matrix run` asks for the like of it, but the stages do.
@@ -112,7 +113,7 @@ def _towards_training(
         again = invocation.command("run", best.cell, *(work_words(intent, matrix) if intent else ()))
         when = "with what changed since" if best.stale else "once the changes in `git status` are committed"
         return [Command(command=again, why=f"runs it again, {when}{_on_data(intent)}")]
-    train = [_training(best, intent, tags, changed, invocation)] if _takes_training(best, matrix) else []
+    train = [_training(best, intents, tags, changed, invocation)] if _takes_training(best, matrix) else []
     tagged = (best.cell, best.environment_hash, best.scope) in tags
     may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged
     more = towards_known_good(best, matrix, made_here)
@@ -138,18 +139,18 @@ def _on_data(intent: Intent | None) -> str:
 
 
 def _training(
-    best: Verdict, intent: Intent | None, tags: Tags, changed: Mapping[str, Any], invocation: Invocation
+    best: Verdict, intents: Mapping[str, Intent], tags: Tags, changed: Mapping[str, Any], invocation: Invocation
 ) -> Command:
-    """Return the training on the bars that the cell was tried with, if those are the user's."""
-    own = intent is not None and has_own_data(intent)
-    words = ["--data", intent.data.path if own and intent else OWN_BARS, "--output", OUTPUT]
+    """Return the training on the user's bars: those that the cell was tried with, or the newest that any run had."""
+    tried = sorted(intents.values(), key=lambda one: (one.run_id == best.last, one.started))
+    own = next(filter(has_own_data, reversed(tried)), None)
+    words = ["--data", own.data.path if own else OWN_BARS, "--output", OUTPUT]
     if (best.cell, best.environment_hash, best.scope) not in tags:
         words += ["--cell", best.cell, "--executor", best.executor]
     strategy = parts_of(best.scope).strategy
     if strategy != "single":
         words += ["--strategy", strategy]
     words += arguments({name: value for name, value in changed.items() if name != "strategy"})
-    if own and intent:
-        words += lookback_words(intent)
+    words += lookback_words(own) if own else ()
     why = "trains on these bars, to the end" if own else f"trains on your bars, to the end, once they are in {OWN_BARS}"
     return Command(command=invocation.command("train", *words), why=why)

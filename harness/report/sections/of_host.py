@@ -15,6 +15,7 @@ from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.recommend import NamedCell, most_useful, most_useful_before, that_train, usable_on
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import OWN_DATA
 from harness.registry.tags.promotions import KnownGood
 from harness.report.invocation import Invocation
 from harness.report.model import Command
@@ -84,7 +85,8 @@ def of_host(
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, named)
     towards = best or most_useful_before(trained_in)
-    followed = [*([towards.last] if towards else []), *(one.newest for one in found[:1])]
+    on_own_bars = [row.run_id for row in rows if row.workload == OWN_DATA and not row.imported]
+    followed = [*([towards.last] if towards else []), *(one.newest for one in found[:1]), *on_own_bars[-1:]]
     intents = {run_id: record.intent for run_id in followed if (record := read(run_id))}
     valid = [one for one in promoted if now < one.expires_at and host_kind in (None, one.host_kind)]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}

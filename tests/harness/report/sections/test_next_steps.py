@@ -82,16 +82,32 @@ def test_a_failure_is_explained_first_where_no_run_names_a_cell(
 
 
 @pytest.mark.parametrize(
-    ("cell", "runs", "may"),
-    [("cpu-plain", 1, True), ("cpu-plain", 5, True), ("cpu-plain", 16, False), ("host-plain", 5, False)],
+    ("cell", "runs", "may", "other"),
+    [
+        ("cpu-plain", 1, True, False),
+        ("cpu-plain", 5, True, True),
+        ("cpu-plain", 16, False, False),
+        ("host-plain", 5, False, False),
+    ],
 )
 def test_before_enough_is_shown_one_may_train_all_the_same(
-    make_rows: MakeRows, matrix: Matrix, make_intent: Callable[..., Intent], cell: str, runs: int, *, may: bool
+    make_rows: MakeRows,
+    matrix: Matrix,
+    make_intent: Callable[..., Intent],
+    cell: str,
+    runs: int,
+    *,
+    may: bool,
+    other: bool,
 ) -> None:
-    """What is good already is trained in by `what_next`, and `matrix train` takes no interpreter of the user's own."""
+    """What is good already is trained in by `what_next`, and `matrix train` takes no interpreter of the user's own.
+
+    `other`: bars of the user's are known from another run alone.
+    """
     rows = make_rows(cell, runs, **OWN)
     best = most_useful(judge(rows, {}, Verdicts()))
-    intents = {rows[-1].run_id: make_intent(rows[-1].run_id, **OWN)}
+    of_best = {"data": {"path": "synthetic-1.csv", "sha256": "a" * 64}} if other else OWN
+    intents = {run_id: make_intent(run_id, **kept) for run_id, kept in (("other", OWN), (rows[-1].run_id, of_best))}
     told = training_meanwhile(best, intents, {}, matrix, HERE)
     assert (told is not None) == may
     if told:
