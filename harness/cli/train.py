@@ -237,13 +237,13 @@ def _print_following(
 
 def words_to_evaluate(workload: Workload, data: Path, output: Path) -> tuple[str, ...]:
     """Return the command that asks whether there is an edge in the data, of the rows that were trained on."""
-    places = ("--data", str(data), "--output", str(output / "EVALUATION"))
+    places = ("--data", str(data), "--output", str(output / f"{data.stem}_evaluation"))
     return ("vpoc", "evaluate", *places, *arguments(options_of(workload, ("rows", "as_of", "lookback", "accepted"))))
 
 
 def words_to_predict(workload: Workload, model: Path, data: Path, output: Path) -> tuple[str, ...]:
     """Return the command that applies a model to the data that it was trained on, which a rule may refuse."""
-    places = ("--model", str(model), "--data", str(data), "--output", str(output / "predictions.csv"))
+    places = ("--model", str(model), "--data", str(data), "--output", str(output / f"{model.stem}_predictions.csv"))
     return ("vpoc", "predict", *places, *arguments(options_of(workload, ("accepted",))))
 
 
