@@ -65,6 +65,10 @@ RESULTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     ),
     "null-characters": ("has null characters in its strings", lambda v: _with(v, python="\0", numpy="\0")),
     "other-schema": ("is of schema 10^9", lambda v: _with(v, schema=10**9)),
+    "one-state-often": (
+        "names the first of its states a hundred times more",
+        lambda v: _with(v, states=[*v["states"], *v["states"][:1] * 100]),
+    ),
     "flattering-losses": (
         "claims a better validation loss than its model has",
         lambda v: _with(v, epoch_losses=[{**one, "validation": one["validation"] / 2} for one in v["epoch_losses"]]),

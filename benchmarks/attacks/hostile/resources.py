@@ -45,6 +45,13 @@ def output_and_crash(app: App) -> None:
     os.abort()
 
 
+@attack("4 MB of short lines that many rules are compared with, then a failure", executors=CONTAINED)
+def lines_of_rules(app: App) -> None:
+    _write(sys.stdout.buffer, 4 << 20, b"Aborted\n")
+    app.done()
+    sys.exit(1)
+
+
 @attack(f"a fork loop, up to {PROCESSES:,} processes", may_complete=UNCHANGED, executors=CONTAINED)
 def forks(app: App) -> None:
     made = 0
