@@ -21,6 +21,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # A shell without job control starts what it puts in the background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# So does `nohup` with the closing of a terminal.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # What `make test WORKERS=2` was given is not for the `make` that a test runs.
 for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"):
