@@ -37,7 +37,7 @@ from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.telling import families_apart, telling_apart, what_differs
 from harness.evidence.verdicts.verdict import Verdict
-from harness.evidence.verdicts.words import TIERS_IN_WORDS
+from harness.evidence.verdicts.words import TIERS_IN_WORDS, work_in_words
 from harness.host.facts import HostFacts
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
@@ -176,7 +176,7 @@ def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) 
     for one in verdicts:
         if one.tier in ("candidate", "good", "known-good") and not one.stale:
             expected = expectation_of_totals(one.totals, hours, confidence)
-            yield f"{one.cell} ({one.scope}): {expected.in_words}"
+            yield f"{one.cell} ({one.scope}, {work_in_words(one)}): {expected.in_words}"
 
 
 def _print_verdicts(

@@ -36,14 +36,15 @@ def watch(settings: Settings, as_json: bool) -> None:
     now = time.time()
     look = watched.look()
     scene = watched.scene(look, now)
+    orphans = [] if look.goes_on else sorted(marked_runs(settings.results_to_read.runs))
     if as_json:
-        print_json(describe(look, scene, now))
+        print_json({**describe(look, scene, now), "without_harness": orphans})
         return
     if not look.goes_on:
         begins = f"; `{settings.invocation.command('run')}` starts a campaign, seen once its plan is printed"
         # What was left is named with its command beforehand, and to be continued first.
         left = left_under_way(settings.results_to_read, machine_of(settings.root))
-        if orphans := sorted(marked_runs(settings.results_to_read.runs)):
+        if orphans:
             ends = f"the next `{settings.invocation.command('run')}` ends them"
             echo(f"Processes of {', '.join(orphans)} run on, though their harness is gone; {ends}.")
             return

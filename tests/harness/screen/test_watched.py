@@ -301,9 +301,12 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     assert "seen once its plan is printed" in done.output
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}):
         orphan = CliRunner().invoke(watch.watch, [], obj=settings).output
+        as_json = CliRunner().invoke(watch.watch, ["--json"], obj=settings).output
+    assert json.loads(as_json)["without_harness"] == ["lost"]
     assert orphan.startswith("Processes of lost run on, though their harness is gone; the next `")
     told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
-    assert told == {"schema": 2, "campaigns": [], "trains": False, "doing": [], "runs": [], "cells": [], "runs_done": 0}
+    nothing = dict.fromkeys(("campaigns", "doing", "runs", "cells", "without_harness"), [])
+    assert told == {"schema": 2, "trains": False, "runs_done": 0, **nothing}
     assert not results.folder.exists()
     left = LeftOver(".venv/bin/matrix train --data merged.csv --output OUT", rebooted=False, what="training")
     for place in ("harness.cli.watch", "harness.campaign.under_way"):
