@@ -305,7 +305,7 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     assert json.loads(as_json)["without_harness"] == ["lost"]
     assert orphan.startswith("Processes of lost run on, though their harness is gone; the next `")
     told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
-    nothing = dict.fromkeys(("campaigns", "doing", "runs", "cells", "without_harness"), [])
+    nothing: dict[str, list[str]] = {key: [] for key in ("campaigns", "doing", "runs", "cells", "without_harness")}
     assert told == {"schema": 2, "trains": False, "runs_done": 0, **nothing}
     assert not results.folder.exists()
     left = LeftOver(".venv/bin/matrix train --data merged.csv --output OUT", rebooted=False, what="training")
