@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from itertools import takewhile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.base.files.json_bounds import load_json
@@ -100,6 +100,9 @@ def _explanation(
     stack = stuck_at(folder, last_phase(folder.work)) if outcome.name == "hung" else None
     facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=intent.program is not None)
     explanation = diagnose(log, kernel, facts, _usable(presets, intent))
+    if not (log.whole and kernel.whole):
+        seen = f"{explanation.cause} (the logs take too long to read: parts of them were passed over)"
+        explanation = explanation.model_copy(update={"cause": seen})
     without = sorted({gpu.gfx for gpu in intent.host.gpus} - supported_targets())
     if explanation.class_ == "missing-arch" and without and _may_use_a_gpu(intent):
         seen = f"{explanation.cause}; this host shows {', '.join(without)}, for which no wheel has code"
@@ -115,13 +118,16 @@ def _exits(record: Record) -> Iterator[tuple[str, Exit]]:
 
 
 def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | None = None) -> Found:
-    """Scan a file of the run, as far as that takes no longer than it may; with `of_run` it is a kernel log."""
+    """Scan a file of the run; with `of_run` it is a kernel log. After a while all but its last block is passed over."""
     where: tuple[Where, ...] = IN_A_LOG if of_run is None else ("kernel",)
     until = time.monotonic() + LONGEST_SECONDS
     try:
         with open_regular(folder.named(name)) as stream:
-            lines = takewhile(lambda _: time.monotonic() < until, read_lines(stream, name, worth_reading(where)))
-            return scan(lines, where, intent.rocm, intent.torch, of_run or anybodys)
+            size = folder.named(name).stat().st_size
+            read = read_lines(stream, name, worth_reading(where))
+            lines = (line for line in read if time.monotonic() < until or stream.tell() >= size)
+            found = scan(lines, where, intent.rocm, intent.torch, of_run or anybodys)
+            return replace(found, whole=time.monotonic() < until)
     except OSError:
         return Found()
 

@@ -50,12 +50,13 @@ STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 class Found:
     """The findings in a log: the fatal line that counts, and the ends and lost peers of processes, strongest first.
 
-    `every`: the first fatal line of each rule.
+    `every`: the first fatal line of each rule. `whole`: no part of the log was passed over.
     """
 
     fatal: Hit | None = None
     endings: tuple[Hit, ...] = ()
     every: tuple[Hit, ...] = ()
+    whole: bool = True
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from harness.diagnosis import explain as explaining
+from harness.diagnosis import lines
 from harness.diagnosis.explain import explain_record, explain_run
 from harness.environments.executors.job import Exit
 from harness.evidence.files.run_files import Explanation, Intent, Record
@@ -85,9 +86,14 @@ def test_the_log_explains_with_file_and_line(
     found = explain(log, Exit(-6), diagnosis="crash")
     assert (found.class_, found.rule) == ("kernel-fault", "illegal-access")
     assert [(line.file, line.line, line.text) for line in found.lines] == [("log.txt", 3, ILLEGAL)]
-    # Sixteen megabytes of `Aborted` were compared with the rules for minutes.
+    # Sixteen megabytes of `Aborted` are compared with the rules for minutes: of those the end is read.
     monkeypatch.setattr(explaining, "LONGEST_SECONDS", 0.0)
-    assert explain(log, Exit(-6), diagnosis="crash").rule != "illegal-access"
+    monkeypatch.setattr(lines, "BLOCK", 200)
+    aborted = "Aborted\n" * 99
+    for text, rule in ((f"{ILLEGAL}\n{aborted}", "aborted"), (f"{aborted}{ILLEGAL}", "illegal-access")):
+        found = explain({"log.txt": text}, Exit(-6), diagnosis="crash")
+        assert found.rule == rule
+        assert found.cause.endswith("(the logs take too long to read: parts of them were passed over)")
 
 
 def test_what_the_version_says(explain: Callable[..., Explanation]) -> None:
