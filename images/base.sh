@@ -51,7 +51,8 @@ fetch() {
 }
 
 [ -f "$lock" ] || fetch "dists/$suite/InRelease" "$work/InRelease" || {
-  echo "base.sh: $mirror gives no suite $suite; Debian's are bookworm, trixie, forky and sid (make base SUITE=trixie)" >&2
+  why=$(sed -n 's/^E: Failed to fetch [^ ]* *//p' "$work/said.txt")
+  echo "base.sh: $mirror gives no suite $suite ($why); Debian's are bookworm, trixie, forky and sid (make base SUITE=trixie)" >&2
   exit 2
 }
 tar=${TAR:-$work/base.tar}

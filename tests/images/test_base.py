@@ -50,7 +50,7 @@ def test_the_same_packages_give_the_same_bytes(engine: Engine, bases: tuple[str,
         ((), "mmdebstrap is missing (Debian: apt install mmdebstrap)"),
         (
             ("mmdebstrap", "docker"),
-            "file:/none gives no suite bookwrm; Debian's are bookworm, trixie, forky and sid (make ",
+            "file:/none gives no suite bookwrm (File not found - /none/dists/bookwrm/InRelease (2: No such file or ",
         ),
     ],
 )
