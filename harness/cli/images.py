@@ -188,6 +188,6 @@ def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_js
 
 def whose_and_used(signed_by: Sequence[str], *, current: bool) -> str:
     """Return in words who signed an image from elsewhere, and whether runs here use it."""
-    other = "this checkout would build another: its app, lock or preset differ"
+    other = "takes another: one was built here, or the app, lock or preset of this checkout differ"
     signed = f"signed by {' and '.join(signed_by)}" if signed_by else "not signed by anybody"
-    return f"{signed}; {as_typed('`matrix run` uses it') if current else other}"
+    return f"{signed}; {as_typed('`matrix run`')} {'uses it' if current else other}"
