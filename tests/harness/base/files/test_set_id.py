@@ -1,3 +1,4 @@
+import os
 import stat
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def mode(file: Path) -> int:
     return stat.S_IMODE(file.stat().st_mode)
 
 
-def test_no_file_acts_as_its_owner_any_more(tmp_path: Path) -> None:
+def test_no_file_acts_as_its_owner_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work, outside = tmp_path / "work", made(tmp_path / "outside", 0o4755)
     files = [made(work / "a", 0o4755), made(work / "b" / "c", 0o2711), made(work / "d", 0o640)]
     (work / "link").symlink_to(outside)
@@ -34,6 +35,11 @@ def test_no_file_acts_as_its_owner_any_more(tmp_path: Path) -> None:
     remove_set_id(work)
     assert list(map(mode, [*files, work / "b"])) == [0o755, 0o711, 0o640, 0o700]
     assert (mode(outside), (work / "hard-link").exists()) == (0o4755, False)
+    made(work / "a", 0o4755)
+    # Of another user, whose other name is gone meanwhile.
+    monkeypatch.setattr(os, "geteuid", lambda: -1)
+    remove_set_id(work)
+    assert not (work / "a").exists()
 
 
 def test_what_is_too_deep_or_a_link_is_reported(tmp_path: Path) -> None:
