@@ -55,7 +55,7 @@ def test_a_lookback_leaves_sessions_to_train_on(matrix: Matrix) -> None:
 
 @pytest.mark.parametrize(
     ("file", "name", "here"),
-    [("data/selection.py", "FEWEST", FEWEST_SESSIONS), ("features/targets.py", "TARGETS", TARGETS)],
+    [("data/exchange/selection.py", "FEWEST", FEWEST_SESSIONS), ("features/targets.py", "TARGETS", TARGETS)],
 )
 def test_what_the_app_needs_is_known_here(file: str, name: str, here: dict[str, Any]) -> None:
     source = ast.parse((CHECKOUT / "app/vpoc" / file).read_text(encoding="utf-8"))

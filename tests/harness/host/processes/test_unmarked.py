@@ -208,7 +208,7 @@ def test_it_is_ended_though_no_search_of_all_processes_ever_finds_it(
 import time
 if os.fork() == 0:
     os.setsid()
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 180
     open({str(folder / "sleeps")!r}, "w").write("x")
     while time.monotonic() < ends:
         if os.fork():
@@ -225,7 +225,7 @@ if os.fork() == 0:
     monkeypatch.setattr("harness.host.processes.run_processes.processes_of_run", find_none)
     # Nor by luck, in the moment between two sessions.
     monkeypatch.setattr("harness.host.processes.unmarked.os.killpg", lambda *_: None)
-    monkeypatch.setattr("harness.host.processes.run_processes.ENDED_SECONDS", 15.0)
+    monkeypatch.setattr("harness.host.processes.run_processes.ENDED_SECONDS", 60.0)
     assert end_processes_of_run(folder, 0.1)
     monkeypatch.undo()
     assert processes_of_run(folder) == []
