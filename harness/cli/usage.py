@@ -7,9 +7,9 @@ import click
 # For what a command takes, by its name in the help.
 EXAMPLES = {
     "CELL": "cpu-plain",
-    "CELL|RUN": "cpu-plain",
+    "CELL|RUN": "cpu-no-sdma",
     "CELLS": "cpu-plain",
-    "DIRECTORY": "TRAINING",
+    "DIRECTORY": "TRAINING --data merged.csv",
     "COMMAND": "vpoc --help",
     "HOST[/PATH]": "localhost:5000",
     "IMAGE": "vpoc:cpu-plain",

@@ -88,6 +88,8 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
         (["xyzzy"], "No such command 'xyzzy'; see"),
         (["explain", "--log"], "'--log' requires an argument"),
         (["run-cell"], "run-cell: CELL is missing, as in `.venv/bin/matrix run-cell cpu-plain`"),
+        (["train"], "as in `.venv/bin/matrix train --output TRAINING --data merged.csv`"),
+        (["minimise"], "as in `.venv/bin/matrix minimise cpu-no-sdma`"),
         (["exec", "cpu-plain"], "COMMAND... is missing, as in `.venv/bin/matrix exec cpu-plain vpoc --help`"),
     ],
 )
