@@ -292,9 +292,10 @@ schemas: setup ## write the JSON Schemas, docs/reference/files.md and signatures
 	.venv/bin/python -m harness.diagnosis.reference
 
 GOES = .venv .mypy_cache app/.mypy_cache .ruff_cache .hypothesis
+ASK = test ! -t 0 || { printf 'Remove these? [y/N] ' >&2; read -r said; case $$said in [yY]*) ;; *) echo 'nothing was removed' >&2; exit 1;; esac; }
 clean: ## remove .venv and the caches of tools; wheels, environments of stacks and results/ stay
 	@$(if $(wildcard $(GOES)),du -shc $(wildcard $(GOES)) >&2)
-	@test -z '$(wildcard $(GOES))' || test ! -t 0 || { printf 'Remove these? [y/N] ' >&2; read -r said; case $$said in [yY]*) ;; *) echo 'nothing was removed' >&2; exit 1;; esac; }
+	@$(if $(wildcard $(GOES)),$(ASK))
 	rm -rf $(GOES)
 	find harness app tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
