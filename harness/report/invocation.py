@@ -11,7 +11,7 @@ from harness.matrix.cells import Matrix
 from harness.matrix.stages import CHANGEABLE
 from harness.matrix.workload_options import OF_APP, OWN_DATA, options_of
 from harness.matrix.workloads import Workload
-from harness.registry.share.anonymise import is_shared_id
+from harness.registry.share.shared_ids import is_shared_id
 
 # `matrix export` writes this in place of a data file's path.
 ELSEWHERE = "<data>"

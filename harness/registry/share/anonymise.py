@@ -1,6 +1,5 @@
 """Anonymises the records that hosts exchange: removes what identifies a person or a machine. Pure."""
 
-import hashlib
 import re
 from functools import cache
 from itertools import pairwise
@@ -13,41 +12,13 @@ from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.matrix.wheels import index_url, load_wheels
 from harness.registry.share.scrub import Scrubber
+from harness.registry.share.shared_ids import hashed, shared_id
 
 RUN, DATA, TEMPORARY = "<run>", "<data>", "<temporary>"
 # As the harness names the bars that it makes. What a person calls so is a name of data.
 MADE_HERE = re.compile(r"synthetic-\d+-\d+-[0-9a-f]{12}\.csv")
 # The name of a run's files; in a user's training the files may be named after the data.
 OWN_NAME = "model"
-ID_HASH_LENGTH = 8
-# The limit in `harness.evidence.records`.
-LONGEST_ID = 120
-ABROAD = "shared"
-SHARED_ID = re.compile(rf"(?=.{{1,{LONGEST_ID}}}$)[A-Za-z0-9][A-Za-z0-9._-]*-{ABROAD}-[0-9a-f]{{{ID_HASH_LENGTH}}}")
-
-
-def hashed(identity: str) -> str:
-    """Return the name by which other hosts know a machine or a boot; no machine uses it for itself."""
-    return hashlib.sha256(f"{ABROAD}:{identity}".encode()).hexdigest()[:16]
-
-
-def is_hashed(name: str) -> bool:
-    """Return whether a name has the form that `hashed` gives."""
-    return re.fullmatch(r"[0-9a-f]{16}", name) is not None
-
-
-def shared_id(machine: str, run_id: str) -> str:
-    """Return the id by which other hosts know a run. `machine` is its machine, by the name on that machine.
-
-    Otherwise two hosts could use the same id, and an imported run could pass for a run of this host.
-    """
-    ending = f"-{ABROAD}-{hashed(f'{machine}/{run_id}')[:ID_HASH_LENGTH]}"
-    return run_id[: LONGEST_ID - len(ending)] + ending
-
-
-def is_shared_id(name: str) -> bool:
-    """Return whether an id has the form that `shared_id` gives."""
-    return SHARED_ID.fullmatch(name) is not None
 
 
 def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubber:

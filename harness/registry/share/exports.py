@@ -14,11 +14,12 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.host.facts import HostFacts
-from harness.registry.share.anonymise import shared_id, shared_step
+from harness.registry.share.anonymise import shared_step
 from harness.registry.share.archive import HEALTH, MOST_OF_RUN, RUNS, write_archive
 from harness.registry.share.names import read_scrubber
 from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_files import content_hash, imported_files, shared_files
+from harness.registry.share.shared_ids import shared_id
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.host.facts import HostFacts
-from harness.registry.share.anonymise import is_hashed, is_shared_id, shared_id
 from harness.registry.share.archive import HEALTH, RUNS, unpack
 from harness.registry.share.exports import health_line
+from harness.registry.share.shared_ids import is_hashed, is_shared_id, shared_id
 
 LOCK = ".import.lock"
 # Seconds since 1970: the year 5138. Not every platform can show later dates.

@@ -10,7 +10,7 @@ from harness.evidence.files.run_files import Intent
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
-from harness.registry.share.anonymise import is_shared_id
+from harness.registry.share.shared_ids import is_shared_id
 from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, work_words
 from harness.report.model import Command
 

@@ -7,9 +7,10 @@ import pytest
 from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results, check_run_id
-from harness.registry.share.anonymise import hashed, is_shared_id, shared_id, shared_step
+from harness.registry.share.anonymise import shared_step
 from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_files import LARGEST_BYTES, content_hash, imported_files, shared_files
+from harness.registry.share.shared_ids import hashed, is_shared_id, shared_id
 
 KeepRun = Callable[..., Record]
 SCRUBBER = Scrubber(places={"/home/alice": "<home>"}, words={"alice": "<user>"})
