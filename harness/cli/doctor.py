@@ -14,8 +14,11 @@ from rich.text import Text
 from harness.base.command_words import PROGRAM
 from harness.cli.by_make import is_by_make, with_make
 from harness.cli.shared import Settings, as_json, as_typed, known, out, pass_settings, print_json
-from harness.doctor import Finding, Level, examine, foreign_system, read_machine
 from harness.doctor.ask import ask
+from harness.doctor.checks import examine
+from harness.doctor.checks.system import foreign_system
+from harness.doctor.finding import Finding, Level
+from harness.doctor.read import read_machine
 from harness.screen.fitted import print_folded
 
 # In a command that is not in backquotes; root has another PATH.

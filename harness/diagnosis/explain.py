@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import open_regular
+from harness.diagnosis.device import may_use_a_gpu, on_its_device
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import Line, as_lines, read_lines
 from harness.diagnosis.matcher import OfRun, anybodys
-from harness.diagnosis.rules import Where, load_signatures
 from harness.diagnosis.scan import IN_A_LOG, Found, scan, worth_reading
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
@@ -24,13 +24,13 @@ from harness.matrix.cells import Preset
 from harness.matrix.wheels import supported_targets
 
 if TYPE_CHECKING:
+    from harness.diagnosis.rules import Where
     from harness.evidence.outcome.diagnoses import Diagnosis
 
 LAST_BYTES = 1 << 16
 # Of one file, in which each line may be one that many rules are compared with.
 LONGEST_SECONDS = 20.0
 KILLED = 9
-NO_GPU = "this run used no GPU; of one that does the line means that"
 LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
 """Digits, and characters of a line of the kernel log: an imported run may hold any."""
 
@@ -46,7 +46,7 @@ def explain_run(
 
     `presets` are those that may be named as remedies (empty: all that signatures name), except those already in effect.
     """
-    return _on_its_device(_explanation(folder, intent, outcome, exits, presets), intent)
+    return on_its_device(_explanation(folder, intent, outcome, exits, presets), intent)
 
 
 def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
@@ -54,29 +54,7 @@ def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset
     # A record of another version may have a diagnosis that is unknown here.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
     found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
-    return found if found.rule or not record.explanation else _on_its_device(record.explanation, record.intent)
-
-
-def as_on_its_device(record: Record) -> Record:
-    """Return a record, maybe of an earlier harness, with what helps on the device that its run used."""
-    if record.explanation is None or _may_use_a_gpu(record.intent):
-        return record
-    return record.model_copy(update={"explanation": _on_its_device(record.explanation, record.intent)})
-
-
-def _on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
-    """Return an explanation; that of a run that used no GPU with what helps there, and no presets, which set GPUs."""
-    if _may_use_a_gpu(intent):
-        return explanation
-    remedy = load_signatures().remedy_on_a_cpu(explanation.rule, explanation.class_)
-    cause = explanation.cause
-    if "GPU" in cause and not cause.startswith(NO_GPU):
-        cause = f"{NO_GPU} {cause}"
-    return explanation.model_copy(update={"cause": cause, "remedy": remedy or explanation.remedy, "presets": ()})
-
-
-def _may_use_a_gpu(intent: Intent) -> bool:
-    return intent.device != "cpu" or intent.rocm is not None
+    return found if found.rule or not record.explanation else on_its_device(record.explanation, record.intent)
 
 
 def _explanation(
@@ -104,7 +82,7 @@ def _explanation(
         seen = f"{explanation.cause} (the logs take too long to read: parts of them were passed over)"
         explanation = explanation.model_copy(update={"cause": seen})
     without = sorted({gpu.gfx for gpu in intent.host.gpus} - supported_targets())
-    if explanation.class_ == "missing-arch" and without and _may_use_a_gpu(intent):
+    if explanation.class_ == "missing-arch" and without and may_use_a_gpu(intent):
         seen = f"{explanation.cause}; this host shows {', '.join(without)}, for which no wheel has code"
         explanation = explanation.model_copy(update={"cause": seen})
     return explanation

@@ -1,7 +1,7 @@
 """Write the pages of docs/reference that come from the harness's tables: `make docs`. A test compares them."""
 
 from harness.base.paths import CHECKOUT
-from harness.doctor import CHECKS, check_id
+from harness.doctor.checks import CHECKS, check_id
 from harness.faults.kinds import KINDS, FaultKind
 from harness.faults.table import injected_by
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor import examine, read_machine
+from harness.doctor.checks import examine
+from harness.doctor.read import read_machine
 from harness.host.simulated import SimulatedHost
 from harness.matrix.cells import Matrix
 from tests.harness.diagnosis.in_memory import explain_log

@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.doctor import examine, read_machine
+from harness.doctor.checks import examine
+from harness.doctor.read import read_machine
 from harness.host.fingerprint import read_host
 from harness.host.simulated import SimulatedHost, with_driver, without_gpu
 from harness.host.simulated_topology import TOPOLOGY, io_link

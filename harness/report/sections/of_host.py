@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.base.errors import UserError
-from harness.diagnosis.explain import as_on_its_device
+from harness.diagnosis.device import as_on_its_device
 from harness.doctor.compatibility import is_outside
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.host_state import state_from_json

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor import Machine, read_machine
+from harness.doctor.machine import Machine
+from harness.doctor.read import read_machine
 from harness.matrix.cells import Matrix
 
 

@@ -9,10 +9,10 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from harness.base.errors import UserError
-from harness.doctor import Machine, examine
 from harness.doctor import ask as asking
 from harness.doctor.ask import ask, ask_docker, docker_of, measure_write_speed
-from harness.doctor.machine import BaseImage, Docker
+from harness.doctor.checks import examine
+from harness.doctor.machine import BaseImage, Docker, Machine
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from tests.harness.doctor import trees

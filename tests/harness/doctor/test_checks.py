@@ -12,9 +12,9 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.base.wording import listed
-from harness.doctor import CHECKS, Finding, Level, Machine, check_id, examine
-from harness.doctor.checks import access, docker, driver, gpus, pcie, room, slurm, system
-from harness.doctor.machine import BaseImage, Docker, Room, SlurmHook
+from harness.doctor.checks import CHECKS, access, check_id, docker, driver, examine, gpus, pcie, room, slurm, system
+from harness.doctor.finding import Finding, Level
+from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.host.simulated_topology import io_link
 from harness.matrix.load import load_matrix
 from tests.harness.doctor import trees

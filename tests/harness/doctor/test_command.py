@@ -14,7 +14,7 @@ from harness.base.paths import CHECKOUT
 from harness.cli.by_make import BY_MAKE
 from harness.cli.doctor import doctor
 from harness.cli.shared import Settings
-from harness.doctor import CHECKS, check_id
+from harness.doctor.checks import CHECKS, check_id
 from tests.harness.doctor import trees
 
 

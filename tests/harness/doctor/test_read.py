@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor import Machine
-from harness.doctor.machine import Caller, Wsl
+from harness.doctor.machine import Caller, Machine, Wsl
 from tests.harness.doctor import trees
 
 Read = Callable[[Path], Machine]

@@ -3,7 +3,7 @@ from rich.text import Text
 
 from harness.cli import shared
 from harness.cli.doctor import finding_lines
-from harness.doctor import Finding
+from harness.doctor.finding import Finding
 
 FINDINGS = (
     Finding("ok", "all well", check="glibc"),

@@ -1,0 +1,29 @@
+"""An explanation as it holds for the device of a run: a line about a GPU means less where none was used."""
+
+from harness.diagnosis.rules import load_signatures
+from harness.evidence.files.run_files import Explanation, Intent, Record
+
+NO_GPU = "this run used no GPU; of one that does the line means that"
+
+
+def as_on_its_device(record: Record) -> Record:
+    """Return a record, maybe of an earlier harness, with what helps on the device that its run used."""
+    if record.explanation is None or may_use_a_gpu(record.intent):
+        return record
+    return record.model_copy(update={"explanation": on_its_device(record.explanation, record.intent)})
+
+
+def on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
+    """Return an explanation; that of a run that used no GPU with what helps there, and no presets, which set GPUs."""
+    if may_use_a_gpu(intent):
+        return explanation
+    remedy = load_signatures().remedy_on_a_cpu(explanation.rule, explanation.class_)
+    cause = explanation.cause
+    if "GPU" in cause and not cause.startswith(NO_GPU):
+        cause = f"{NO_GPU} {cause}"
+    return explanation.model_copy(update={"cause": cause, "remedy": remedy or explanation.remedy, "presets": ()})
+
+
+def may_use_a_gpu(intent: Intent) -> bool:
+    """Return whether a run is on a GPU, or of a stack that may see one."""
+    return intent.device != "cpu" or intent.rocm is not None
