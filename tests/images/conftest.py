@@ -78,8 +78,16 @@ def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Ite
         patch.setenv("MATRIX_EXECUTOR", "docker")
         patch.setenv("MATRIX_BASE", BASE)
         yield
+
+    def left() -> list[str]:
+        containers = engine.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        return [f"{container.name} {container.status} {container.labels}" for container in containers]
+
     # Other tests may run beside these, and have containers for a moment.
-    wait_until(lambda: engine.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True) == [])
+    until = time.monotonic() + 240
+    while containers := left():
+        assert time.monotonic() < until, containers
+        time.sleep(1)
 
 
 @pytest.fixture(autouse=True, scope="session")
