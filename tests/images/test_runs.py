@@ -184,8 +184,8 @@ def test_a_killed_harness_leaves_a_container_that_the_next_run_ends(
 
 @pytest.mark.usefixtures("images")
 def test_out_of_memory_is_the_diagnosis(words: list[str], results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not enough for what Python allocates. Code that is not in the page cache would count, too, and be read from the disk
-    # over and over in place of an end.
+    # Not enough for what Python allocates. Code that is not in the page cache would count, too, and be read from the
+    # disk over and over in place of an end.
     run([*words, "exec", "cpu-plain", "vpoc", "train", "--help"])
     share = 30_000_000 / psutil.virtual_memory().total
     small = f"import sys; from harness.environments.executors import container; container.MEMORY_SHARE = {share}"
