@@ -83,11 +83,13 @@ def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Ite
         containers = engine.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
         return [f"{container.name} {container.status} {container.labels}" for container in containers]
 
-    # Other tests may run beside these, and have containers for a moment.
+    # Other tests may run beside these, and have containers for a moment. Those of a command that a test killed go with
+    # the next command.
     until = time.monotonic() + 240
     while containers := left():
         assert time.monotonic() < until, containers
         time.sleep(1)
+        DockerExecutor(engine, CHECKOUT).remove_leftovers(lambda _: None)
 
 
 @pytest.fixture(autouse=True, scope="session")
