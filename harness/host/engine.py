@@ -70,8 +70,8 @@ NO_ANSWER = re.compile(
     r"|server misbehaving|closed network connection|unexpected (HTTP )?status[^:]*: (5\d\d|429)|toomanyrequests",
     re.IGNORECASE,
 )
-# What Docker 20.10 says of a layer that is packed with zstd; all of it was fetched then.
-UNKNOWN_PACKING = re.compile(r"processing tar file.*(invalid tar header|unexpected EOF)")
+# What Docker says of a layer that was cut off, and 20.10 also of one that is packed with zstd.
+NOT_UNPACKED = re.compile(r"processing tar file.*(invalid tar header|unexpected EOF)")
 # What it says where something of this host does not answer it.
 OF_THIS_HOST = re.compile(r"\bdial unix\b|\.sock\b", re.IGNORECASE)
 CONTAINERD_STORE = "io.containerd.snapshotter.v1"
@@ -312,8 +312,8 @@ def _podman(facts: Mapping[str, Any]) -> str | None:
 
 
 def _refusal(doing: str, said: str) -> UserError:
-    if UNKNOWN_PACKING.search(said):
-        return UserError(f"{doing}: {said}; layers packed with zstd take Docker 23.0 or newer")
+    if NOT_UNPACKED.search(said):
+        return UserError(f"{doing}: {said}; a layer is cut off, or packed with zstd, which takes Docker 23.0 or newer")
     is_away = NO_ANSWER.search(said) and not OF_THIS_HOST.search(said)
     return (NoAnswerError if is_away else UserError)(f"{doing}: {said}")
 
