@@ -17,18 +17,31 @@ def is_simulated(root: Path) -> bool:
 
 # More than /proc/cpuinfo has of a thousand cores, or a C library.
 LARGEST = 4 << 20
-# Longer than anybody waits for a driver that is silent: tests have a FIFO stand for one.
-WAIT_SECONDS = 30.0
+
+
+class _Wait:
+    """How long a file is waited for that may have no end: longer than anybody waits for a driver that is silent.
+
+    Tests have a FIFO stand for one.
+    """
+
+    seconds = 30.0
+    # For each after the first one that had none.
+    AFTERWARDS = 0.1
 
 
 def read_bytes(file: Path) -> bytes | None:
     """Return the content of a file, the first 4 MB; None where it cannot be read.
 
-    On a simulated host it may be a FIFO or a device: of that, too, where it does not end in half a minute.
+    On a simulated host it may be a FIFO or a device: of that, too, where it does not end. The first such one is waited
+    for half a minute.
     """
     try:
         read = partial(_read, file)
-        return read() if stat.S_ISREG(file.stat().st_mode) else Look(read).result(WAIT_SECONDS)
+        return read() if stat.S_ISREG(file.stat().st_mode) else Look(read).result(_Wait.seconds)
+    except TimeoutError:
+        _Wait.seconds = _Wait.AFTERWARDS
+        return None
     except OSError:
         return None
 
