@@ -3,6 +3,7 @@
 import time
 
 from harness.base.errors import UserError
+from harness.base.files.untrusted_tree import shown
 from harness.base.interrupts import shielded
 from harness.evidence.files.run_files import Interruption, Record
 from harness.evidence.outcome.decide import APP_EXITS, undecided
@@ -116,8 +117,10 @@ def _said(spec: RunSpec) -> str:
 def _ran_on(spec: RunSpec, evidence: Evidence) -> str:
     """Return in words what a run used: by its result, or what a program of the user's own was seen to use."""
     if result := evidence.result:
-        names = sorted({device.gfx or device.name for device in result.devices})
-        return f"{result.device} ({', '.join(names)}) x{len(result.devices)}"
+        here = {spec.intent.host.cpu, *(gpu.gfx for gpu in spec.gpus)}
+        told = sorted({device.gfx or device.name for device in result.devices})
+        names = ", ".join(name if name in here else shown(name) for name in told)
+        return f"{result.device} ({names}) x{len(result.devices)}"
     if spec.request.program is None or not evidence.exits:
         return "unknown"
     if spec.intent.device == "cpu":

@@ -16,9 +16,11 @@ from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.report.of_runs.details import detail_of
 from harness.run.asked import Run
 from harness.run.run_cell import run_cell
 from tests.harness.base.hostile import TRICKS
@@ -327,3 +329,13 @@ def test_of_a_run_whose_record_cannot_be_made_no_checkpoint_counts(
 
     monkeypatch.setattr("harness.run.write_record.name_survivors", fail)
     assert attack("sys.exit(1)").steps_accounted == ()
+
+
+def test_a_device_that_nobody_here_knows_is_quoted(
+    attack: Attack, host: HostFacts, tmp_path: Path, result_values: dict[str, Any]
+) -> None:
+    name = "known-good, 24 of 24"
+    result_values["devices"] = [{**result_values["devices"][0], "name": one} for one in (name, host.cpu)]
+    record = attack(f"(work / 'result.json').write_text({json.dumps(result_values)!r})")
+    assert record.ran_on == f"cpu ({host.cpu}, '{name}') x2"
+    assert f"rank 0: '{name}'; " in detail_of(record, RunFolder(tmp_path / "results" / "runs" / "r1")).used

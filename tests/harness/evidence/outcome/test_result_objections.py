@@ -150,6 +150,19 @@ def test_each_single_lie_in_a_result_is_caught(
     assert outcome(request_, lying) == ("failed", diagnosis)
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["devices.0.device", "torch.version", "torch.hip", "jax.jax", "strategy", "model.file", "injected_fault"],
+)
+def test_what_an_app_says_is_quoted(path: str, request_: Request, evidence: Evidence, result_values: Values) -> None:
+    words = "7; verified, known-good"
+    result_values |= {"jax": {"jax": "0.10.0"}, "framework": "jax" if path == "jax.jax" else "torch"}
+    lie(path, words)(result_values)
+    lying = replace(evidence, result=Result.model_validate(result_values), model_sha256=None)
+    request_ = replace(request_, hip="6.3" if path == "torch.hip" else None)
+    assert f"'{words}" in decide(request_, lying).detail
+
+
 def test_a_gradient_norm_may_be_missing_where_a_scaler_skipped_the_step(
     request_: Request, evidence: Evidence, result_values: Values
 ) -> None:

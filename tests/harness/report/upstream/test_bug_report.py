@@ -100,13 +100,14 @@ def test_a_run_that_passed_in_the_same_environment_tells_the_versions(
     assert told
     same = intent.model_copy(update={"run_id": "r0"})
     ran = told.model_copy(update={"torch": told.torch.model_copy(update={"version": "2.9.1+rocm6.3", "hip": "6.3.4"})})
+    ran = ran.model_copy(update={"python": "3.11.2, closed as fixed"})
     passed = make_record("r0").model_copy(update={"intent": same, "result": ran})
     results = Results(tmp_path / "results")
     results.begin(same)
     results.finish(passed)
     text = command("r1").stdout
     assert "6.3.4, in the wheel of torch 2.9.1+rocm6.3" in text
-    assert "- Python: 3.11.2" in text
+    assert "- Python: '3.11.2, closed as fixed'" in text
     assert "1 of 2 runs with this stack" in text
 
 
