@@ -7,7 +7,9 @@ from pathlib import Path
 from pydantic import AliasChoices, BaseModel, Field
 
 from harness.base.files.json_bounds import load_json
+from harness.base.files.untrusted_tree import shown
 from harness.base.interrupts import GRACE_SECONDS
+from harness.environments.docker.own_images import is_own
 from harness.environments.executors.job import Executor, Handle, JobLost
 from harness.evidence.reported.last_line import last_line
 from harness.host.facts import GpuFacts
@@ -22,6 +24,8 @@ LIMIT_SECONDS = 540
 POLL_SECONDS = 0.1
 # With the warnings around it.
 LARGEST_ANSWER = 4 << 20
+LONGEST_DETAIL = 400
+NOT_BUILT_HERE = " (in an image that was not built here, and may say anything)"
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,12 @@ def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = L
     except BaseException:
         _end(handle, job.folder)
         raise
-    if exit_ is None:
-        return Probed(False, f"the probe did not end in {limit:.0f} s", killable=gone)
-    probed = read_answer(job.log)
-    return replace(probed, killable=probed.killable and gone)
+    probed = read_answer(job.log) if exit_ else Probed(False, f"the probe did not end in {limit:.0f} s")
+    if job.container is None:
+        return replace(probed, killable=probed.killable and gone)
+    of_others = probed.good is False and not is_own(job.container.image)
+    # Whether something in a container cannot be killed the engine tells, whatever its image says.
+    return replace(probed, detail=f"{probed.detail}{NOT_BUILT_HERE * of_others}", killable=gone)
 
 
 def read_answer(log: Path) -> Probed:
@@ -86,7 +92,7 @@ def read_answer(log: Path) -> Probed:
             text = stream.read(LARGEST_ANSWER)
         answer = _Answer.model_validate(load_json(text[text.find(b"{") : text.rfind(b"}") + 1]))
     except (OSError, ValueError):
-        return Probed(None, f"the probe gave no answer: {last_line(log)}")
+        return Probed(None, f"the probe gave no answer: {shown(last_line(log), LONGEST_DETAIL)}")
     killable = all(one.killable for one in answer.checks)
     if answer.breaks_at is None:
         passed = sum(one.outcome == "passed" for one in answer.checks)
@@ -95,8 +101,8 @@ def read_answer(log: Path) -> Probed:
         return Probed(None, f"only {passed} of {len(PROBE_CHECKS)} checks were made", killable)
     broken = next((one for one in answer.checks if one.check == answer.breaks_at), None)
     if broken is None:
-        return Probed(None, f"the probe gave no answer: {last_line(log)}")
-    detail = f"{broken.check} {broken.outcome}: {broken.detail}"
+        return Probed(None, f"the probe gave no answer: {shown(last_line(log), LONGEST_DETAIL)}")
+    detail = f"{shown(broken.check)} {shown(broken.outcome)}: {shown(broken.detail, LONGEST_DETAIL)}"
     # Without torch nothing was asked of the GPU.
     if broken.check == "import":
         return Probed(None, detail, killable, of_environment=True)

@@ -257,13 +257,13 @@ def make_writable(descriptor: int) -> None:
             Path(f"/proc/self/fd/{descriptor}").chmod(stat.S_IRWXU)
 
 
-def shown(name: str | PurePath) -> str:
-    """Return a name as text that is safe to print: of a few characters, none of which moves a cursor or ends a line.
+def shown(name: str | PurePath, most: int = LONGEST_SHOWN) -> str:
+    """Return a name as text that is safe to print: of `most` characters, none of which moves a cursor or ends a line.
 
     It is quoted where it could be taken for words of ours.
     """
     text = one_line(str(name))
-    text = text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+    text = text if len(text) <= most else f"{text[: most - 3]}..."
     return text if PLAIN.fullmatch(text) else "'{}'".format(text.replace("'", "\\'"))
 
 

@@ -56,6 +56,11 @@ def own_ids() -> frozenset[str]:
     return frozenset(OWN_IMAGES.read_text(encoding="ascii").split() if OWN_IMAGES.is_file() else ())
 
 
+def is_own(image: str) -> bool:
+    """Return whether this checkout has built the image with this id; what another holds, its labels alone say."""
+    return image in own_ids()
+
+
 def _own(images: Iterable[Image]) -> Iterator[Image]:
     own = own_ids()
     return (image for image in images if image.id in own)

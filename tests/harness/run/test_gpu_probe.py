@@ -48,18 +48,18 @@ def test_a_gpu_is_well_when_every_check_passed(tmp_path: Path) -> None:
 def test_an_app_of_schema_1_is_read_too(tmp_path: Path) -> None:
     former = answer(device="hung").replace('"checks"', '"rungs"').replace('"check"', '"rung"')
     assert '"rung": "copy"' in former
-    assert read(tmp_path, former) == Probed(False, "device hung: device told")
+    assert read(tmp_path, former) == Probed(False, "device hung: 'device told'")
 
 
 @pytest.mark.parametrize("outcome", ["failed", "wrong-result", "crashed", "hung"])
 def test_a_check_that_breaks_says_where(outcome: str, tmp_path: Path) -> None:
     told = read(tmp_path, answer(matmul_fp32=outcome, optimizer_step="skipped"))
-    assert told == Probed(False, f"matmul-fp32 {outcome}: matmul-fp32 told")
+    assert told == Probed(False, f"matmul-fp32 {outcome}: 'matmul-fp32 told'")
 
 
 def test_where_torch_cannot_be_imported_nothing_is_said_of_the_gpu(tmp_path: Path) -> None:
     told = read(tmp_path, answer(**{"import": "failed"}))
-    assert (told.good, told.detail) == (None, "import failed: import told")
+    assert (told.good, told.detail) == (None, "import failed: 'import told'")
 
 
 def test_checks_that_were_left_out_prove_nothing(tmp_path: Path) -> None:
@@ -171,6 +171,18 @@ def test_a_check_that_the_probe_could_not_kill_is_reported(make_run: MakeRun) ->
     text = answer(device="hung").replace('"killable": true', '"killable": false', 2)
     spec, _, executor = make_run(f"print({text!r})")
     assert not probe_gpu(spec, GPU, executor).killable
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_of_a_container_its_image_does_not_decide_what_can_be_killed_nor_hide_whose_word_it_is(
+    own: bool, make_run: MakeRun, matrix: Matrix, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_probe, "is_own", lambda image: own and image == "sha256:1")
+    text = answer(device="hung").replace('"killable": true', '"killable": false', 2)
+    spec, folder, executor = make_run(f"print({text!r})")
+    run = a_run(Path(spec.app[0]), matrix, dual_host, image="sha256:1")
+    told = probe_gpu(resolve_run(run, RunFolder(folder)), GPU, executor)
+    assert told == Probed(False, f"device hung: 'device told'{'' if own else gpu_probe.NOT_BUILT_HERE}")
 
 
 def test_a_probe_that_cannot_be_started_says_nothing(make_run: MakeRun) -> None:
