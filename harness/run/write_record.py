@@ -1,10 +1,12 @@
 """Writes the record of a run: all that is known of it, or that it was not begun."""
 
 import time
+from collections.abc import Iterator
 
 from harness.base.errors import UserError
 from harness.base.files.untrusted_tree import shown
 from harness.base.interrupts import shielded
+from harness.environments.docker.own_images import is_own
 from harness.evidence.files.run_files import Interruption, Record
 from harness.evidence.outcome.decide import APP_EXITS, undecided
 from harness.evidence.outcome.evidence import Evidence
@@ -89,7 +91,9 @@ def _record(
         outcome=outcome.name,
         diagnosis=outcome.diagnosis,
         # What was decided, what the app said of it, what it left that still ran or cannot be read, what of ours failed.
-        detail="; ".join(filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes])),
+        detail="; ".join(
+            filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes, *_origin(spec)])
+        ),
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
         ran_on=_ran_on(spec, evidence),
         finished=spec.now,
@@ -107,6 +111,11 @@ def _record(
         explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )
+
+
+def _origin(spec: RunSpec) -> Iterator[str]:
+    if spec.container and not is_own(spec.container.image):
+        yield f"its image was not built here: labels alone say what it is; `matrix verify {spec.intent.cell}` compares"
 
 
 def _said(spec: RunSpec) -> str:
