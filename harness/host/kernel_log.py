@@ -23,11 +23,14 @@ FLAGS = 3
 # How journalctl says, with exit status 0, that the kernel's messages are not among those it shows, or that it has none.
 JOURNAL_REFUSES = re.compile(r"insufficient permissions|not seeing messages|No journal files", re.IGNORECASE)
 REMEDY = "add this user to group adm"
-# A process chooses its name, and that of the file in which it crashes: of 15 characters, and of 255.
+# A process chooses its name, and that of the file in which it crashes: of 15 characters, and of 255. The driver names
+# two in a line, the process and its thread.
+_NOT_TWO_NAMES = r"(?:(?! ?pid \d+ thread ).)"
 OF_PROCESS = re.compile(
-    r"\[\d+\](?:: segfault at| (?:.{1,60} )?ip:)|/\d+ took a \w+ trap|\bComm: |invoked oom-killer: |oom-kill:"
-    r"|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure|process '|ptrace \w+ of \"|task:.{1,15} state:"
-    r"|\[ *\d+\](?: +\d+){4}|reaped process \d"
+    rf"(?=(\[\d+\](?:: segfault at| (?:{_NOT_TWO_NAMES}{{1,60}} )?ip:)|/\d+ took a \w+ trap|\bComm: "
+    r"|invoked oom-killer: |oom-kill:|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure"
+    rf"|ptrace \w+ of \"|task:{_NOT_TWO_NAMES}{{1,15}} state:|\[ *\d+\](?: +\d+){{4}}|reaped process \d))"
+    r"|^(?:.{1,80}? kernel: )?(?:\[[^\]]*\] ?)*(process ')"
 )
 NAMED = re.compile(r"(?<=rocess |thread ).{1,15}(?= pid \d)|(?<= comm ).{1,15}(?=:)|(?<=s! \[).{1,15}(?=:\d)")
 
@@ -45,8 +48,14 @@ class _Refused(Exception):  # noqa: N818
 
 
 def is_of_process(line: str) -> bool:
-    """Return whether a line tells of a process, in words that this may have chosen: none of them is the driver's."""
-    return OF_PROCESS.search(line) is not None
+    """Return whether a line tells of a process, in words that this may have chosen: none of them is the driver's.
+
+    What is but part of a name in the driver's words tells nothing.
+    """
+    names = [name.span() for name in NAMED.finditer(line)]
+    told = (found.span(found.lastindex or 0) for found in OF_PROCESS.finditer(line))
+    # With the space or colon after the name.
+    return any(not any(begins <= start and end <= ends + 1 for begins, ends in names) for start, end in told)
 
 
 def names_as_words(line: str) -> str:

@@ -218,6 +218,8 @@ def test_what_the_driver_prints_at_every_boot_is_no_failure() -> None:
         ("process '/work/{gpu} GPU reset begin!' started with executable stack", "unknown"),
         ('ptrace attach of "{gpu} GPU reset begin!"[1] was attempted by "a"[2]', "unknown"),
         ("a[1] bad frame in 32bit rt sigreturn frame:000000006e8d1f0a ip:7 sp:7 orax:7 in GPU Hang[7+1]", "unknown"),
+        ("process 'a' launched 'b pid 1 ring gfx timeout' with NULL argv: empty string added", "unknown"),
+        ("a comm [4711]: segfault at 0 ip 0 sp 0 error 14 in ring gfx_0 timeout[1+2]", "unknown"),
         ("[    101]  1000   101     2000      500    40960        0             0 GPU Hang", "unknown"),
         ("task:GPU Hang        state:D stack:0     pid:1     ppid:1      flags:0x00000000", "unknown"),
         ("oom_reaper: reaped process 1 (GPU Hang), now anon-rss:0kB", "unknown"),
@@ -227,6 +229,25 @@ def test_what_a_process_is_called_tells_nothing_of_a_gpu(line: str, class_: str)
     kernel = ["[    4.0] " + line.replace("{gpu}", "amdgpu 0000:03:00.0:")]
     assert explain_log([], "train.log", kernel).class_ == class_
     assert reset_lines(kernel, {"0000:03:00.0"}) == []
+
+
+@pytest.mark.parametrize(
+    ("process", "thread"),
+    [
+        ("oom-kill:", "a"),
+        ("a", "process '"),
+        ("'a", "'a"),
+        ("Comm:", "a"),
+        ("INFO: task", "a"),
+        ("[1]", "a ip:"),
+        ("task:", "a state:"),
+    ],
+)
+def test_what_a_process_is_called_hides_nothing_that_the_driver_says(process: str, thread: str) -> None:
+    told = f"ring gfx timeout, signaled seq=1, process {process} pid 7 thread {thread} pid 7"
+    kernel = [f"[    4.0] amdgpu 0000:03:00.0: {told}"]
+    assert explain_log([], "train.log", kernel).class_ == "gpu-reset"
+    assert reset_lines(kernel, {"0000:03:00.0"}) == kernel
 
 
 def test_warnings_are_no_failure_alone_or_together(warnings: list[str]) -> None:
