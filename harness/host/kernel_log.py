@@ -27,10 +27,10 @@ REMEDY = "add this user to group adm"
 # two in a line, the process and its thread.
 _NOT_TWO_NAMES = r"(?:(?! ?pid \d+ thread ).)"
 OF_PROCESS = re.compile(
-    rf"(?=(\[\d+\](?:: segfault at| (?:{_NOT_TWO_NAMES}{{1,60}} )?ip:)|/\d+ took a \w+ trap|\bComm: "
+    rf"\[\d+\](?:: segfault at| (?:{_NOT_TWO_NAMES}{{1,60}} )?ip:)|/\d+ took a \w+ trap|\bComm: "
     r"|invoked oom-killer: |oom-kill:|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure"
-    rf"|ptrace \w+ of \"|task:{_NOT_TWO_NAMES}{{1,15}} state:|\[ *\d+\](?: +\d+){{4}}|reaped process \d))"
-    r"|^(?:.{1,80}? kernel: )?(?:\[[^\]]*\] ?)*(process ')"
+    rf"|ptrace \w+ of \"|task:{_NOT_TWO_NAMES}{{1,15}} state:|\[ *\d+\](?: +\d+){{4}}|reaped process \d"
+    r"|^(?:.{1,80}? kernel: )?(?:\[[^\]]*\] ?)*process '"
 )
 NAMED = re.compile(r"(?<=rocess |thread ).{1,15}(?= pid \d)|(?<= comm ).{1,15}(?=:)|(?<=s! \[).{1,15}(?=:\d)")
 
@@ -52,10 +52,12 @@ def is_of_process(line: str) -> bool:
 
     What is but part of a name in the driver's words tells nothing.
     """
-    names = [name.span() for name in NAMED.finditer(line)]
-    told = (found.span(found.lastindex or 0) for found in OF_PROCESS.finditer(line))
+    found = OF_PROCESS.search(line)
+    names = [name.span() for name in NAMED.finditer(line)] if found else []
     # With the space or colon after the name.
-    return any(not any(begins <= start and end <= ends + 1 for begins, ends in names) for start, end in told)
+    while found and any(begins <= found.start() and found.end() <= ends + 1 for begins, ends in names):
+        found = OF_PROCESS.search(line, found.start() + 1)
+    return found is not None
 
 
 def names_as_words(line: str) -> str:
