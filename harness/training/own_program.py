@@ -1,12 +1,13 @@
 """A training that is a program of the user's own: how its attempts ended, what the next works on from, its files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files.storage import cannot_be_written, copy_durably, file_hash, unfinished
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import BLOCK, NotAFileError, shown
+from harness.base.wording import many
 from harness.evidence.files.program_files import TakenOver, checkpoints, written_files
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
@@ -32,6 +33,8 @@ RESUMES = "after a failure it is started again and resumes"
 MOST_HOLE_BYTES = 4 * LARGEST["checkpoint"]
 # Of what it writes nothing has a name that is known before.
 PROGRAM_NAME = "program"
+# A second or so of a disk that is slow to sync.
+TOLD_FILES = 100
 
 PROGRAM_WORDS: Mapping[Begin, str] = {"resumed": "once more", "same-again": "once more"}
 
@@ -77,8 +80,12 @@ def place_in_words(program: Program, place: TakenOver | None) -> str:
     return f"resuming from {named}{damaged}"
 
 
-def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Path, ...]:
+def publish_program(
+    folder: RunFolder, record: Record, output: Path, told: Callable[[str], None] = lambda _: None
+) -> tuple[Path, ...]:
     """Copy what the program wrote into the user's folder; what it replaces there is kept, and returned. Twice is once.
+
+    It may have written a hundred thousand files: `told` takes how far it is.
 
     Raises:
         UserError: when it cannot be read or written.
@@ -91,7 +98,9 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
         raise UserError(f"{work.program}: {error}; run it again") from None
     checked = {one.file: number for number, one in enumerate(program.produces if program else (), 1)}
     holes = MOST_HOLE_BYTES
-    for name in names:
+    for number, name in enumerate(names):
+        if number % TOLD_FILES == 0:
+            told(f"copying what the program wrote to {output}: {number:,} of {many(len(names), 'file')}")
         place = output / name
         half = unfinished(place)
         try:
@@ -111,8 +120,8 @@ def publish_program(folder: RunFolder, record: Record, output: Path) -> tuple[Pa
         except (FileNotFoundError, NotAFileError) as error:
             raise UserError(f"{work.program}/{shown(name)}: {error}; it is left there") from None
         except OSError as error:
-            told = cannot_be_written(place, error)
-            raise type(told)(f"{told}, then give the same command") from None
+            why = cannot_be_written(place, error)
+            raise type(why)(f"{why}, then give the same command") from None
         finally:
             half.unlink(missing_ok=True)
     return tuple(replaced)

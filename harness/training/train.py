@@ -79,7 +79,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                         f"the model was verified from step {since} on: other attempts made the steps before, which "
                         "cannot be repeated for comparison; that they were made is known from progress alone"
                     )
-                model, replaced = _finish(job, state, file, bench)
+                model, replaced = _finish(job, state, file, bench, display)
                 result = records[-1].result
                 losses = losses_in_words(result, job.output, job.name) if result else ()
                 return TrainingResult(as_dicts, model, losses=losses, replaced=replaced)
@@ -159,7 +159,9 @@ def _so_far(
     return records, attempts, as_dicts
 
 
-def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> tuple[Path, tuple[Path, ...]]:
+def _finish(
+    job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, display: Display
+) -> tuple[Path, tuple[Path, ...]]:
     """Put the model where the user wants it, and remove what only further attempts would need.
 
     Return it, and where those that it replaced are kept.
@@ -168,7 +170,7 @@ def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Benc
     replaced: tuple[Path, ...] = ()
     record, folder = bench.results.record(last), bench.results.folder_of(last)
     if record and job.program:
-        replaced = publish_program(folder, record, job.output)
+        replaced = publish_program(folder, record, job.output, display.moment)
     elif record:
         replaced = publish(folder, record, job.output, job.name, keep_checkpoints=job.resume)
     # First: an older checkpoint that a half-done removal leaves must not be published instead.

@@ -112,6 +112,28 @@ def test_files_of_a_program_are_copied_with_so_many_holes_in_all(
     assert (tmp_path / "out" / "a").stat().st_size == 2 << 20
 
 
+def test_many_files_of_a_program_are_copied_with_a_word_and_what_is_interrupted_goes_on(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    written, output = tmp_path / "run" / "work" / WorkFolder.PROGRAM, tmp_path / "out"
+    written.mkdir(parents=True)
+    for number in range(150):
+        (written / f"{number:03}").touch()
+    said: list[str] = []
+
+    def tell(text: str) -> None:
+        said.append(text)
+        if len(said) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish_program(RunFolder(tmp_path / "run"), make_record(), output, tell)
+    assert sorted(one.name for one in output.iterdir()) == [f"{number:03}" for number in range(100)]
+    assert publish_program(RunFolder(tmp_path / "run"), make_record(), output, tell) == ()
+    assert [text.partition(": ")[2] for text in said] == ["0 of 150 files", "100 of 150 files"] * 2
+    assert len(list(output.iterdir())) == 150
+
+
 def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_copied(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
