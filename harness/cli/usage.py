@@ -18,6 +18,8 @@ EXAMPLES = {
     "TAG": "known-good-cpu",
     "TEXT": "'the screen was unplugged'",
     "{bash|zsh|fish}": "bash",
+    # No cell of a CPU has a GPU whose fault it could be.
+    "isolate CELL": "rocm6.3-torch2.9.1-plain",
 }
 
 
@@ -54,5 +56,6 @@ def _example(context: click.Context) -> str:
     for one in context.command.params:
         if one.required or isinstance(one, click.Argument):
             name = re.sub(r"^\[(.*)\]$", r"\1", one.make_metavar(context).removesuffix("..."))
-            words += [*(one.opts[:1] if isinstance(one, click.Option) else ()), EXAMPLES.get(name, name)]
+            example = EXAMPLES.get(f"{context.info_name} {name}", EXAMPLES.get(name, name))
+            words += [*(one.opts[:1] if isinstance(one, click.Option) else ()), example]
     return " ".join(words)
