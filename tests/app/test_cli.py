@@ -334,8 +334,11 @@ def test_a_model_predicts_by_the_options_it_was_trained_with(capsys, merged, oth
 def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
     """Options with underscores, features by another process, a model that is checked and used."""
     features, out_dir, run_dir = tmp_path / "f.parquet", tmp_path / "out", tmp_path / "run"
-    assert vpoc(capsys, "features", "--data", merged, "--output", features, "--lookback", 20)[0] == 0
-    options = ["--data", merged, "--features", features, *SMALL, "--batch_size", 8, "--hidden_layers", "8,4"]
+    data = tmp_path / "merged.csv"
+    # All but the last session.
+    data.write_text("".join(merged.read_text().splitlines(keepends=True)[: 1 + 25 * 138]))
+    assert vpoc(capsys, "features", "--data", data, "--output", features, "--lookback", 20)[0] == 0
+    options = ["--data", data, "--features", features, *SMALL, "--batch_size", 8, "--hidden_layers", "8,4"]
     code, out, err = vpoc(capsys, "train", *options, "--output", out_dir, "--run_dir", run_dir, "--epochs", 1)
     assert (code, err) == (0, "")
     assert out.startswith("device ")
@@ -355,7 +358,8 @@ def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
     assert (code, facts["sha256"], facts["parameters"]) == (0, result["model"]["sha256"], 481)
     assert vpoc(capsys, "check_model", model)[0] == 0
 
-    code, _, err = vpoc(capsys, "predict", "--model", model, "--data", other_merged, "--output", tmp_path / "p.csv")
+    code, out, err = vpoc(capsys, "predict", "--model", model, "--data", other_merged, "--output", tmp_path / "p.csv")
+    assert "trained or validated on\non sessions that it has not seen (1, with " in out
     assert "the data names no symbol, and the model was trained on data that names none: whether they belong" in err
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     beside = ["known_at", "in_training", "close", "vpoc", "vah", "val", "probability"]

@@ -93,7 +93,7 @@ def predict_command(
     others: tuple[str, ...],
     accepted: tuple[str, ...],
 ) -> None:
-    """Apply a model to new data.
+    """Apply a model to new data, and score it on the sessions that it has not seen.
 
     Writes the probability of the model's target for every row, when it is known (known_at: the end of the bar, or the
     as-of time of a session row), and whether the model saw the session in training or validation (in_training): what
@@ -104,6 +104,7 @@ def predict_command(
         from vpoc.data.checks.plausibility_gate import require_plausible_bars  # noqa: PLC0415
         from vpoc.data.load import load_bars  # noqa: PLC0415
         from vpoc.device import require_device  # noqa: PLC0415
+        from vpoc.evaluation.unseen import unseen_in_words  # noqa: PLC0415
         from vpoc.features.build import build_features  # noqa: PLC0415
         from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
         from vpoc.files import require_output, write_atomic  # noqa: PLC0415
@@ -142,3 +143,5 @@ def predict_command(
     seen = int(frame["in_training"].sum())
     told = f", {seen} of them of sessions that it was trained or validated on" if seen else ""
     click.echo(shown(f"{output}: {frame.height} rows, probability of {loaded.target}{told}"))
+    if score := unseen_in_words(frame, features.frame, loaded.target):
+        click.echo(score)

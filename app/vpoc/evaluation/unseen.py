@@ -1,0 +1,35 @@
+"""How good a model's predictions are on sessions that it has not seen, in a sentence."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vpoc.evaluation.scores import log_losses, weighted_mean
+from vpoc.training.inputs.samples import labels_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def unseen_in_words(found: "pl.DataFrame", frame: "pl.DataFrame", target: str) -> str:
+    """Compare predictions with what came, on the sessions that the model was neither trained nor validated on.
+
+    `found`: those of the last rows of `frame`, which has the targets. Empty where nothing came yet on such a session.
+    """
+    window = frame.height - found.height + 1
+    came = labels_of(frame, target, window)
+    predicted = found[came.ends - (window - 1)]
+    unseen = ~predicted["in_training"].fill_null(value=True).to_numpy()
+    if not unseen.any():
+        return ""
+    labels, weights = (values[unseen].astype(np.float64) for values in (came.labels, came.weights))
+    probability = predicted["probability"].to_numpy()[unseen]
+    rate = weighted_mean(labels, weights)
+    loss = weighted_mean(log_losses(labels, probability), weights)
+    constant = weighted_mean(log_losses(labels, np.full(len(labels), rate)), weights)
+    sessions, rows = len(np.unique(came.dates[unseen])), len(labels)
+    what = "better, whether by luck `vpoc evaluate` says" if loss < constant else "no better"
+    return (
+        f"on sessions that it has not seen ({sessions}, with {rows} known outcomes): log-loss {loss:.4f}; "
+        f"always answering their own rate, {rate:.3f}, has {constant:.4f}: {what}"
+    )

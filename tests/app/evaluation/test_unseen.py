@@ -1,0 +1,37 @@
+from math import log
+
+import polars as pl
+
+from vpoc.evaluation.unseen import unseen_in_words
+
+NAN = float("nan")
+
+
+def told(in_training, moved, window=1):
+    """Of five session rows, all with the probability 0.8; the first sessions were seen."""
+    frame = pl.DataFrame({"trade_date": range(20000, 20005), "next_up": moved})
+    found = frame.select("trade_date", pl.Series("in_training", in_training), probability=pl.lit(0.8))
+    return unseen_in_words(found[window - 1 :], frame, "next_up")
+
+
+def test_a_model_is_scored_on_what_came_in_sessions_that_it_has_not_seen():
+    # The second session is seen, the last one has no outcome yet.
+    moved = [1.0, 0.0, 1.0, 0.0, NAN]
+    said = told([False, True, False, False, False], moved)
+    loss, rate = -(2 * log(0.8) + log(0.2)) / 3, -(2 * log(2 / 3) + log(1 / 3)) / 3
+    scored = f"log-loss {loss:.4f}; always answering their own rate, 0.667, has {rate:.4f}: no better"
+    assert said == f"on sessions that it has not seen (3, with 3 known outcomes): {scored}"
+    # The first row of all has none before it, which the window takes.
+    assert "(2, with 2 known outcomes)" in told([False, True, False, False, False], moved, window=2)
+
+
+def test_a_model_that_answers_better_than_a_constant_is_told_so():
+    assert unseen_in_words(
+        pl.DataFrame({"in_training": [False, False], "probability": [0.9, 0.1]}),
+        pl.DataFrame({"trade_date": [20000, 20001], "next_up": [1.0, 0.0]}),
+        "next_up",
+    ).endswith("has 0.6931: better, whether by luck `vpoc evaluate` says")
+
+
+def test_nothing_is_said_where_every_session_was_seen_or_may_have_been_or_nothing_came_yet():
+    assert told([True] * 5, [1.0] * 5) == told([None] * 5, [1.0] * 5) == told([False] * 5, [NAN] * 5) == ""
