@@ -51,7 +51,7 @@ from harness.training.losses import WORSE
 from harness.training.options import GIVEN, YEARS, own_workload, training_options
 from harness.training.own_program import PROGRAM_NAME, RESUMES, STARTS_OVER
 from harness.training.prepare import PreparedTraining, TrainingRequest, prepare_training
-from harness.training.publish import place_to_keep
+from harness.training.publish import PREDICTIONS, place_to_keep
 from harness.training.state import open_state_file
 from harness.training.train import TrainingResult
 
@@ -244,7 +244,7 @@ def words_to_evaluate(workload: Workload, data: Path, output: Path) -> tuple[str
 
 def words_to_predict(workload: Workload, model: Path, data: Path, output: Path) -> tuple[str, ...]:
     """Return the command that applies a model to the data that it was trained on, which a rule may refuse."""
-    places = ("--model", str(model), "--data", str(data), "--output", str(output / f"{model.stem}_predictions.csv"))
+    places = ("--model", str(model), "--data", str(data), "--output", str(output / f"{model.stem}{PREDICTIONS}"))
     return ("vpoc", "predict", *places, *arguments(options_of(workload, ("accepted",))))
 
 

@@ -20,14 +20,17 @@ from harness.evidence.files.work_folder import (
     newest_checkpoints,
 )
 
+# After the name of a model.
+METADATA, PREDICTIONS = "_metadata.json", "_predictions.csv"
+
 
 def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_checkpoints: bool) -> tuple[Path, ...]:
     """Put the files of a completed attempt, and its last checkpoints, into the user's. Doing it twice is once.
 
     `name`: that of the training, from which those of its files follow, whatever the result calls them. Another model of
-    the same name is kept, with its metadata; returns where such models are. The models are those that were verified; of
-    what else the app wrote only metadata and curves are copied. Checkpoints of an earlier training stay with
-    `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
+    the same name is kept, with its metadata and predictions; returns where such models are. The models are those that
+    were verified; of what else the app wrote only metadata and curves are copied. Checkpoints of an earlier training
+    stay with `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
 
     Raises:
         UserError: when they cannot be written, or are not there any more; what is there is whole.
@@ -39,7 +42,7 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
     models = [output / f"{name_of_model}.pt" for name_of_model in names]
     replaced = [_keep(model, training.model.sha256) for model, training in zip(models, trainings, strict=True)]
     for name_of_model in names:
-        _copy(made, f"{name_of_model}_metadata.json", output, LARGEST["metadata"])
+        _copy(made, f"{name_of_model}{METADATA}", output, LARGEST["metadata"])
         for ending in ("csv", "png"):
             _copy(made, f"{name_of_model}_curves.{ending}", output, LARGEST["curves"])
     # The model last: whoever sees it finds the rest.
@@ -76,19 +79,21 @@ def _numbers() -> Iterator[str]:
 
 def _keep(model: Path, sha256: str) -> Path | None:
     """Keep the model that one with this hash is about to replace; return where, None if it is the same one."""
-    metadata = model.with_name(f"{model.stem}_metadata.json")
     try:
         if not model.is_file() or file_hash(model) == sha256:
             return None
         kept = place_to_keep(model)
         # Where an earlier call has kept it, its metadata may be that of the new one by now.
         if not kept.exists():
-            kept_metadata = kept.with_name(f"{kept.stem}_metadata.json")
-            # That of a model that was there before.
-            kept_metadata.unlink(missing_ok=True)
-            if metadata.is_file():
-                copy_durably(metadata, kept_metadata)
+            for ending in (METADATA, PREDICTIONS):
+                of_kept = kept.with_name(f"{kept.stem}{ending}")
+                # That of a model that was there before.
+                of_kept.unlink(missing_ok=True)
+                if (of_model := model.with_name(f"{model.stem}{ending}")).is_file():
+                    copy_durably(of_model, of_kept)
             copy_durably(model, kept)
+            # Beside the new model they would pass for its own.
+            model.with_name(f"{model.stem}{PREDICTIONS}").unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{model}: cannot be kept: {error.strerror}; move it, then give the same command") from None
     return kept
