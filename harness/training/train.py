@@ -63,7 +63,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
         UserError: when the input is wrong, the engine is gone, or something cannot be written.
         KeyboardInterrupt: after the attempt was recorded; the same call resumes.
     """
-    asked = _settings(job, bench)
+    asked, found = _settings(job, bench), job.output.exists()
     _recheck_unhealthy(job, state, bench, display)
     first_of_call = True
     while True:
@@ -98,7 +98,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 display.problem(f"attempt {len(attempts)} {_in_short(job, attempts[-1])}; next: {next_one}")
         first_of_call = False
         try:
-            with _removed_if_refused(job, state, file, bench):
+            with _removed_if_refused(job, state, file, bench, keep_output=found):
                 make_attempt(job, state, settings_after(asked, state.begins), attempts, records, bench, display)
         except PlannedRestart as why:
             display.problem(f"{why}; {BEGIN_WORDS['planned-restart']}")
@@ -109,7 +109,9 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
 
 
 @contextmanager
-def _removed_if_refused(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> Iterator[None]:
+def _removed_if_refused(
+    job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, *, keep_output: bool
+) -> Iterator[None]:
     """Remove the files of a training that was refused before its first run: there is nothing to be continued."""
     try:
         yield
@@ -119,7 +121,8 @@ def _removed_if_refused(job: TrainingJob, state: TrainingState, file: StateFile,
             with suppress(OSError):
                 if not (listed := job.output / ATTEMPTS_FILE).stat().st_size:
                     listed.unlink()
-                    job.output.rmdir()
+                    if not keep_output:
+                        job.output.rmdir()
         raise
 
 

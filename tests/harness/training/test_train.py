@@ -144,6 +144,11 @@ def test_of_a_training_that_was_refused_before_it_began_nothing_is_left_to_conti
         place.train()
     assert not place.file.file.exists()
     assert not place.job.output.exists()
+    # One that was there before is the user's.
+    place.job.output.mkdir()
+    with pytest.raises(UserError, match="63 sessions"):
+        place.train()
+    assert list(place.job.output.iterdir()) == []
 
 
 def test_an_engine_that_is_gone_is_not_the_trainings_fault(place: Place) -> None:
