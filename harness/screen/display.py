@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
-from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.base.interrupts import say_in_view
+from harness.base.wording import many
 from harness.campaign.bench.display import Display, Elsewhere
 from harness.campaign.bench.plan import PlannedRun
 from harness.evidence.files.app_files import Progress
@@ -30,7 +30,7 @@ from harness.matrix.stacks import Stack
 from harness.report.invocation import AS_MADE
 from harness.run.watch.watchdog import RankStall
 from harness.screen.colours import OUTCOME_COLOURS
-from harness.screen.live import Current, LiveView, Scene, Stall, expected_end, squares_of
+from harness.screen.live import Current, LiveView, Scene, Stall, advance_in_words, expected_end, squares_of
 
 MEGABYTES = re.compile(r": \d+( of \d+)? MB$")
 REFRESHES_PER_SECOND = 2
@@ -229,26 +229,33 @@ class CampaignDisplay(Lane):
         self._seconds: list[float] = []
         self._lanes: dict[int, Lane] = {0: self}
         self._over = threading.Event()
+        self._logged = time.monotonic()
 
     def __enter__(self) -> Self:
         self.judge()
         self._view.__enter__()
-        threading.Thread(target=self._tell_of_long_steps, daemon=True).start()
+        threading.Thread(target=self._tell_what_goes_on, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._view.__exit__()
 
-    def _tell_of_long_steps(self) -> None:
-        while not self._over.wait(STALL_SECONDS):
-            for lane in tuple(self._lanes.values()):
-                current = lane.current
-                if self.live or not current or current.cell:
-                    continue
+    def _tell_what_goes_on(self) -> None:
+        while not self._over.wait(STALL_SECONDS / 4):
+            if self.live:
+                continue
+            now, lanes = time.time(), tuple(self._lanes.values())
+            runs = [lane.current for lane in lanes if lane.current and lane.current.cell]
+            # A cluster has many at a time: of the others only ends and stalls have lines.
+            if runs and time.monotonic() - self._logged >= STALL_SECONDS:
+                others = f"; {many(len(runs) - 1, 'more run')} beside it" if len(runs) > 1 else ""
+                self.log(escape(f"{runs[0].label}: {advance_in_words(runs[0], now)}{others}"))
+            for lane in lanes:
+                step = lane.current
                 # A scheduler may keep jobs waiting for days.
-                if lane.stalls.worth(seconds := time.time() - current.began):
-                    self.log(escape(f"{current.label}: {span(seconds)} so far"))
+                if step and not step.cell and lane.stalls.worth(now - step.began):
+                    self.log(escape(f"{step.label}: {advance_in_words(step, now)}"))
 
     def lane(self, number: int) -> "Lane":
         """Return what shows one of several runs side by side, by its number from 0."""
@@ -278,6 +285,7 @@ class CampaignDisplay(Lane):
 
     def log(self, markup: str) -> None:
         """Print a line, with the time before it."""
+        self._logged = time.monotonic()
         self._console.print(stamped(markup), soft_wrap=True)
 
     def began(self, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:

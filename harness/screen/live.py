@@ -181,8 +181,8 @@ class LiveView:
         return Text(", ".join(parts), style="dim")
 
 
-def _current(current: Current, now: float, width: int) -> Iterator[RenderableType]:
-    yield Text(current.label, style="bold")
+def advance_in_words(current: Current, now: float) -> str:
+    """Return how far it is: `step 30/120, loss 0.6931, 2.0 GB RAM, 2 min so far, about 2 min left`."""
     line = current.last
     if line is None or current.doing:
         words = [current.doing or "starting"] if current.cell else []
@@ -190,8 +190,12 @@ def _current(current: Current, now: float, width: int) -> Iterator[RenderableTyp
         counted = f" {line.done}" + (f"/{line.total}" if line.total else "") if line.done or line.total else ""
         words = [f"{line.phase}{counted}", *_numbers(current)]
     words.append(f"{span(now - current.began)} so far")
-    words += _left(current.seconds_left(now))
-    text = ", ".join(words)
+    return ", ".join([*words, *_left(current.seconds_left(now))])
+
+
+def _current(current: Current, now: float, width: int) -> Iterator[RenderableType]:
+    yield Text(current.label, style="bold")
+    text = advance_in_words(current, now)
     bar = min(BAR_WIDTH, width - len(text) - BESIDE_BAR)
     counts = current.advance
     if counts is None or current.doing or not counts.total or bar < LEAST_BAR_WIDTH:

@@ -321,6 +321,22 @@ def test_what_is_done_outside_of_runs_is_noted_once_and_taken_back(
     assert "checking" not in printed(console)
 
 
+def test_without_a_terminal_there_is_a_line_a_minute_of_the_first_run_that_goes_on(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console, planned = console_of(terminal=False), PlannedRun(matrix.cells["cpu-plain"], 1)
+    monkeypatch.setattr(screen_display, "STALL_SECONDS", 0.2)
+    with CampaignDisplay(console) as display:
+        display.started(planned, 1, 2)
+        display.progress(a_line(wall=time.time()))
+        wait_for(console, " so far\n")
+        display.lane(1).started(planned, 2, 2)
+        wait_for(console, " beside it\n")
+    told = [re.sub(r"\d+ s", "0 s", line.partition(" ")[2]) for line in printed(console).splitlines()]
+    run = "[1/2] cpu-plain: step 30/120, loss 0.6931, 2.0 GB RAM, 0 s so far"
+    assert list(dict.fromkeys(told)) == [run, f"{run}; 1 more run beside it"]
+
+
 def test_how_many_runs_there_will_be_need_not_be_known(matrix: Matrix, make_record: Callable[..., Record]) -> None:
     console = console_of(terminal=False)
     with CampaignDisplay(console) as display:
