@@ -63,6 +63,11 @@ def program_options(command: Any) -> Any:
         ),
         click.option("--progress", metavar="PATTERN", help="With --app: regular expression with (?P<step>...)."),
         click.option(
+            "--stall-limit",
+            type=Duration(),
+            help="With --app: without progress for so long it hangs, e.g. 90s (default: 10m).",
+        ),
+        click.option(
             "--requirements", type=click.Path(path_type=Path), help="With --app: packages beside those of the stack."
         ),
         click.option(
@@ -92,7 +97,7 @@ def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: An
     """
     app: Path | None = options.get("app")
     if app is None:
-        for name in ("requirements", "progress", "produces", "time_limit"):
+        for name in ("requirements", "progress", "produces", "time_limit", "stall_limit"):
             if options.get(name):
                 raise UserError(f"--{name.replace('_', '-')} goes with --app DIR, the folder of your program")
         return None
@@ -111,6 +116,8 @@ def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: An
         "produces": [{"file": file, "loads": WEIGHTS.get(Path(file).suffix)} for file in options.get("produces") or ()],
         **more,
     }
+    if options.get("stall_limit"):
+        values["stall_limit"] = int(options["stall_limit"])
     try:
         of_workload = {"name": f"{OF_APP}{app.absolute().name}", "description": shlex.join(command)}
         seconds = int(options.get("time_limit") or usual_limit)

@@ -173,7 +173,7 @@ def train_command(
         if workload.program:
             then = RESUMES if workload.program.resumes else STARTS_OVER
             walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
-            print_folded(err, f"{NOT_CHECKED}; {then}{walls}")
+            print_folded(err, f"{NOT_CHECKED}; {then}; {workload.program.hangs_when}{walls}")
         if expect_hours is not None or prepared.state.evidence:
             expected = prepared.expectation(expect_hours or USUAL_HOURS)
             print_folded(err, f"Expect: {expected}")

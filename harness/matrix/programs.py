@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from harness.base.durations import span
 from harness.matrix.strict import Strict
 from harness.matrix.variable_names import Variables
 
@@ -140,6 +141,13 @@ class Program(Strict):
         others = {"source", "data", "requirements", "resume", "checkpoint", "stall_limit", "taken"}
         version = {"version": self.taken.version} if self.taken else {}
         return {**self.model_dump(mode="json", exclude=others, exclude_defaults=True), **version}
+
+    @property
+    def hangs_when(self) -> str:
+        """Return in words when it counts as hung, and how to say otherwise."""
+        lacks = "a line of output" if self.progress == STDOUT else "progress"
+        limit = f"{span(self.stall_limit)} without {lacks}"
+        return f"hung after {limit} (--stall-limit, or stall_limit: of its workload)"
 
     @property
     def resumes(self) -> bool:

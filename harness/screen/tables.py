@@ -132,7 +132,7 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
         lines.append("  runs of one GPU each are made side by side, one on each GPU")
     if workload.program:
         walls = "; as a process it can write wherever you can" if plan.pids is None else ""
-        lines.append(f"  your program: its numbers are not checked{walls}")
+        lines.append(f"  your program: its numbers are not checked; {workload.program.hangs_when}{walls}")
     if plan.controls:
         lines.append(
             f"  controls: at most {plan.controls} more runs, where a cell fails twice as a bad GPU or host can do"

@@ -56,6 +56,8 @@ def typed(place: Path, *words: str) -> Result:
         (["--app", "."], "Give its command last: -- python train.py"),
         (["--app", "no-such", "--", "x"], "no-such: no such folder"),
         (["--app", ".", "--resume-with", "--from {checkpoint}", "--", "x"], "is what `checkpoint:` matches; give that"),
+        (["--app", ".", "--stall-limit", "1s", "--", "x"], "--app: stall_limit: Input should be greater than"),
+        (["--stall-limit", "90s"], "--stall-limit goes with --app DIR, the folder of your program"),
         (["--checkpoint", "x"], "--checkpoint goes with --app DIR, the folder of your program"),
     ],
     ids=str,

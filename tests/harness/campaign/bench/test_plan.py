@@ -290,12 +290,15 @@ def test_the_plan_says_how_many_processes_containers_may_have_and_of_processes_n
     assert plan_lines(plan)[-1].endswith("each run: at most 36 GB and 100,000 files in its folder")
 
 
-def test_the_plan_of_a_program_of_the_users_own_says_that_only_a_container_has_walls(matrix: Matrix) -> None:
+def test_the_plan_of_a_program_of_the_users_own_says_when_it_hangs_and_that_only_a_container_has_walls(
+    matrix: Matrix,
+) -> None:
     mine = {"description": "mine", "time_limit": 60, "program": {"command": "x", "source": "."}}
     docker = replace(NO_GPU, executor="docker")
-    for host, told in ((docker, "not checked"), (NO_GPU, "as a process it can write wherever you can")):
+    for host, told in ((docker, ""), (NO_GPU, "; as a process it can write wherever you can")):
         plan = make_plan([matrix.cells["cpu-plain"]], Workload.model_validate(mine), 1, host, {})
-        assert plan_lines(plan)[-1].endswith(told)
+        hangs = "hung after 10 min without a line of output (--stall-limit, or stall_limit: of its workload)"
+        assert plan_lines(plan)[-1] == f"  your program: its numbers are not checked; {hangs}{told}"
 
 
 @pytest.mark.parametrize(
