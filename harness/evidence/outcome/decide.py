@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.base.contract import CONTRACT
-from harness.base.files.untrusted_tree import shown
 from harness.base.wording import many
 from harness.environments.executors.job import SHELL_SIGNALS
 from harness.evidence.files.app_files import Result
@@ -43,8 +42,7 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
         found = "; ".join(evidence.host_problems)
         diagnosis = outcome.diagnosis if outcome.name == "host-fault" else "unhealthy-gpu"
         outcome = Outcome("host-fault", diagnosis, f"{found}; the run itself: {_in_short(outcome)}")
-    told = evidence.result.injected_fault if evidence.result else None
-    fault = request.injected_fault or (told and shown(told))
+    fault = request.injected_fault
     if fault is None:
         return outcome
     if outcome.name == "completed" and never_meets(request.resumed, fault):

@@ -22,6 +22,8 @@ def result_objections(request: Request, evidence: Evidence, result: Result) -> I
         yield "wrong-data", f"trained on data {result.data.sha256[:12]}, asked for {request.data_sha256[:12]}"
     if result.workload_hash != request.workload_hash:
         yield "wrong-workload", "the workload hash in the result is not the one asked for"
+    if result.injected_fault and request.injected_fault is None:
+        yield "wrong-workload", f"the result tells of a fault that nobody injected: {shown(result.injected_fault)}"
     for name, asked in request.options.items():
         got = result.options.get(name)
         if (list(got) if isinstance(got, tuple) else got) != asked:

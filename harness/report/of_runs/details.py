@@ -30,7 +30,7 @@ def detail_of(record: Record, folder: RunFolder) -> RunDetail:
     return RunDetail(
         explanation=record.explanation,
         host_problems=record.host_problems,
-        injected_fault=record.injected_fault and shown(record.injected_fault),
+        injected_fault=record.injected_fault,
         exits=record.exit,
         last_phase=record.last_phase,
         used=_used(result) if result else "",

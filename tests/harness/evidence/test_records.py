@@ -365,6 +365,12 @@ class TestIndex:
         for explanation, rule in ((None, ""), (EXPLANATION, "x"), (unknown, "kernel-fault")):
             assert Row.of(record.model_copy(update={"explanation": explanation})).rule == rule
 
+    def test_an_app_has_no_failure_left_out_as_an_injected_one(self, make_record: MakeRecord) -> None:
+        record, passed = make_record("r1", "failed", "crash"), make_record("r2").result
+        assert passed
+        told = record.model_copy(update={"result": passed.model_copy(update={"injected_fault": "segv@3"})})
+        assert Row.of(told).can_be_evidence
+
     def test_without_any_run_there_are_no_rows_and_no_file(self, tmp_path: Path) -> None:
         results = Results(tmp_path / "none")
         assert Index(results).rows() == []

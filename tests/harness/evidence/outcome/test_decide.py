@@ -146,15 +146,15 @@ class TestInjectedFault:
 
     FAULT = "flip-gradient@3/1"
 
-    def test_one_that_nothing_noticed_is_not_completed(
+    def test_one_that_the_app_alone_tells_of_is_its_failure(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
         result_values["injected_fault"] = self.FAULT
         decided = decide(request_, replace(evidence, result=Result.model_validate(result_values)))
-        assert (decided.name, decided.diagnosis) == ("failed", "injected-fault")
+        assert (decided.name, decided.diagnosis) == ("failed", "wrong-workload")
         assert self.FAULT in decided.detail
 
-    def test_one_that_the_result_does_not_know_of_is_not_completed(self, request_: Request, evidence: Evidence) -> None:
+    def test_one_that_nothing_noticed_is_not_completed(self, request_: Request, evidence: Evidence) -> None:
         decided = decide(replace(request_, injected_fault="paused"), evidence)
         assert (decided.name, decided.diagnosis) == ("failed", "injected-fault")
         assert "paused" in decided.detail
@@ -185,7 +185,7 @@ class TestInjectedFault:
     def test_one_that_was_noticed_keeps_its_diagnosis(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        result_values["injected_fault"] = self.FAULT
+        request_ = replace(request_, injected_fault=self.FAULT)
         result_values["first_steps"][2]["gradient_norm"] = 1e30
         caught = replace(evidence, result=Result.model_validate(result_values))
         decided = decide(request_, caught)
