@@ -219,13 +219,13 @@ def _print_following(
     """Print the command to type next: the one that the report names."""
     # What explains a choice takes its time to import.
     from harness.campaign.answered import last_answer  # noqa: PLC0415
-    from harness.report.model import Command  # noqa: PLC0415
+    from harness.report.continuation import continuation  # noqa: PLC0415
     from harness.report.sections.of_host import of_host, record_reader  # noqa: PLC0415
     from harness.screen.answer import print_next  # noqa: PLC0415
 
     results, matrix = settings.results, settings.matrix
     answer = last_answer(results, host.machine)
-    unfinished = Command.model_validate(asdict(answer.next_command)) if answer.next_command else None
+    unfinished = continuation(results, host.machine, everything, answer, settings.invocation)
     made_here = [row for row in rows if not row.imported]
     own = verdicts
     if len(made_here) < len(rows):

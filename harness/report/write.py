@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -19,6 +19,7 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import read_moves, standing_tags
 from harness.report.build import build_report
+from harness.report.continuation import continuation
 from harness.report.invocation import AS_MADE, Invocation
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
@@ -72,8 +73,10 @@ def built_report(
         damaged.append(str(error))
     counts = counts_of(results, rows)
     host, now = host_of(results, root), time.time()
-    answer = answer or last_answer(results, host.machine)
-    following = answer.next_command
+    following = Command.model_validate(asdict(answer.next_command)) if answer and answer.next_command else None
+    if answer is None:
+        answer = last_answer(results, host.machine)
+        following = continuation(results, host.machine, rows, answer, invocation)
     report = build_report(
         results,
         rows,
@@ -84,7 +87,7 @@ def built_report(
         promoted,
         host.kind,
         invocation,
-        Command(command=following.command, why=following.why) if following else None,
+        following,
         answer.sentence,
         settings_of(host),
         named=answer.named,

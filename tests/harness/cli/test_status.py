@@ -15,7 +15,7 @@ from harness.evidence.files.run_files import Intent, Record, Scheduled
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import machine_of, read_host
 from harness.host.simulated import dual_7900xt
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move
 
@@ -65,6 +65,14 @@ def test_a_campaign_in_its_first_seconds_is_no_reason_to_begin_one(tmp_path: Pat
         done = CliRunner().invoke(cli, ["--results", str(tmp_path), "status"])
     assert f"making the environment of stack cpu; `.venv/bin/matrix --results {tmp_path} watch` shows it" in done.stderr
     assert done.stdout == ""
+
+
+def test_a_campaign_that_was_killed_is_continued_and_nothing_else_offered(results: Results) -> None:
+    with noted_under_way(results, machine_of(Path("/")), "matrix run cpu-plain --repeats 3") as note:
+        told = json.loads(note.file.read_text(encoding="utf-8"))
+    told["process"]["boot"] = "an earlier one"
+    note.file.write_text(json.dumps(told), encoding="utf-8")
+    assert re.findall("^(?:Next|Or .*): (.*)", status(results), re.MULTILINE) == ["matrix run cpu-plain --repeats 3"]
 
 
 def test_variants_are_shown_when_asked_for(results: Results) -> None:

@@ -1,0 +1,82 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from harness.base.files.storage import write_durably
+from harness.campaign.answered import LastAnswer, NextCommand
+from harness.campaign.under_way import noted_under_way
+from harness.evidence.files.run_files import Record
+from harness.evidence.records import Results
+from harness.evidence.row import Row
+from harness.host.facts import HostFacts
+from harness.host.fingerprint import machine_of
+from harness.host.processes.processes import ProcessId
+from harness.matrix.cells import Matrix
+from harness.report.continuation import continuation
+from harness.report.invocation import AS_MADE
+from harness.report.write import built_report
+from harness.training.state import new_state, open_state_file
+
+RUN, TRAIN = "matrix run cpu-plain --repeats 3", "matrix train --data merged.csv --output TRAINING"
+CONTINUES = LastAnswer(next_command=NextCommand("matrix run --budget 8h", "continues this campaign"))
+
+
+def killed(results: Results, machine: str, command: str = RUN) -> None:
+    """Leave what a command leaves whose process is gone."""
+    with noted_under_way(results, machine, command) as note:
+        told = json.loads(note.file.read_text(encoding="utf-8"))
+    told["process"]["boot"] = "an earlier one"
+    note.file.write_text(json.dumps(told), encoding="utf-8")
+
+
+def following(results: Results, rows: list[Row], answer: LastAnswer = CONTINUES) -> str | None:
+    command = continuation(results, "mine", rows, answer, AS_MADE)
+    return command.command if command else None
+
+
+def test_a_command_at_work_is_watched_before_one_that_was_killed_is_continued(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    assert following(results, [], LastAnswer()) is None
+    assert following(results, []) == "matrix run --budget 8h"
+    killed(results, "mine")
+    assert following(results, []) == RUN
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with other, noted_under_way(results, "mine", "matrix train", "mine") as note:
+        # This process writes a report of its own.
+        assert following(results, []) == RUN
+        told = json.loads(note.file.read_text(encoding="utf-8"))
+        told["process"] = asdict(ProcessId.of(other.pid))
+        note.file.with_name("mine.another.under-way").write_text(json.dumps(told), encoding="utf-8")
+        assert following(results, []) == ".venv/bin/matrix watch"
+
+
+def test_a_training_is_continued_while_the_newest_run_is_an_attempt_of_it_that_was_interrupted(
+    tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]
+) -> None:
+    results, output = Results(tmp_path / "results"), tmp_path / "TRAINING"
+    output.mkdir()
+    state = new_state("key", "cpu-plain", None).model_copy(
+        update={"begins": ("first",), "machine": "mine", "output": str(output), "command": TRAIN}
+    )
+    with open_state_file(results, host, output, "merged") as file:
+        file.write(state)
+    attempt = Row.of(make_record(state.run_id(1), "interrupted"))
+    other = replace(attempt, run_id="r2")
+    assert following(results, [attempt], LastAnswer()) == TRAIN
+    assert following(results, [attempt, replace(other, started=other.started + 1)], LastAnswer()) is None
+    assert following(results, [replace(attempt, outcome="failed")], LastAnswer()) is None
+
+
+def test_the_report_names_what_continues_a_campaign_that_was_killed(
+    tmp_path: Path, matrix: Matrix, make_record: Callable[..., Record]
+) -> None:
+    results, record = Results(tmp_path), make_record()
+    folder = results.begin(record.intent)
+    write_durably(folder / "record.json", record.model_dump_json(by_alias=True).encode())
+    killed(results, machine_of(Path("/")))
+    assert built_report(results, matrix).report.answer.next.command == RUN
+    # At the end of a campaign it is what that one says.
+    assert built_report(results, matrix, answer=CONTINUES).report.answer.next.command == "matrix run --budget 8h"
