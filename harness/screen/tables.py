@@ -221,7 +221,9 @@ def verdicts_table(
         differs = (told_apart or {}).get(one.last)
         workload = f"{work_in_words(one)} ({differs})" if differs else work_in_words(one)
         scope = f"{one.scope}, {one.executor}"
-        tier = Text.assemble((one.tier, TIER_COLOURS[one.tier]), " (stale)" * one.stale)
+        # It trained: without a word `untested` would read as if it had not.
+        ended = " (interrupted)" * (not one.runs and totals.hours > 0)
+        tier = Text.assemble((one.tier, TIER_COLOURS[one.tier]), ended, " (stale)" * one.stale)
         passed = f"{one.passes} of {one.runs}"
         table.add_row(
             one.cell, tier, passed, starts, *lasts, scope, note, workload, _known(one.ran_on), not_counted, why

@@ -21,7 +21,7 @@ from harness.evidence.verdicts.recommend import (
 )
 from harness.evidence.verdicts.scope import ScopeParts, parts_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
-from harness.evidence.verdicts.words import UNCOMMITTED, in_words, mtbf_in_words
+from harness.evidence.verdicts.words import UNCOMMITTED, hours_in_words, in_words, mtbf_in_words
 from harness.matrix.cells import Matrix
 from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
 from harness.report.sections.choice import Tags
@@ -93,7 +93,9 @@ def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confide
         stale = sum(one.runs for one in here if one.stale)
         are = f"; {many(stale, 'run')} {'is' if stale == 1 else 'are'} stale"
         since = f"{are}: the app, its packages, the preset or this host changed since" if stale else ""
-        return f"No run on this kind of host counts yet{since}."
+        hours = sum(one.totals.hours for one in here if not one.runs)
+        alone = f"; the interrupted ones trained {hours_in_words(hours)}" if hours else ""
+        return f"No run on this kind of host counts yet{alone}{since}."
     clauses = [_claim(best, tags), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
     if best.device == "cpu":
         clauses.append("of a GPU it says nothing")

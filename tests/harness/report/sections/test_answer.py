@@ -155,6 +155,12 @@ def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
     assert answer(make_rows("cpu-plain", 40)).sentence.endswith("of a GPU it says nothing.")
 
 
+def test_the_answer_has_the_hours_of_what_was_interrupted(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
+    ended = [replace(row, outcome="interrupted", interrupted_by="ctrl-c") for row in make_rows("cpu-plain", 1)]
+    said = answer([replace(row, exposure_seconds=8 * 3600.0) for row in ended]).sentence
+    assert said == "No run on this kind of host counts yet; the interrupted ones trained 8.0 h."
+
+
 def test_a_few_passes_promise_no_hours(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
     said = answer(on_gpus("plain", 2)).sentence
     assert said.startswith(
