@@ -450,7 +450,11 @@
     if (button?.classList.contains("copy")) copy(button);
     if (button?.classList.contains("sort")) sortBy(button.closest("th").cellIndex, button);
   });
-  if (byId("rows-with")) byId("rows-with").addEventListener("input", (event) => showRowsWith(event.target.value));
+  if (byId("rows-with")) {
+    byId("rows-with").addEventListener("input", (event) => showRowsWith(event.target.value));
+    const [head, ...rows] = byId("compared").rows;
+    for (const row of rows) [...row.cells].forEach((cell, at) => { cell.dataset.name = head.cells[at].textContent; });
+  }
   if (byId("by-host")) {
     byId("by-host").addEventListener("change", filter);
     byId("by-workload").addEventListener("change", filter);
