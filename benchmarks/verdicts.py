@@ -156,7 +156,7 @@ BROKEN = (
 
 def a_row() -> Row:
     """A run that completed, in a container."""
-    values = dict.fromkeys(Row.__dataclass_fields__)
+    values = dict.fromkeys(Row._fields)
     values |= {"run_id": "r", "cell": "cell", "outcome": "completed", "machine": "m", "boot_id": "b", "gpus": "[0]"}
     values |= {
         "started": 0.0,
@@ -192,7 +192,7 @@ def run_of(fate: Fate) -> Totals:
     failed = not fate.starts or fate.fails_after < RUN_HOURS
     outcome = "host-fault" if fate.resets else "hung" if failed else "completed"
     lasted = min(fate.fails_after, RUN_HOURS) * HOUR if fate.starts else 0.0
-    row = replace(ROW, outcome=outcome, first_step=fate.starts, exposure_seconds=lasted)
+    row = ROW._replace(outcome=outcome, first_step=fate.starts, exposure_seconds=lasted)
     return totals_of([row], count_runs([row], [BAD] if fate.poisons else []))
 
 

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from benchmarks.evening.worlds import World, the_matrix
 from benchmarks.verdicts import BAD, ROW
@@ -71,7 +71,7 @@ class Clock:
                 self.lost.update(run.gpus)
         self._record(run, run_id, started, lasted, begins=begins, passed=passed, crashed=crashed)
         self.phases[run_id] = "teardown" if passed else "step" if begins else "first-step" if through else "features"
-        self.rows[-1] = replace(self.rows[-1], beside=json.dumps(beside))
+        self.rows[-1] = self.rows[-1]._replace(beside=json.dumps(beside))
         if poisoned:
             self.steps.append(BAD.model_copy(update={"run_id": run_id, "gpu": run.gpus[0], "at": self.now}))
         return passed
@@ -103,8 +103,7 @@ class Clock:
     ) -> None:
         outcome = "completed" if passed else "failed" if crashed else "hung"
         self.rows.append(
-            replace(
-                ROW,
+            ROW._replace(
                 run_id=run_id,
                 cell=run.cell.id,
                 stack=run.cell.stack.name,

@@ -101,7 +101,7 @@ def status(
             tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
             runs = [
                 {
-                    **row.as_dict(),
+                    **row._asdict(),
                     "counts_as": counts[row.run_id].counts_as,
                     "why_counted_so": counts[row.run_id].why,
                     "tag": tag_of.get(row.run_id),

@@ -5,10 +5,12 @@ It lies with this user's state on this host: other users and hosts that share th
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import fields
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import TypeVar
+
+from pydantic_core import from_json
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.failpoints import reached
@@ -22,11 +24,11 @@ from harness.evidence.row import Row
 
 Used = TypeVar("Used")
 
-NAMES = [f.name for f in fields(Row)]
+NAMES = Row._fields
 # A run's values as a JSON list, in a column that is named after all of them: with other fields it is another layout.
 TABLE = f"CREATE TABLE runs (run_id, started, [{' '.join(NAMES)}], PRIMARY KEY (run_id))"
 INSERT = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)"
-SELECT = f"SELECT [{' '.join(NAMES)}] FROM runs ORDER BY started, run_id"  # noqa: S608
+SELECT = f"SELECT [{' '.join(NAMES)}] FROM runs"  # noqa: S608
 
 
 class Index:
@@ -90,8 +92,7 @@ class Index:
         try:
             return self._use(self._complete_rows)
         except UserError:
-            rows = [self.row_of(record) for record in self._results.records([])]
-            return sorted(rows, key=lambda row: (row.started, row.run_id))
+            return _in_order(self.row_of(record) for record in self._results.records([]))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -182,21 +183,19 @@ def _check_layout(database: sqlite3.Connection) -> None:
 
 def _rows_of(database: sqlite3.Connection) -> list[Row]:
     try:
-        return [_row_of(json.loads(values)) for (values,) in database.execute(SELECT)]
+        # Of equal texts it makes one, in half the time of Python's own.
+        return _in_order(Row._make(from_json(values)) for (values,) in database.execute(SELECT))
     except (TypeError, ValueError):
         raise sqlite3.DatabaseError("the index is damaged") from None
 
 
 def _values_of(row: Row) -> tuple[str, float, str]:
     """Return the columns of a row."""
-    return row.run_id, row.started, json.dumps([getattr(row, name) for name in NAMES])
+    return row.run_id, row.started, json.dumps(row)
 
 
-def _row_of(values: Sequence[Any]) -> Row:
-    """A row, not by its constructor: of a frozen dataclass it takes a quarter of the time in which many are read."""
-    row = object.__new__(Row)
-    row.__dict__.update(zip(NAMES, values, strict=True))
-    return row
+def _in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=attrgetter("started", "run_id"))
 
 
 def rebuild_index(results: Results) -> tuple[int, list[str]]:

@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
-from functools import cache
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.environments.docker.source_state import is_dirty
 from harness.evidence.files.run_files import Intent, Record
@@ -20,8 +18,7 @@ from harness.matrix.workloads import qualifies_for_promotion
 SYNTHETIC = "synthetic"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """The part of a record that the index keeps. `gpus` and `beside` are JSON lists; times are in seconds since 1970.
 
     `host_state` is a `HostState` as JSON; `data` is a name. `rule` is the one that explains it, or its class.
@@ -113,21 +110,12 @@ class Row:
         values |= {"rule": (why.rule or why.class_) if why else ""}
         # What neither has is a mistake here, and not a value that is missing.
         known = dict(intent) | dict(record) | values
-        return cls(**{name: known[name] for name in _names()})
+        return cls(**{name: known[name] for name in cls._fields})
 
     @property
     def can_be_evidence(self) -> bool:
         """Return whether it says something of its cell: no fault was injected into it, and it is no rehearsal."""
         return self.injected_fault is None and not self.rehearsal
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
-        return asdict(self)
-
-
-@cache
-def _names() -> tuple[str, ...]:
-    return tuple(field.name for field in fields(Row))
 
 
 def family_of_intent(intent: Intent) -> str:

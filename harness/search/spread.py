@@ -4,7 +4,7 @@ What is under way is taken to end as is expected of it, and then the search is a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from harness.evidence.row import Row
@@ -82,7 +82,7 @@ def _as_passed(run: StageRun, seen: SeenRuns, number: int, minutes: Mapping[str,
     devices = max(1, len(run.gpus))
     assumed = minutes.get(run.stage, CampaignStage.model_fields["minutes"].default)
     began = max((one.row.finished for one in seen.runs), default=0.0) + 1e-3 * (number + 1)
-    values: dict[str, Any] = dict.fromkeys((one.name for one in fields(Row)), None)
+    values: dict[str, Any] = dict.fromkeys(Row._fields)
     values |= {
         "run_id": f"under-way-{len(seen.runs) + number}",
         "cell": run.cell.id,

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -44,8 +44,7 @@ LATEST = 1e11
 SET_CLOCK_SECONDS, CLOCKS_APART_SECONDS = 300.0, 86_400.0
 # Names of some megabytes are shown for a minute.
 LONGEST_TEXT = 4096
-COLUMNS = [column.name for column in fields(Row)]
-SELECT = f"SELECT {', '.join('?' * len(COLUMNS))}"
+SELECT = f"SELECT {', '.join('?' * len(Row._fields))}"
 LONGEST_RUN_SECONDS = 366 * 86_400.0
 
 Unpacked = Iterable[tuple[str, str]]
@@ -193,8 +192,7 @@ def _storable(record: Record, database: sqlite3.Connection) -> bool:
         if record.intent.container:
             # As the report shows it.
             container_from_record(record.intent.container).command_line({}, ())
-        values = [getattr(row, name) for name in COLUMNS]
-        database.execute(SELECT, values)
+        database.execute(SELECT, row)
     except (OverflowError, TypeError, ValueError, AttributeError, sqlite3.Error):
         return False
     names = (record.intent.host.machine, record.intent.host.boot_id)

@@ -1,5 +1,4 @@
 from collections.abc import Iterable
-from dataclasses import replace
 
 from benchmarks.verdicts import ROW
 from harness.evidence.by_node import NodeRuns, by_node, worst_node
@@ -10,7 +9,7 @@ from harness.evidence.verdicts.counting import count_runs
 def rows(node: str | None, passed: int, failed: int, kind: str = "k") -> Iterable[Row]:
     for number in range(passed + failed):
         outcome = "completed" if number < passed else "failed"
-        yield replace(ROW, run_id=f"{node}-{kind}-{number}", node=node, host_kind=kind, outcome=outcome, ran_on="a GPU")
+        yield ROW._replace(run_id=f"{node}-{kind}-{number}", node=node, host_kind=kind, outcome=outcome, ran_on="a GPU")
 
 
 def shown(*groups: Iterable[Row]) -> list[NodeRuns]:

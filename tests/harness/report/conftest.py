@@ -1,7 +1,6 @@
 """synthetic rows, and results folders written from records."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def make_rows(make_record: Callable[..., Record], matrix: Matrix) -> Callable[..
             ended = {} if index < passes else {"outcome": "failed", "diagnosis": diagnosis}
             told = {"cell": cell, "stack": stack, "preset": preset, "started": 1e9 + number, **intent}
             # On two boots, since a known-good cell needs both.
-            rows.append(replace(Row.of(make_record(f"r{number}", **ended, **told)), boot_id=f"boot {number % 2}"))
+            rows.append(Row.of(make_record(f"r{number}", **ended, **told))._replace(boot_id=f"boot {number % 2}"))
         return rows
 
     return make

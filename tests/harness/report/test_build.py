@@ -1,6 +1,5 @@
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +295,7 @@ def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
         "Runs on 1 other kind of hosts (GPUs, driver or kernel differ) are in the tables below; they say nothing about "
         "this host.",
     )
-    variant = replace(row, run_id="r2", cell="cpu-plain~fresh-allocator", started=row.started + 1)
+    variant = row._replace(run_id="r2", cell="cpu-plain~fresh-allocator", started=row.started + 1)
     assert "fresh-allocator" not in " ".join(answers([row, variant], row.host_kind))
 
 

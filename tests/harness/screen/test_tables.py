@@ -23,9 +23,9 @@ from harness.screen.fitted import print_table
 def rows(make_record: Callable[..., Record]) -> list[Row]:
     passed = Row.of(make_record())
     return [
-        replace(passed, samples_per_second=1234.0),
-        replace(passed, run_id="r2", outcome="failed", diagnosis="crash", detail="ended with SIGSEGV"),
-        replace(passed, run_id="r3", outcome="interrupted"),
+        passed._replace(samples_per_second=1234.0),
+        passed._replace(run_id="r2", outcome="failed", diagnosis="crash", detail="ended with SIGSEGV"),
+        passed._replace(run_id="r3", outcome="interrupted"),
     ]
 
 
@@ -38,9 +38,9 @@ def shown(table: Table, row: int = 0) -> dict[str, str]:
 def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> None:
     """All numbers differ: one is not taken for another."""
     passed, failed, ended = rows
-    passes = [replace(passed, run_id=f"p{n}", boot_id=f"boot {n % 3}") for n in range(5)]
-    failures = [replace(failed, run_id=f"f{n}", boot_id="boot 0") for n in range(2)]
-    (verdict,) = judge([*passes, *failures, replace(ended, boot_id="boot 0")], {}, Verdicts())
+    passes = [passed._replace(run_id=f"p{n}", boot_id=f"boot {n % 3}") for n in range(5)]
+    failures = [failed._replace(run_id=f"f{n}", boot_id="boot 0") for n in range(2)]
+    (verdict,) = judge([*passes, *failures, ended._replace(boot_id="boot 0")], {}, Verdicts())
     assert shown(tables.verdicts_table([verdict])) == {
         "cell": "cpu-plain",
         "verdict": "[{0}]flaky[/{0}]".format(TIER_COLOURS["flaky"]),
@@ -65,7 +65,7 @@ def test_what_was_interrupted_after_hours_is_untested_for_that_reason(rows: list
 
 
 def test_seconds_of_training_show_no_mtbf(rows: list[Row]) -> None:
-    (verdict,) = judge([replace(rows[0], exposure_seconds=2.0, ran_on="unknown")], {}, Verdicts())
+    (verdict,) = judge([rows[0]._replace(exposure_seconds=2.0, ran_on="unknown")], {}, Verdicts())
     told = shown(tables.verdicts_table([verdict], here=verdict.host_kind))
     assert (told["trained"], told["MTBF above"], told["note"]) == ("2 s", "none yet", "")
     assert shown(tables.verdicts_table([verdict], here="x"))["note"] == "another kind of host"
@@ -96,7 +96,7 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
     assert shown(table, 1)["counts as"] == "failed"
     assert (shown(table, 2)["counts as"], shown(table, 2)["why"]) == ("not counted", "interrupted")
     assert shown(table, 2)["detail"] == "somebody or something ended it"
-    refused = [replace(rows[1], diagnosis="refused", first_step=False, detail="no such option", ran_on="unknown")]
+    refused = [rows[1]._replace(diagnosis="refused", first_step=False, detail="no such option", ran_on="unknown")]
     told = shown(tables.runs_table(refused, count_runs(refused)))
     assert (told["detail"], told["ran on"]) == ("the app refused the command: no such option", "")
 
@@ -133,7 +133,7 @@ def test_what_a_terminal_of_80_columns_shows(rows: list[Row]) -> None:
         ("cell verdict passed scope", "starts above, trained, MTBF above, workload, ran on, not counted, why"),
     ]
     run = "20261120T203015Z-4f5a6b-rocm6.3-torch2.9.1-plain"
-    row = replace(rows[1], run_id=run, detail="ended with SIGSEGV in a kernel of hipBLASLt")
+    row = rows[1]._replace(run_id=run, detail="ended with SIGSEGV in a kernel of hipBLASLt")
     table = tables.runs_table([row], count_runs([row]))
     assert in_80_columns(table, tables.OF_RUNS, "detail") == (
         "run outcome counts as why",
@@ -142,12 +142,12 @@ def test_what_a_terminal_of_80_columns_shows(rows: list[Row]) -> None:
 
 
 def test_runs_on_different_data_are_told_apart_where_there_is_room(rows: list[Row]) -> None:
-    different = [replace(row, data=name) for row, name in zip(rows, ("synthetic", "merged.csv"), strict=False)]
+    different = [row._replace(data=name) for row, name in zip(rows, ("synthetic", "merged.csv"), strict=False)]
     table = tables.runs_table(different, count_runs(different))
     assert [shown(table, at)["workload"] for at in (0, 1)] == ["quick on synthetic", "quick on merged.csv"]
     assert tables.run_columns_to_leave_out(rows) == tables.OF_RUNS
     assert tables.run_columns_to_leave_out(different)[-4:] == ("detail", "workload", "counts as", "why")
-    verdicts = judge([replace(row, family=row.run_id) for row in different], {}, Verdicts())
+    verdicts = judge([row._replace(family=row.run_id) for row in different], {}, Verdicts())
     (together,) = judge(different, {}, Verdicts())
     assert ([one.data for one in verdicts], together.data) == (["synthetic", "merged.csv"], "synthetic, merged.csv")
 
@@ -170,5 +170,5 @@ def test_a_row_has_a_cell_for_every_column() -> None:
 
 def test_a_workload_whose_name_has_a_megabyte_is_cut(rows: list[Row]) -> None:
     """The others would be as wide: two hundred runs took six gigabytes."""
-    long = replace(rows[0], workload="w" * 1_000_000)
+    long = rows[0]._replace(workload="w" * 1_000_000)
     assert len(shown(tables.runs_table([long], count_runs([long])))["workload"]) == tables.LONGEST_CELL

@@ -1,7 +1,6 @@
 """Runs of a cell from before and after its host changed."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from scipy.stats import fisher_exact
@@ -26,7 +25,7 @@ def runs(make_record: Callable[..., Record]) -> MakeRuns:
     def make(state: HostState, passes: int, runs: int, at: float = 0.0, **changes: object) -> list[Row]:
         each = {"host_state": state.as_json, "started": at, **changes}
         return [
-            replace(made, run_id=f"{at}-{n}-{changes}", outcome="completed" if n < passes else "failed", **each)  # type: ignore[arg-type]
+            made._replace(run_id=f"{at}-{n}-{changes}", outcome="completed" if n < passes else "failed", **each)  # type: ignore[arg-type]
             for n in range(runs)
         ]
 
@@ -92,7 +91,7 @@ def test_only_what_was_run_alike_is_compared(changes: dict[str, object], runs: M
 def test_several_comparisons_are_corrected_for_and_cells_can_be_chosen(runs: MakeRuns) -> None:
     middle = OLD._replace(kernel="6.15")
     plain = [*runs(OLD, 20, 20), *runs(middle, 15, 20, 1.0), *runs(NEW, 9, 20, 2.0)]
-    other = [replace(row, run_id=f"other-{row.run_id}", cell="cpu-no-sdma") for row in plain]
+    other = [row._replace(run_id=f"other-{row.run_id}", cell="cpu-no-sdma") for row in plain]
     both = across("kernel", plain, other)
     assert [(one.cell, one.before.value, one.newest.value) for one in both] == [
         (cell, before, "6.18") for cell in ("cpu-no-sdma", "cpu-plain") for before in ("6.12", "6.15")

@@ -559,9 +559,9 @@ def test_what_failed_once_for_hours_only_lacks_the_time(bench: Staged, matrix: M
 
 
 def test_runs_side_by_side_spend_the_time_once(make_record: MakeRecord) -> None:
-    first = replace(Row.of(make_record()), started=1000.0, finished=4600.0)
-    beside = replace(first, run_id="beside", started=1001.0, finished=4000.0)
-    longer = replace(first, run_id="longer", started=4500.0, finished=5000.0)
-    later = replace(first, run_id="later", started=9000.0, finished=9010.0)
+    first = Row.of(make_record())._replace(started=1000.0, finished=4600.0)
+    beside = first._replace(run_id="beside", started=1001.0, finished=4000.0)
+    longer = first._replace(run_id="longer", started=4500.0, finished=5000.0)
+    later = first._replace(run_id="later", started=9000.0, finished=9010.0)
     assert seconds_spent([later, beside, first, longer]) == 4010.0
     assert seconds_spent([]) == 0.0

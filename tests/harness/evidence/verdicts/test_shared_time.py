@@ -1,7 +1,6 @@
 """Runs side by side: each failure counts, and what is said of them changes the words alone."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,10 +17,10 @@ LATER = 3600.0
 @pytest.fixture
 def pair(make_record: Callable[..., Record]) -> tuple[Row, Row]:
     """Two runs of one cell that failed together after an hour of training, one on each GPU."""
-    row = replace(
-        Row.of(make_record()), outcome="hung", diagnosis="no-progress", run_id="a", gpus="[0]", beside='["b"]'
+    row = Row.of(make_record())._replace(
+        outcome="hung", diagnosis="no-progress", run_id="a", gpus="[0]", beside='["b"]'
     )
-    return row, replace(row, run_id="b", gpus="[1]", beside='["a"]', finished=row.finished + 60)
+    return row, row._replace(run_id="b", gpus="[1]", beside='["a"]', finished=row.finished + 60)
 
 
 def test_each_failure_counts_and_failures_of_their_own_are_two_incidents(pair: tuple[Row, Row]) -> None:
@@ -32,7 +31,7 @@ def test_each_failure_counts_and_failures_of_their_own_are_two_incidents(pair: t
 @pytest.mark.parametrize("event", ["reset", "host-down"])
 def test_what_hits_both_is_one_incident_and_two_failures(pair: tuple[Row, Row], event: str) -> None:
     if event == "host-down":
-        pair = tuple(replace(row, outcome="host-fault", diagnosis="host-down") for row in pair)  # type: ignore[assignment]
+        pair = tuple(row._replace(outcome="host-fault", diagnosis="host-down") for row in pair)  # type: ignore[assignment]
     counts = {row.run_id: RunCount("failed", gpu_fault=event == "reset") for row in pair}
     told = totals_of(pair, counts)
     assert (told.failures, told.incidents) == (2, 1)
@@ -41,7 +40,7 @@ def test_what_hits_both_is_one_incident_and_two_failures(pair: tuple[Row, Row], 
         said
         == "it ran beside b on GPU 1 (failed): one event hit both, which is one incident; each run counts as failed"
     )
-    late = (pair[0], replace(pair[1], finished=pair[0].finished + 901))
+    late = (pair[0], pair[1]._replace(finished=pair[0].finished + 901))
     assert totals_of(late, counts).incidents == 2
 
 
@@ -52,7 +51,7 @@ def test_a_repeat_alone_changes_the_words_and_not_the_count(pair: tuple[Row, Row
     counts = count_runs(pair)
     before = shared_time_in_words(pair[0], pair, counts)
     assert before == "it ran beside b on GPU 1 (failed); the same was not repeated alone"
-    alone = replace(pair[0], run_id="c", beside="[]", outcome=outcome, diagnosis=None, started=pair[0].started + LATER)
+    alone = pair[0]._replace(run_id="c", beside="[]", outcome=outcome, diagnosis=None, started=pair[0].started + LATER)
     rows = [*pair, alone]
     assert words in str(shared_time_in_words(pair[0], rows, count_runs(rows)))
     assert count_runs(rows)["a"].counts_as == "failed"
@@ -61,11 +60,11 @@ def test_a_repeat_alone_changes_the_words_and_not_the_count(pair: tuple[Row, Row
 
 @pytest.mark.parametrize("changed", [{"machine": "another"}, {"environment_hash": "7"}, {"gpus": "[7]"}])
 def test_a_repeat_elsewhere_is_none_of_the_same(pair: tuple[Row, Row], changed: dict[str, Any]) -> None:
-    alone = replace(pair[0], run_id="c", beside="[]", outcome="completed", started=pair[0].started + LATER)
-    rows = [*pair, replace(alone, **changed)]
+    alone = pair[0]._replace(run_id="c", beside="[]", outcome="completed", started=pair[0].started + LATER)
+    rows = [*pair, alone._replace(**changed)]
     assert str(shared_time_in_words(pair[0], rows, count_runs(rows))).endswith("the same was not repeated alone")
 
 
 def test_a_run_of_another_host_ran_beside_none_of_this_one(pair: tuple[Row, Row]) -> None:
-    rows = [pair[0], replace(pair[1], machine="another")]
+    rows = [pair[0], pair[1]._replace(machine="another")]
     assert shared_time_in_words(pair[0], rows, count_runs(rows)) is None

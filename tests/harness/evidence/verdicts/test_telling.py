@@ -1,7 +1,6 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,8 +35,8 @@ def said(make_record: Callable[..., Record]) -> Said:
             for number, run in enumerate(runs)
         ]
         # Verdicts are of different groups whatever the runs differ in.
-        rows = [replace(Row.of(record), family=f"f{number}") for number, record in enumerate(records)]
-        rows = [replace(row, finished=row.started) for row in rows]
+        rows = [Row.of(record)._replace(family=f"f{number}") for number, record in enumerate(records)]
+        rows = [row._replace(finished=row.started) for row in rows]
         verdicts = sorted(judge(rows, {}, Verdicts()), key=lambda one: one.last)
         (together,) = telling_apart(verdicts)
         told = what_differs(together, {record.intent.run_id: record.intent for record in records})
@@ -92,7 +91,7 @@ def test_what_the_other_columns_tell_apart_needs_no_words(make_record: Callable[
 
 
 def test_a_record_that_cannot_be_read_costs_only_its_words(make_record: Callable[..., Record]) -> None:
-    rows = [replace(Row.of(make_record(f"r{number}")), family=f"f{number}") for number in range(2)]
+    rows = [Row.of(make_record(f"r{number}"))._replace(family=f"f{number}") for number in range(2)]
     verdicts: list[Verdict] = judge(rows, {}, Verdicts())
     told = what_differs(verdicts, {})
     assert json.dumps(sorted(told)) == '["r0", "r1"]'

@@ -28,7 +28,7 @@ def row(make_record: Make) -> Row:
 
 
 def test_runs_of_one_identity_are_counted_together(row: Row) -> None:
-    rows = [row, replace(row, run_id="r2", outcome="failed", diagnosis="crash"), replace(row, run_id="r3")]
+    rows = [row, row._replace(run_id="r2", outcome="failed", diagnosis="crash"), row._replace(run_id="r3")]
     (status,) = judged(rows, {})
     assert (status.passes, status.runs, status.run_ids) == (2, 3, (row.run_id, "r2", "r3"))
     assert {name: n for name, n in status.outcomes.items() if n} == {"completed": 2, "failed": 1}
@@ -44,7 +44,7 @@ def test_runs_that_nothing_verified_qualify_for_nothing_and_count_all_the_same(m
         assert (old.qualifies_for_promotion, old.verified) == (False, False)
         (one,) = judged([old, sound], {})
         assert (one.passes, one.runs, one.qualifies_for_promotion, one.verified) == (2, 2, False, False)
-        (one,) = judged([replace(old, struck="no verifier yet"), sound], {})
+        (one,) = judged([old._replace(struck="no verifier yet"), sound], {})
         assert (one.passes, one.runs, one.qualifies_for_promotion, one.verified) == (1, 1, True, True)
     assert all((one.qualifies_for_promotion, one.verified) == (True, True) for one in judged([sound], {}))
 
@@ -52,7 +52,7 @@ def test_runs_that_nothing_verified_qualify_for_nothing_and_count_all_the_same(m
 def test_runs_in_an_image_of_uncommitted_changes_are_apart_and_seen_at_most(make_record: Make) -> None:
     def rows(name: str, revision: str | None) -> list[Row]:
         made = [Row.of(make_record(f"{name}{n}", executor="docker", revision=revision)) for n in range(60)]
-        return [replace(row, boot_id=f"boot{n % 2}", exposure_seconds=3600.0) for n, row in enumerate(made)]
+        return [row._replace(boot_id=f"boot{n % 2}", exposure_seconds=3600.0) for n, row in enumerate(made)]
 
     commit = "c" * 40
     (dirty,) = judged(rows("d", f"{commit}-dirty"), {})
@@ -63,31 +63,31 @@ def test_runs_in_an_image_of_uncommitted_changes_are_apart_and_seen_at_most(make
     both = judged([*rows("d", f"{commit}-dirty"), *rows("c", commit)], {})
     assert [(one.tier, one.runs) for one in both] == [("known-good", 60), ("seen", 60)]
     # What fails, fails all the same.
-    failed = [replace(row, outcome="failed", diagnosis="crash") for row in rows("d", f"{commit}-dirty")]
+    failed = [row._replace(outcome="failed", diagnosis="crash") for row in rows("d", f"{commit}-dirty")]
     assert [one.tier for one in judged(failed, {})] == ["failing"]
 
 
 @pytest.mark.parametrize("field", ["environment_hash", "family", "host_kind", "executor", "scope"])
 def test_evidence_of_different_identity_is_never_pooled(field: str, row: Row) -> None:
     changes = {field: "another"}
-    assert [s.runs for s in judged([row, replace(row, run_id="r2", **changes)], {})] == [1, 1]  # type: ignore[arg-type]
+    assert [s.runs for s in judged([row, row._replace(run_id="r2", **changes)], {})] == [1, 1]  # type: ignore[arg-type]
 
 
 def test_records_of_an_environment_that_changed_are_stale(row: Row) -> None:
-    old = replace(row, run_id="r0", environment_hash="old")
+    old = row._replace(run_id="r0", environment_hash="old")
     statuses = judged([old, row], {(row.cell, row.executor): row.environment_hash})
     assert {s.environment_hash: s.stale for s in statuses} == {"old": True, row.environment_hash: False}
 
 
 def test_where_it_is_not_known_what_a_cell_would_be_now_the_newest_counts(row: Row) -> None:
-    old = replace(row, run_id="r0", environment_hash="old", started=row.started - 1)
+    old = row._replace(run_id="r0", environment_hash="old", started=row.started - 1)
     statuses = judged([row, old], {})
     assert {s.environment_hash: s.stale for s in statuses} == {"old": True, row.environment_hash: False}
 
 
 def in_state(row: Row, run_id: str, mes: str, **changes: object) -> Row:
     state = HostState("6.8", None, {}, {"amdgpu.mes": mes})
-    return replace(row, run_id=run_id, host_state=state.as_json, **changes)  # type: ignore[arg-type]
+    return row._replace(run_id=run_id, host_state=state.as_json, **changes)  # type: ignore[arg-type]
 
 
 def test_runs_from_before_a_parameter_changed_on_their_host_are_stale(row: Row) -> None:
@@ -102,21 +102,21 @@ def test_runs_from_before_a_parameter_changed_on_their_host_are_stale(row: Row) 
 def test_a_host_that_is_not_known_is_as_in_its_newest_run(row: Row) -> None:
     rows = [in_state(row, f"r{n}", mes, started=float(n)) for n, mes in enumerate("0100")]
     assert {one.run_ids: one.stale for one in judge(rows, {}, Verdicts())} == {("r0", "r2", "r3"): False, ("r1",): True}
-    on_cpu = replace(row, run_id="r9", started=9.0)
+    on_cpu = row._replace(run_id="r9", started=9.0)
     assert [one.stale for one in judge([rows[1], on_cpu], {}, Verdicts())] == [False]
 
 
 def test_an_injected_fault_is_evidence_of_nothing(row: Row) -> None:
-    injected = replace(
-        row, run_id="r2", outcome="failed", diagnosis="injected-fault", injected_fault="flip-gradient@3/1"
+    injected = row._replace(
+        run_id="r2", outcome="failed", diagnosis="injected-fault", injected_fault="flip-gradient@3/1"
     )
     assert [status.runs for status in judged([row, injected], {})] == [1]
     assert judged([injected], {}) == []
 
 
 def test_runs_that_were_struck_out_are_counted_apart(row: Row) -> None:
-    failed = replace(row, run_id="r2", outcome="failed", diagnosis="crash")
-    struck = replace(failed, run_id="r3", diagnosis="out-of-memory", struck="a power cut")
+    failed = row._replace(run_id="r2", outcome="failed", diagnosis="crash")
+    struck = failed._replace(run_id="r3", diagnosis="out-of-memory", struck="a power cut")
     (status,) = judged([row, failed, struck], {})
     assert {name: n for name, n in status.outcomes.items() if n} == {"completed": 1, "failed": 2}
     assert (status.diagnoses, status.failed_ids) == ({"crash": 1}, ("r2",))
@@ -124,7 +124,7 @@ def test_runs_that_were_struck_out_are_counted_apart(row: Row) -> None:
 
 
 def test_the_table_says_how_many_are_struck_out(row: Row) -> None:
-    struck = replace(row, run_id="r2", outcome="failed", diagnosis="crash", struck="a power cut")
+    struck = row._replace(run_id="r2", outcome="failed", diagnosis="crash", struck="a power cut")
     console = Console(width=200)
     with console.capture() as shown:
         console.print(verdicts_table(judged([row, struck], {})))
@@ -134,8 +134,8 @@ def test_the_table_says_how_many_are_struck_out(row: Row) -> None:
 
 
 def test_a_host_fault_has_failed_and_an_interrupted_run_is_not_counted(row: Row) -> None:
-    fault = replace(row, run_id="r2", outcome="host-fault", diagnosis="unhealthy-gpu")
-    interrupted = replace(row, run_id="r3", outcome="interrupted")
+    fault = row._replace(run_id="r2", outcome="host-fault", diagnosis="unhealthy-gpu")
+    interrupted = row._replace(run_id="r3", outcome="interrupted")
     (verdict,) = judged([row, fault, interrupted], {})
     assert (verdict.passes, verdict.runs, verdict.tier) == (1, 2, "flaky")
     assert verdict.not_counted == {"interrupted": 1}
@@ -147,13 +147,13 @@ def test_a_host_fault_has_failed_and_an_interrupted_run_is_not_counted(row: Row)
 
 def test_the_dominant_diagnosis_comes_first(row: Row) -> None:
     told = ["crash", "hang-backward", "hang-backward"]
-    rows = [replace(row, run_id=f"r{n}", outcome="failed", diagnosis=why) for n, why in enumerate(told)]
+    rows = [row._replace(run_id=f"r{n}", outcome="failed", diagnosis=why) for n, why in enumerate(told)]
     (verdict,) = judged(rows, {})
     assert (verdict.diagnosis, list(verdict.diagnoses.values()), verdict.tier) == ("hang-backward", [2, 1], "failing")
 
 
 def test_a_run_that_was_imported_does_not_say_what_a_cell_would_be_here(row: Row) -> None:
-    elsewhere = replace(row, run_id="r2", environment_hash="other", imported=True, started=row.started + 1)
+    elsewhere = row._replace(run_id="r2", environment_hash="other", imported=True, started=row.started + 1)
     here, there = sorted(judged([row, elsewhere], {}), key=lambda verdict: verdict.imported)
     assert (here.stale, here.imported, there.stale, there.imported) == (False, 0, True, 1)
 
@@ -225,7 +225,7 @@ def test_a_cell_that_never_passed_is_failing_however_long_it_lasts() -> None:
 
 
 def test_runs_of_other_lengths_are_one_family_and_their_pass_rate_is_asked_for_apart(row: Row) -> None:
-    long = replace(row, run_id="r2", workload_hash="longer")
+    long = row._replace(run_id="r2", workload_hash="longer")
     (pooled,) = judged([row, long], {})
     assert (pooled.runs, pooled.totals.hours) == (2, 2.0)
     assert [one.runs for one in judge([row, long], {}, Verdicts(), pooled=False)] == [1, 1]

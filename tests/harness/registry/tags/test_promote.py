@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ ENOUGH = 33
 
 @pytest.fixture
 def row(make_record: Callable[..., Record]) -> Row:
-    return replace(Row.of(make_record(executor="docker")), image=IMAGE, qualifies_for_promotion=True)
+    return Row.of(make_record(executor="docker"))._replace(image=IMAGE, qualifies_for_promotion=True)
 
 
 def claims_of(rows: list[Row], current: dict[tuple[str, str], str] | None = None) -> list[TagClaim]:
@@ -45,8 +44,8 @@ def claims_of(rows: list[Row], current: dict[tuple[str, str], str] | None = None
 def repeated(row: Row, number: int, label: str = "r", **changes: Any) -> list[Row]:
     """Runs of half an hour each, on two boots."""
     changes = {"exposure_seconds": 1800.0, **changes}
-    rows = (replace(row, run_id=f"{label}{n:03}", started=row.started + n, **changes) for n in range(number))
-    return [row if "boot_id" in changes else replace(row, boot_id=f"boot {n % 2}") for n, row in enumerate(rows)]
+    rows = (row._replace(run_id=f"{label}{n:03}", started=row.started + n, **changes) for n in range(number))
+    return [row if "boot_id" in changes else row._replace(boot_id=f"boot {n % 2}") for n, row in enumerate(rows)]
 
 
 def test_enough_passes_of_one_image_qualify(row: Row) -> None:
@@ -66,7 +65,7 @@ def test_one_pass_less_does_not_and_the_line_says_so(row: Row) -> None:
 
 
 def test_runs_of_another_image_do_not_count_for_this_one(row: Row) -> None:
-    rows = repeated(row, ENOUGH, "a", image=OLD_IMAGE) + repeated(replace(row, started=row.started + 100), 10, "b")
+    rows = repeated(row, ENOUGH, "a", image=OLD_IMAGE) + repeated(row._replace(started=row.started + 100), 10, "b")
     (claim,) = claims_of(rows)
     assert (claim.image, claim.runs) == (IMAGE, 10)
     refused = str(refusal(claim, THRESHOLDS))
@@ -79,7 +78,7 @@ def test_runs_of_another_image_do_not_count_for_this_one(row: Row) -> None:
 
 def test_failures_of_another_image_of_the_same_environment_speak_against_it(row: Row) -> None:
     failed = repeated(row, 20, "a", image=OLD_IMAGE, outcome="failed", diagnosis="crash", first_step=0)
-    (claim,) = claims_of(failed + repeated(replace(row, started=row.started + 100), ENOUGH, "b"))
+    (claim,) = claims_of(failed + repeated(row._replace(started=row.started + 100), ENOUGH, "b"))
     assert claim.passes == claim.runs == ENOUGH
     assert "33 of 53 starts" in str(refusal(claim, THRESHOLDS))
 
@@ -130,7 +129,7 @@ def test_the_cell_asked_for_is_judged_and_no_other(row: Row) -> None:
 
 
 def test_a_variant_of_a_cell_earns_none(row: Row) -> None:
-    variants = claims_of(repeated(replace(row, cell="cpu-plain~fresh-allocator"), ENOUGH))
+    variants = claims_of(repeated(row._replace(cell="cpu-plain~fresh-allocator"), ENOUGH))
     with pytest.raises(UserError, match="there are no runs"):
         choose_claims(variants, None, THRESHOLDS)
     with pytest.raises(UserError, match="there are no runs"):
@@ -170,9 +169,9 @@ def test_the_best_of_many_is_held_to_more(row: Row) -> None:
     enough = next(c for c in claims_of(repeated(row, ENOUGH + missing.starts) + others) if c.passes > 1)
     assert refusal(enough, THRESHOLDS) is None
     # Runs of other families, and cells without any run that counts, are not among them.
-    elsewhere = [replace(one, family="another") for one in others]
+    elsewhere = [one._replace(family="another") for one in others]
     assert {claim.among for claim in claims_of(good + elsewhere)} == {1, 39}
-    interrupted = [replace(one, outcome="interrupted") for one in others]
+    interrupted = [one._replace(outcome="interrupted") for one in others]
     assert {c.among for c in claims_of(good + interrupted) if c.verdict.cell == "cpu-plain"} == {1}
 
 
@@ -241,7 +240,7 @@ def test_a_tag_is_about_runs_on_its_host_as_it_was(row: Row, make_intent: Callab
     evidence = drafted.model_copy(update={"settings": {"amdgpu.mes": "0"}})
     (before,) = judge(rows, {}, THRESHOLDS)
     assert is_about(evidence, before)
-    one_since = rows + repeated(replace(row, started=row.started + 100), 1, "n", host_state=new)
+    one_since = rows + repeated(row._replace(started=row.started + 100), 1, "n", host_state=new)
     stale, since = sorted(judge(one_since, {}, THRESHOLDS), key=lambda one: -one.runs)
     assert (is_about(evidence, stale), is_about(evidence, since)) == (True, False)
     # That few runs were made since says nothing against it; failures do.

@@ -1,7 +1,6 @@
 """Tags that later runs of their image suspend."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +39,15 @@ def told(evidence: KnownGood, rows: Sequence[Row], steps: Sequence[HealthStep] =
 
 
 def test_runs_that_are_well_suspend_nothing(evidence: KnownGood, row: Row) -> None:
-    failed = replace(row, run_id="f", outcome="failed", diagnosis="app-error")
+    failed = row._replace(run_id="f", outcome="failed", diagnosis="app-error")
     assert told(evidence, [row, failed]) is None
 
 
 def test_a_later_run_that_is_a_host_fault_suspends_it(evidence: KnownGood, row: Row) -> None:
-    fault = replace(row, outcome="host-fault", diagnosis="unhealthy-gpu", detail="GPU 1 failed its probe")
+    fault = row._replace(outcome="host-fault", diagnosis="unhealthy-gpu", detail="GPU 1 failed its probe")
     assert str(told(evidence, [fault])).startswith("since its promotion run later ended with a GPU fault")
     assert str(told(evidence, [fault])).endswith("GPU 1 failed its probe")
-    both = [fault, replace(fault, run_id="last", finished=fault.finished + 1)]
+    both = [fault, fault._replace(run_id="last", finished=fault.finished + 1)]
     assert "since its promotion 2 runs, the last one last, ended" in str(told(evidence, both))
 
 
@@ -70,20 +69,20 @@ def test_a_later_run_that_is_a_host_fault_suspends_it(evidence: KnownGood, row: 
 def test_it_is_suspended_by_later_runs_of_its_image(
     changes: dict[str, Any], suspends: bool, evidence: KnownGood, row: Row
 ) -> None:
-    fault = replace(row, outcome="host-fault", diagnosis="unhealthy-gpu", **changes)
+    fault = row._replace(outcome="host-fault", diagnosis="unhealthy-gpu", **changes)
     assert bool(told(evidence, [fault])) is suspends
 
 
 def test_a_run_that_completed_and_left_its_gpu_unhealthy_suspends_it(
     evidence: KnownGood, row: Row, make_step: Callable[..., HealthStep]
 ) -> None:
-    row = replace(row, gpus="[0]")
+    row = row._replace(gpus="[0]")
     assert told(evidence, [row], [make_step(good=True, at=NOW + 60)]) is None
     assert "failed the next probe after it" in str(told(evidence, [row], [make_step(good=False, at=NOW + 60)]))
 
 
 def test_a_verdict_below_its_tier_suspends_it(evidence: KnownGood, row: Row) -> None:
-    failed = replace(row, outcome="failed", diagnosis="crash", started=NOW - 90)
+    failed = row._replace(outcome="failed", diagnosis="crash", started=NOW - 90)
     verdicts = judge([failed], {}, Verdicts())
     assert why_suspended(evidence, [failed], count_runs([failed]), verdicts) == (
         "its cell is failing now: 0 of 1 runs passed, crash"

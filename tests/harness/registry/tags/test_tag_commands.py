@@ -1,7 +1,6 @@
 """Promoting with an engine that only has the names of one image, and a registry in memory."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,8 +56,8 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def claim(results: Results, make_intent: Callable[..., Intent], make_record: Callable[..., Record]) -> TagClaim:
-    row = replace(Row.of(make_record(executor="docker")), image=IMAGE, qualifies_for_promotion=True)
-    rows = {f"r{n:02}": replace(row, run_id=f"r{n:02}", started=row.started + n, boot_id=f"{n % 2}") for n in range(33)}
+    row = Row.of(make_record(executor="docker"))._replace(image=IMAGE, qualifies_for_promotion=True)
+    rows = {f"r{n:02}": row._replace(run_id=f"r{n:02}", started=row.started + n, boot_id=f"{n % 2}") for n in range(33)}
     results.begin(make_intent("r32"))
     (claim,) = claims_of(judge(rows.values(), {}, Verdicts()), rows, count_runs(rows.values()))
     return claim

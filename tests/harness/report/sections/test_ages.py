@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,8 +33,8 @@ def reported(tmp_path: Path, matrix: Matrix) -> Reported:
 
 
 def lasting(rows: list[Row], *hours: float) -> list[Row]:
-    aged = [replace(row, exposure_seconds=age * 3600) for row, age in zip(rows, hours, strict=True)]
-    return [replace(row, first_step=True) for row in aged]
+    aged = [row._replace(exposure_seconds=age * 3600) for row, age in zip(rows, hours, strict=True)]
+    return [row._replace(first_step=True) for row in aged]
 
 
 def test_without_a_failure_it_is_a_sentence(make_rows: MakeRows, reported: Reported) -> None:
@@ -84,13 +83,13 @@ def test_cells_that_fail_come_first_and_only_some_are_drawn(make_rows: MakeRows,
     rows = lasting(make_rows("cpu-plain", 3), 9.0, 9.0, 9.0)
     for number in range(8):
         failing = lasting(make_rows("cpu-no-sdma", 2, 1), 1.0, 1.0, number + 0.5)
-        rows += [replace(row, family=f"{number}" * 64) for row in failing]
+        rows += [row._replace(family=f"{number}" * 64) for row in failing]
     ages = reported(rows).failure_ages
     assert [one.failures > 0 for one in ages] == [True] * 8 + [False]
     assert [bool(one.hours) for one in ages] == [True] * 6 + [False] * 3
 
 
 def test_where_nothing_was_trained_there_is_no_section(make_rows: MakeRows, reported: Reported) -> None:
-    report = reported([replace(row, exposure_seconds=None) for row in make_rows("cpu-plain", 3)])
+    report = reported([row._replace(exposure_seconds=None) for row in make_rows("cpu-plain", 3)])
     assert report.failure_ages == ()
     assert 'id="ages"' not in to_html(report)

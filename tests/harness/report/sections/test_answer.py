@@ -214,15 +214,15 @@ def test_a_grid_shows_the_workload_whose_runs_count_before_one_of_which_none_doe
     answer: Callable[..., Answer], on_gpus: MakeRows
 ) -> None:
     (row,) = on_gpus("no-sdma", 1, options={"loop": "plain", "vpoc_path": "naive"})
-    stopped = replace(row, outcome="interrupted", interrupted_by="ctrl-c")
+    stopped = row._replace(outcome="interrupted", interrupted_by="ctrl-c")
     (grid,) = answer([stopped], on_gpus("no-sdma", 3, family="f" * 64)).grids
     (place,) = grid.places
     assert place.text == "3/3 seen"
 
 
 def test_the_grid_has_the_figures_that_the_answer_is_about(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
-    own = [replace(row, exposure_seconds=10.0) for row in make_rows("cpu-plain", 4, family="f" * 64)]
-    longer = [replace(row, exposure_seconds=15.0) for row in make_rows("cpu-plain", 3)]
+    own = [row._replace(exposure_seconds=10.0) for row in make_rows("cpu-plain", 4, family="f" * 64)]
+    longer = [row._replace(exposure_seconds=15.0) for row in make_rows("cpu-plain", 3)]
     said = answer(own, longer)
     assert "4 of 4 starts" in said.sentence
     assert [place.text for grid in said.grids for place in grid.places] == ["4/4 seen"]
@@ -233,7 +233,7 @@ def test_a_place_tells_what_is_shown_of_starts_and_hours_and_why_it_is_excluded(
 ) -> None:
     of_gpu = {"host": dual_host, "device": "cuda", "gpus": (0,)}
     newer = make_rows("rocm7.1-torch2.10.0-expandable-segments", 1, **of_gpu)
-    newer = [replace(row, exposure_seconds=None) for row in newer]
+    newer = [row._replace(exposure_seconds=None) for row in newer]
     (grid,) = answer(on_gpus("plain", 40), newer, gpus=1).grids
     told = {place.cell: place for place in grid.places}
     plain, few = told[f"{STACK}-plain"], told["rocm7.1-torch2.10.0-expandable-segments"]

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -52,7 +51,7 @@ def test_an_image_of_uncommitted_changes_is_named_as_such_and_no_more_runs_are_a
 
 
 def test_a_cell_of_one_boot_needs_another(make_rows: MakeRows) -> None:
-    once = [replace(row, boot_id="boot") for row in make_rows("cpu-plain", 40, **QUALIFYING)]
+    once = [row._replace(boot_id="boot") for row in make_rows("cpu-plain", 40, **QUALIFYING)]
     assert "Without a failure, a run after a reboot would make it known good." in told(once)
 
 
@@ -94,6 +93,6 @@ def test_stale_runs_recommend_nothing(make_rows: MakeRows) -> None:
 
 
 def test_seconds_that_a_run_took_longer_put_no_cell_before_plain(make_rows: MakeRows) -> None:
-    longer = [replace(row, exposure_seconds=9.0) for row in make_rows("cpu-no-sdma", 1)]
-    plain = [replace(row, exposure_seconds=1.0) for row in make_rows("cpu-plain", 1)]
+    longer = [row._replace(exposure_seconds=9.0) for row in make_rows("cpu-no-sdma", 1)]
+    plain = [row._replace(exposure_seconds=1.0) for row in make_rows("cpu-plain", 1)]
     assert "The best so far is `cpu-plain`" in told(longer, plain)

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -31,8 +30,8 @@ def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: Make
 
 
 def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeRows) -> None:
-    rows = [replace(row, rule="illegal-access") for row in make_rows("cpu-plain", 0, 2)]
-    rows += [replace(row, rule="missing-kernel") for row in make_rows("cpu-plain", 0, 1)]
+    rows = [row._replace(rule="illegal-access") for row in make_rows("cpu-plain", 0, 2)]
+    rows += [row._replace(rule="missing-kernel") for row in make_rows("cpu-plain", 0, 1)]
     found = failures(judge(rows, {}, Verdicts()), rows, count_runs(rows))
     assert [(one.diagnosis, one.count, one.newest) for one in found] == [
         ("crash", 2, rows[1].run_id),
@@ -54,8 +53,8 @@ def test_of_one_cause_that_showed_itself_in_two_ways_the_newest_is_quoted(
     make_rows: MakeRows, earlier: str, said: str
 ) -> None:
     """Other numbers are no other way."""
-    rows = [replace(row, detail=earlier) for row in make_rows("cpu-plain", 0, 2)]
-    rows += [replace(row, detail="exit 1: ImportError: x") for row in make_rows("cpu-plain", 0, 1)]
+    rows = [row._replace(detail=earlier) for row in make_rows("cpu-plain", 0, 2)]
+    rows += [row._replace(detail="exit 1: ImportError: x") for row in make_rows("cpu-plain", 0, 1)]
     verdicts = judge(rows, {}, Verdicts())
     found = failures(verdicts, rows, count_runs(rows))
     (told,) = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
@@ -86,7 +85,7 @@ def test_a_tag_of_another_scope_is_not_its(make_rows: MakeRows, matrix: Matrix) 
 
 def test_why_a_run_counts_as_failed_is_the_cause_where_nothing_explains_it(make_rows: MakeRows) -> None:
     (row,) = make_rows("cpu-plain", 0, 1)
-    rows = [replace(row, outcome="interrupted", diagnosis=None, interrupted_by="term", device="cuda")]
+    rows = [row._replace(outcome="interrupted", diagnosis=None, interrupted_by="term", device="cuda")]
     verdicts = judge(rows, {}, Verdicts())
     found = failures(verdicts, rows, count_runs(rows))
     assert [one.diagnosis for one in found] == ["session-ended"]

@@ -13,7 +13,7 @@ def pairs(*outcomes: tuple[bool, bool]) -> SeenRuns:
     runs = []
     for number, pair in enumerate(outcomes):
         for gpu, passed in enumerate(pair):
-            row = replace(ROW, run_id=f"r{number}-{gpu}", cell=f"cell{number}", gpus=f"[{gpu}]", started=float(number))
+            row = ROW._replace(run_id=f"r{number}-{gpu}", cell=f"cell{number}", gpus=f"[{gpu}]", started=float(number))
             runs.append(SeenRun(row, PASSED if passed else FAILED, (gpu,)))
     return SeenRuns.of(runs)
 
@@ -32,5 +32,5 @@ def test_what_fails_or_passes_on_both_says_nothing_of_a_gpu() -> None:
 
 def test_only_the_first_runs_of_a_pair_are_compared() -> None:
     once = pairs((False, True))
-    again = [replace(run, row=replace(run.row, run_id=f"{run.row.run_id}-{n}")) for run in once.runs for n in range(9)]
+    again = [replace(run, row=run.row._replace(run_id=f"{run.row.run_id}-{n}")) for run in once.runs for n in range(9)]
     assert bad_gpus(SeenRuns.of([*once.runs, *again])) == ()

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -77,15 +76,14 @@ def test_a_run_that_was_not_begun_is_dropped_by_the_command_that_tried_it(
     host = StageHost(GPUS, GPUS, attempts_since=since)
     first = Explorer(the_matrix(), host, SeenRuns.of(())).explore(stack, cells).next
     assert first
-    row = replace(
-        ROW,
+    row = ROW._replace(
         cell=first.cell.id,
         workload=first.workload.name,
         family=family(first.workload, len(first.gpus)),
         outcome="host-fault",
         diagnosis=NOT_BEGUN,
     )
-    rows = (replace(row, run_id=f"r{number}", started=101.0 + number) for number in range(attempts))
+    rows = (row._replace(run_id=f"r{number}", started=101.0 + number) for number in range(attempts))
     count = RunCount("not-counted", kind=NOT_BEGUN_KIND)
     seen = SeenRuns.of(SeenRun(one, count, first.gpus) for one in rows)
     wanted = Explorer(the_matrix(), host, seen).explore(stack, cells).next
