@@ -1,5 +1,6 @@
 """The answer of the last campaign of a machine, remembered in its results folder."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import AnotherUsersError, read_regular, write_json
 from harness.evidence.index import Index
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.verdicts.recommend import NamedCell
 
 
@@ -37,8 +39,8 @@ def remember_answer(results: Results, machine: str, answer: LastAnswer) -> None:
     write_json(_file(results, machine), {"schema": 2, **asdict(answer), "newest_run": _newest_run(results)})
 
 
-def last_answer(results: Results, machine: str) -> LastAnswer:
-    """Return it; an empty one where no campaign ended.
+def last_answer(results: Results, machine: str, rows: Sequence[Row] | None = None) -> LastAnswer:
+    """Return it; an empty one where no campaign ended. `rows` are all of the index, where they were read before.
 
     Once another run was made, the sentence and the command are those of the past, and left out. So they are of another
     user's: whoever shares the folder could have any command typed.
@@ -51,7 +53,7 @@ def last_answer(results: Results, machine: str) -> LastAnswer:
             content, mine = read_regular(file), False
         values = load_json(content)
         named = NamedCell(*_texts(values["named"], "cell", "strategy")) if values["named"] else None
-        if not mine or values.get("newest_run") != _newest_run(results) or "sentence" not in values:
+        if not mine or values.get("newest_run") != _newest_run(results, rows) or "sentence" not in values:
             return LastAnswer(named)
         sentence, following = values["sentence"], values["next_command"]
         next_command = NextCommand(*_texts(following, "command", "why")) if following else None
@@ -66,8 +68,8 @@ def _texts(values: dict[str, Any], *names: str) -> list[str]:
     return [str(values[name]) for name in names]
 
 
-def _newest_run(results: Results) -> str | None:
-    rows = Index(results).rows()
+def _newest_run(results: Results, rows: Sequence[Row] | None = None) -> str | None:
+    rows = Index(results).rows() if rows is None else rows
     return max(rows, key=lambda row: row.started).run_id if rows else None
 
 

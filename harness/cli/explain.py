@@ -190,10 +190,10 @@ def _beside(results: Results, record: Record) -> str | None:
 
 def _counted(results: Results, record: Record) -> str | None:
     """Return why an interrupted run counts as a failure; None where it does not."""
-    count = counts_of(results).get(record.intent.run_id)
-    if record.outcome != "interrupted" or count is None or count.counts_as != "failed":
+    if record.outcome != "interrupted":
         return None
-    return count.why
+    count = counts_of(results).get(record.intent.run_id)
+    return count.why if count and count.counts_as == "failed" else None
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:

@@ -48,12 +48,13 @@ def report_bug(
     run_id = record.intent.run_id
     if results.folder_of(run_id).path.resolve() != folder.path.resolve():
         raise UserError(f"{folder.path}: is in another results folder; give that as --results")
-    rows, counts = Index(results).rows(), counts_of(results)
+    rows = Index(results).rows()
+    counts = counts_of(results, rows)
     require_reportable(record, counts[run_id])
     host = host_of(results, settings.root)
     if record.intent.host.machine != host.machine and not (results.imported(run_id) or hide):
         raise UserError(f"{run_id}: ran on another host; write it down there, or name that host with --hide")
-    verdicts = of_results.verdicts_on(rows, results, settings.matrix, rows, host)
+    verdicts = of_results.verdicts_on(rows, settings.matrix, counts, host)
     counted = next((one for one in verdicts if run_id in one.failed_ids), None)
     found = None if record.outcome == "completed" else explain_record(folder, record)
     scrubber = read_scrubber(results.folder, hide)

@@ -32,7 +32,7 @@ from harness.evidence.isolations import FaultIsolation, read_isolations, sentenc
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts import of_results
-from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.telling import families_apart, telling_apart, what_differs
@@ -90,13 +90,13 @@ def status(
     """
     results = settings.results_to_read
     everything = Index(results).rows()
+    counts = counts_of(results, everything)
     tags = _tags(results)
     rows = [row for row in everything if not (without_imported and row.imported)]
     if cell is not None:
         rows = [row for row in rows if row.cell == cell]
         if not rows:
             known(cell, settings.matrix.cells, "cell")
-        counts = counts_of(results, everything)
         if as_json:
             tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
             runs = [
@@ -116,12 +116,12 @@ def status(
             print_table(out, table, others, "detail", wide=wide)
             print_sentences(out, _resting(tags, rows))
         return
-    of_nodes = by_node(rows, counts_of(results, everything)) if any(row.node for row in rows) else []
+    of_nodes = by_node(rows, counts) if any(row.node for row in rows) else []
     if nodes:
         _show_nodes(of_nodes, as_json=as_json)
         return
     host = host_of(results, settings.root)
-    verdicts = of_results.verdicts_on(rows, results, settings.matrix, everything, host)
+    verdicts = of_results.verdicts_on(rows, settings.matrix, counts, host)
     unfinished = unfinished_trainings(results, host.machine)
     if as_json:
         confidence = settings.matrix.verdicts.confidence
@@ -139,7 +139,7 @@ def status(
     answers = [one for one in read_isolations(results) if one.machine == machine]
     beside += [one.in_words for one in of_nodes if one.unlike_others]
     beside += [*of_results.changes_in_words(shown), *sentences(answers)]
-    beside += filter(None, [*(one.in_words for one in unfinished), _hint(everything, results, machine, answers)])
+    beside += filter(None, [*(one.in_words for one in unfinished), _hint(everything, counts, machine, answers)])
     if len(shown) < len(verdicts):
         beside.append(
             f"not shown: {many(len(verdicts) - len(shown), 'verdict')} on variants of cells; --variants shows them"
@@ -154,7 +154,7 @@ def status(
             out.print("No records yet.")
         for line in _expectations(shown, expect_hours, settings.matrix.verdicts.confidence):
             print_folded(out, line)
-        _print_following(settings, everything, rows, verdicts, tags, host)
+        _print_following(settings, everything, counts, rows, verdicts, tags, host)
 
 
 def _begun(settings: Settings) -> Iterator[str]:
@@ -211,6 +211,7 @@ def _record(results: Results, run_id: str) -> "Record | None":
 def _print_following(
     settings: Settings,
     everything: Sequence[Row],
+    counts: Counts,
     rows: Sequence[Row],
     verdicts: Sequence[Verdict],
     tags: Sequence[KnownGood],
@@ -224,17 +225,17 @@ def _print_following(
     from harness.screen.answer import print_next  # noqa: PLC0415
 
     results, matrix = settings.results, settings.matrix
-    answer = last_answer(results, host.machine)
+    answer = last_answer(results, host.machine, everything)
     unfinished = continuation(results, host.machine, everything, answer, settings.invocation)
     made_here = [row for row in rows if not row.imported]
     own = verdicts
     if len(made_here) < len(rows):
-        own = of_results.verdicts_on(made_here, results, matrix, everything, host)
+        own = of_results.verdicts_on(made_here, matrix, counts, host)
     known = of_host(
-        sorted(rows, key=lambda row: (row.started, row.run_id)),
+        rows,
         verdicts,
         own,
-        counts_of(results, everything),
+        counts,
         matrix,
         record_reader(results),
         time.time(),
@@ -247,7 +248,7 @@ def _print_following(
     print_next(out, known.steps[0])
 
 
-def _hint(rows: Iterable[Row], results: Results, machine: str, answers: Sequence[FaultIsolation]) -> str | None:
+def _hint(rows: Iterable[Row], counts: Counts, machine: str, answers: Sequence[FaultIsolation]) -> str | None:
     """Return how to tell what is at fault in the runs of this machine; None where nothing failed so."""
     here = [row for row in rows if row.machine == machine and not row.imported]
     if all(row.outcome == "completed" or row.device == "cpu" for row in here):
@@ -255,7 +256,7 @@ def _hint(rows: Iterable[Row], results: Results, machine: str, answers: Sequence
     # What explains failures takes its time to import.
     from harness.campaign.controls.isolate import hint  # noqa: PLC0415
 
-    return hint(here, counts_of(results), answers)
+    return hint(here, counts, answers)
 
 
 def _tags(results: Results) -> list[KnownGood]:

@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -190,15 +190,16 @@ class Results:
                 f"{self.run_folder(run_id)}: holds run {intent.run_id!r}; give the folder that name, or move it away"
             )
 
-    def begun(self) -> list[str]:
-        """The ids of all runs. A folder with a dot in front of its name is not one yet, and what a link leads to none.
+    def begun(self, besides: Set[str] = frozenset()) -> list[str]:
+        """The ids of all runs, but for those that are named.
 
-        Who shares the folder may lay a link to any other folder of this user's.
+        A folder with a dot in front of its name is not one yet, and what a link leads to none: who shares the folder
+        may lay a link to any other folder of this user's.
         """
         try:
             with os.scandir(self.runs) as places:
-                found = (place for place in places if not place.name.startswith("."))
-                return sorted(place.name for place in found if place.is_dir(follow_symlinks=False))
+                found = [place for place in places if place.name not in besides and not place.name.startswith(".")]
+                return sorted([place.name for place in found if place.is_dir(follow_symlinks=False)])
         except FileNotFoundError:
             return []
 

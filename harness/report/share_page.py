@@ -13,16 +13,15 @@ from harness.base.files.storage import write_durably
 from harness.base.text import printable
 from harness.base.wording import many
 from harness.campaign.answered import last_answer
-from harness.environments.environment_hashes import current_hashes
 from harness.evidence.gpus.host_changes import host_of
-from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.of_results import verdicts_on
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.scope import parts_of
-from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, shows_mtbf
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
@@ -94,9 +93,7 @@ def write_shared(
     archive = export_records(results, file, host, hide, force=force)
     everything = Index(results).rows()
     rows = [row for row in shareable(everything, host.machine, hide) if row.can_be_evidence]
-    counts = counts_of(results, everything)
-    current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
-    verdicts = judge(rows, current, matrix.verdicts, counts, settings=settings_of(host))
+    verdicts = verdicts_on(rows, matrix, counts_of(results, everything), host)
     hosts = _hosts(results, rows)
     public = Public(read_scrubber(results.folder, hide))
     named = last_answer(results, host.machine).named

@@ -75,7 +75,7 @@ def built_report(
     host, now = host_of(results, root), time.time()
     following = Command.model_validate(asdict(answer.next_command)) if answer and answer.next_command else None
     if answer is None:
-        answer = last_answer(results, host.machine)
+        answer = last_answer(results, host.machine, rows)
         following = continuation(results, host.machine, rows, answer, invocation)
     report = build_report(
         results,

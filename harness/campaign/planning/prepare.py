@@ -17,6 +17,7 @@ from harness.environments.capabilities import GB, Capabilities, capabilities_of,
 from harness.evidence.index import Index
 from harness.evidence.row import SYNTHETIC, name_of_data
 from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.disk_use import DiskLimit
 from harness.host.facts import HostFacts
@@ -53,7 +54,7 @@ class PreparedCampaign:
         mine = ("" if self.plan.workload.program else data, self.bench.host.kind, self.capabilities.executor)
         everything = Index(self.bench.results).rows()
         rows = [r for r in everything if r.family in families and (r.data, r.host_kind, r.executor) == mine]
-        return of_results.verdicts_on(rows, self.bench.results, self.matrix, everything, self.bench.host)
+        return of_results.verdicts_on(rows, self.matrix, counts_of(self.bench.results, everything), self.bench.host)
 
 
 def prepare_campaign(

@@ -15,6 +15,7 @@ from harness.host.facts import HostFacts
 FOLDER = "health"
 LOCKED = "a process that cannot be killed holds its lock"
 """Detail of a step that finds nothing of a GPU itself, but that nobody can have it."""
+BLOCK = 1 << 20
 BAD = re.compile(rb'"good": *false')
 
 
@@ -48,7 +49,8 @@ def machines_with_bad_signs(results: Results) -> frozenset[str]:
     found = set()
     for file in (results.folder / FOLDER).glob("*.jsonl"):
         with contextlib.suppress(OSError), open_regular(file) as stream:
-            if any(BAD.search(line) for line in iter(lambda: stream.readline(LARGEST_LINE), b"")):
+            # Up to the end of a line.
+            if any(map(BAD.search, iter(lambda: stream.read(BLOCK) + stream.readline(LARGEST_LINE), b""))):
                 found.add(file.stem)
     return frozenset(found)
 

@@ -11,7 +11,7 @@ from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import runs_in_words
@@ -22,24 +22,17 @@ from harness.matrix.cells import Matrix
 def verdicts(results: Results, matrix: Matrix, host: HostFacts | None = None, *, pooled: bool = True) -> list[Verdict]:
     """Return the verdicts on all records; `host` as in `verdicts_on`."""
     everything = Index(results).rows()
-    return verdicts_on(everything, results, matrix, everything, host, pooled=pooled)
+    return verdicts_on(everything, matrix, counts_of(results, everything), host, pooled=pooled)
 
 
 def verdicts_on(
-    rows: Sequence[Row],
-    results: Results,
-    matrix: Matrix,
-    everything: Sequence[Row] | None = None,
-    host: HostFacts | None = None,
-    *,
-    pooled: bool = True,
+    rows: Sequence[Row], matrix: Matrix, counts: Counts, host: HostFacts | None = None, *, pooled: bool = True
 ) -> list[Verdict]:
-    """Return the verdicts on these rows of the index; `everything` are all of it, where they were read before.
+    """Return the verdicts on these rows of the index; `counts` are of all of it.
 
     `host` is this one, as it is now: what it showed with other settings is stale. `pooled` as in `judge`.
     """
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
-    counts = counts_of(results, everything)
     return judge(rows, current, matrix.verdicts, counts, pooled=pooled, settings=settings_of(host))
 
 
@@ -65,8 +58,7 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
     """
     lines: list[str] = []
     damaged: list[str] = []
-    indexed = {row.run_id for row in rows}
-    others = [run_id for run_id in results.begun() if run_id not in indexed]
+    others = results.begun(besides={row.run_id for row in rows})
     for intent in results.unfinished(damaged, among=others):
         # Most folders hold no such run, and what looks at processes takes its time to import.
         from harness.evidence.records import owner_alive  # noqa: PLC0415

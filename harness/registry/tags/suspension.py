@@ -20,7 +20,8 @@ Suspension = Callable[[KnownGood], str | None]
 def suspension_by(results: Results, matrix: Matrix) -> Suspension:
     """Return what says of tags whether the records of a results folder suspend them."""
     rows = Index(results).rows()
-    counts, verdicts = counts_of(results, rows), verdicts_on(rows, results, matrix, rows)
+    counts = counts_of(results, rows)
+    verdicts = verdicts_on(rows, matrix, counts)
     return lambda evidence: why_suspended(evidence, rows, counts, verdicts)
 
 

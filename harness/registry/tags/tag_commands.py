@@ -90,8 +90,9 @@ def promote(
     everything = Index(results).rows()
     mine = [row for row in everything if not row.imported and row.host_kind == host.kind]
     rows = {row.run_id: row for row in mine}
-    verdicts = of_results.verdicts_on(mine, results, matrix, everything, host)
-    claims = choose_claims(claims_of(verdicts, rows, counts_of(results, everything)), cell, matrix.verdicts)
+    counts = counts_of(results, everything)
+    verdicts = of_results.verdicts_on(mine, matrix, counts, host)
+    claims = choose_claims(claims_of(verdicts, rows, counts), cell, matrix.verdicts)
     engine = the_engine()
     return [
         _promote(results, matrix, claim, engine, registry, now, notify, replace=replace, dry_run=dry_run)

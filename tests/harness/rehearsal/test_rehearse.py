@@ -16,6 +16,7 @@ from harness.cli.main import cli
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.counting import count_runs
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
 from harness.registry.share.exports import export_records
@@ -69,7 +70,7 @@ def test_a_stack_goes_from_lock_to_record_and_is_no_evidence(
     (row,) = Index(made).rows()
     assert not row.can_be_evidence
     assert not row.qualifies_for_promotion
-    assert of_results.verdicts_on([row], made, matrix, [row]) == []
+    assert of_results.verdicts_on([row], matrix, count_runs([row])) == []
     with pytest.raises(UserError, match="1 rehearsal: no evidence"):
         export_records(made, tmp_path / "records.tar.gz", read_host(Path("/")))
 

@@ -2,7 +2,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from harness.base.files.storage import write_durably
@@ -64,10 +64,10 @@ def test_a_training_is_continued_while_the_newest_run_is_an_attempt_of_it_that_w
     with open_state_file(results, host, output, "merged") as file:
         file.write(state)
     attempt = Row.of(make_record(state.run_id(1), "interrupted"))
-    other = replace(attempt, run_id="r2")
+    other = attempt._replace(run_id="r2")
     assert following(results, [attempt], LastAnswer()) == TRAIN
-    assert following(results, [attempt, replace(other, started=other.started + 1)], LastAnswer()) is None
-    assert following(results, [replace(attempt, outcome="failed")], LastAnswer()) is None
+    assert following(results, [attempt, other._replace(started=other.started + 1)], LastAnswer()) is None
+    assert following(results, [attempt._replace(outcome="failed")], LastAnswer()) is None
 
 
 def test_the_report_names_what_continues_a_campaign_that_was_killed(

@@ -60,7 +60,7 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
 def test_what_was_interrupted_after_hours_is_untested_for_that_reason(rows: list[Row]) -> None:
     (verdict,) = judge(rows[2:], {}, Verdicts())
     assert shown(tables.verdicts_table([verdict]))["verdict"] == "[dim]untested[/dim] (interrupted)"
-    (verdict,) = judge([replace(rows[2], exposure_seconds=0.0)], {}, Verdicts())
+    (verdict,) = judge([rows[2]._replace(exposure_seconds=0.0)], {}, Verdicts())
     assert shown(tables.verdicts_table([verdict]))["verdict"] == "[dim]untested[/dim]"
 
 

@@ -156,8 +156,8 @@ def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
 
 
 def test_the_answer_has_the_hours_of_what_was_interrupted(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
-    ended = [replace(row, outcome="interrupted", interrupted_by="ctrl-c") for row in make_rows("cpu-plain", 1)]
-    said = answer([replace(row, exposure_seconds=8 * 3600.0) for row in ended]).sentence
+    ended = [row._replace(outcome="interrupted", interrupted_by="ctrl-c") for row in make_rows("cpu-plain", 1)]
+    said = answer([row._replace(exposure_seconds=8 * 3600.0) for row in ended]).sentence
     assert said == "No run on this kind of host counts yet; the interrupted ones trained 8.0 h."
 
 
