@@ -106,15 +106,8 @@ def demote(settings: Settings, tag: str, reason: str, registry: str | None, repl
 def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, as_json: bool) -> None:
     """List the known-good tags that stand, and whether this host may use them.
 
-    With TAG, every move of that one; with a digest (sha256:...) the evidence beside that image in the registry.
+    With TAG, every move of that one.
     """
-    if tag and tag.startswith("sha256:"):
-        found = tag_commands.evidence_beside(tag, registry)
-        if as_json:
-            print_json({"evidence": [evidence.model_dump(mode="json", by_alias=True) for evidence in found]})
-        else:
-            print_lines([_promoted(evidence, "was") for evidence in found])
-        return
     if tag is not None:
         moves = tag_commands.tag_history(settings.results_to_read, tag, registry)
         if as_json:

@@ -1,15 +1,11 @@
-"""Known-good tags in a registry, with their history and the evidence attached to each image."""
-
-from pydantic import ValidationError
+"""Known-good tags in a registry, with their history, which has the evidence of each."""
 
 from harness.base.errors import UserError
-from harness.base.files.json_files import headline
 from harness.environments.docker.images import CELLS
 from harness.registry.oci import Manifest, Repository
 from harness.registry.tags.promotions import KnownGood, TagMove, from_lines, to_line
 
 # Kinds of artifacts.
-EVIDENCE = "application/vnd.vpoc.known-good.v1+json"
 HISTORY = "application/vnd.vpoc.promotions.v1+jsonl"
 # The target of a demoted tag, which an engine cannot pull: few registries can delete a tag.
 DEMOTED = "application/vnd.vpoc.demoted.v1+json"
@@ -41,9 +37,9 @@ class RegistryTags:
         return found.digest if found and found.parsed.get("artifactType") != DEMOTED else None
 
     def write(self, move: TagMove) -> None:
-        """Add a move to the history, and attach the evidence of a promotion to its image."""
+        """Add a move to the history; a promotion of an image that is there."""
         if move.move == "promoted":
-            self._attach(move.evidence)
+            self._image(move.evidence)
         history = self._repository.artifact(HISTORY, self._history() + to_line(move), {}, None)
         self._repository.put_manifest(HISTORY_TAG, history)
 
@@ -63,28 +59,9 @@ class RegistryTags:
                 "promote it again"
             )
 
-    def evidence_of(self, digest: str) -> list[KnownGood]:
-        """Return the evidence attached to an image, given by digest, oldest first."""
-        found = [self._repository.content(a) for a in self._repository.referrers(digest, EVIDENCE)]
-        try:
-            evidence = [KnownGood.parse(content) for content in found]
-        except ValidationError as error:
-            problem = headline(error)
-            raise UserError(
-                f"{self.name}@{digest}: its evidence is damaged, or of a later version: {problem}"
-            ) from None
-        return sorted(evidence, key=lambda one: one.promoted_at)
-
     def _history(self) -> bytes:
         history = self._repository.manifest(HISTORY_TAG)
         return self._repository.content(history) if history else b""
-
-    def _attach(self, evidence: KnownGood) -> None:
-        image = self._image(evidence)
-        shown = {"tag": evidence.tag, "cell": evidence.cell, "passes": str(evidence.passes), "runs": str(evidence.runs)}
-        content = (evidence.model_dump_json(indent=2, by_alias=True) + "\n").encode()
-        annotations = {f"vpoc.matrix.{name}": value for name, value in shown.items()}
-        self._repository.attach(self._repository.artifact(EVIDENCE, content, annotations, image), image)
 
     def _image(self, evidence: KnownGood) -> Manifest:
         image = self._repository.manifest(self.target(evidence))

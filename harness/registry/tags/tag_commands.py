@@ -176,21 +176,6 @@ def tag_history(results: Results, tag: str, registry: str | None) -> list[TagMov
     return moves
 
 
-def evidence_beside(digest: str, registry: str | None) -> list[KnownGood]:
-    """Return the evidence attached to an image in a registry, oldest first.
-
-    Raises:
-        UserError: when there is none, or the registry does not answer.
-    """
-    if registry is None:
-        raise UserError(f"{digest}: give --registry; on this host tags are known by their names")
-    place = RegistryTags(registry)
-    found = place.evidence_of(digest)
-    if not found:
-        raise UserError(f"{place.name}@{digest}: no evidence is attached to it")
-    return found
-
-
 def _promote(
     results: Results,
     matrix: Matrix,
