@@ -5,9 +5,9 @@
 
 import hashlib
 import json
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,12 +37,11 @@ from harness.registry.oci import (
     digest_of,
     object_in,
 )
-from harness.registry.saved.saved_image import NAME, SavedImage, index_of, with_artifacts
+from harness.registry.saved.saved_image import NAME, SavedImage, index_of
 from harness.registry.saved.shapes import OfConfiguration, OfManifest, Shape
-from harness.registry.saved.unpacking import Unpacking
 
 LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
-SAVE_AGAIN = "`matrix save` writes it again"
+SAVE_AGAIN = "`matrix save` to an empty folder writes it again"
 LARGEST_TEXT = 4 << 20
 # Of an image, some kilobytes. Of one that says a megabyte the engine is not asked any more, once it has it.
 LARGEST_CONFIGURATION = 256 << 10
@@ -55,8 +54,6 @@ class ImageFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Blobs by their digests, with those of what they unpack to.
-        self._unpacked: dict[str, str] = {}
 
     @property
     def has_index(self) -> bool:
@@ -103,7 +100,7 @@ class ImageFolder:
             size += len(manifest.content)
             if size > LARGEST_IN_ALL:
                 raise changed
-        found = with_artifacts(images, artifacts)
+        found = [replace(one, artifacts=tuple(artifacts.get(name, ()))) for name, one in images.items()]
         if index != index_of(found):
             raise changed
         return sorted(found, key=lambda image: image.name)
@@ -130,10 +127,8 @@ class ImageFolder:
             raise self._changed(file)
         return content
 
-    def check(
-        self, blob: Descriptor, notify: Notify = lambda _: None, each: Callable[[bytes], None] = lambda _: None
-    ) -> None:
-        """Compare a blob of any size with its digest; `each` gets the pieces.
+    def check(self, blob: Descriptor, notify: Notify = lambda _: None) -> None:
+        """Compare a blob of any size with its digest.
 
         Raises:
             UserError: when it is not there or was changed.
@@ -144,7 +139,6 @@ class ImageFolder:
             while size <= blob.get("size", 0) and (piece := stream.read(PIECE_BYTES)):
                 digest.update(piece)
                 size += len(piece)
-                each(piece)
                 notify(f"checking {self.folder}: {size / 1e6:.0f} MB")
         if (f"sha256:{digest.hexdigest()}", size) != (blob["digest"], blob.get("size")):
             raise self._changed(file)
@@ -155,21 +149,6 @@ class ImageFolder:
             self.check(blob, notify)
             return True
         return False
-
-    def holds_packed(self, blob: Descriptor, plain: Descriptor, notify: Notify) -> bool:
-        """Return whether a blob is there, as it should be, and is the layer `plain`, packed by gzip.
-
-        What somebody wrote beside a layer in this folder is no proof of that. A blob is read once.
-        """
-        name = str(blob["digest"])
-        if name not in self._unpacked:
-            unpacking = Unpacking(int(plain["size"]))
-            try:
-                self.check(blob, notify, unpacking.take)
-                self._unpacked[name] = unpacking.digest()
-            except (UserError, zlib.error):
-                return False
-        return self._unpacked[name] == str(plain["digest"])
 
     def open(self, blob: Descriptor) -> BinaryIO:
         """Open a blob to read it.

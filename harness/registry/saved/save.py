@@ -23,7 +23,6 @@ from harness.registry.oci import EMPTY, EMPTY_TYPE, IMAGE_MANIFEST, Descriptor, 
 from harness.registry.push_pull import built_image
 from harness.registry.saved.engine_archive import LAYER, packed, read_from_engine
 from harness.registry.saved.layout import ImageFolder, manifest_of
-from harness.registry.saved.repair import repair
 from harness.registry.saved.saved_image import SavedImage
 
 # A stick may be slow, and have no room for two.
@@ -42,16 +41,13 @@ class Saved:
     layers: int
 
 
-def save_cells(
-    engine: Engine, cells: Sequence[Cell], folder: Path, notify: Notify, warn: Notify = lambda _: None
-) -> list[Saved]:
+def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Notify) -> list[Saved]:
     """Save the images of cells as this checkout would build them; what the folder has already is not written again.
 
-    Stack by stack: what was finished before an interruption stays, and the same command goes on. Of other images what
-    is damaged is left out, with a line to `warn`.
+    Stack by stack: what was finished before an interruption stays, and the same command goes on.
 
     Raises:
-        UserError: when one is not built, is not what its lock names, or there is no room.
+        UserError: when one is not built, is not what its lock names, there is no room, or the folder was changed.
     """
     images = {cell.id: (cell, built_image(engine, cell)) for cell in cells}
     place = ImageFolder(folder)
@@ -60,7 +56,6 @@ def save_cells(
     saved: list[Saved] = []
     with _room(), locked(folder / ".lock", notify), _scratch(notify) as scratch:
         ordered = sorted(images.values(), key=lambda of: of[0].stack.name)
-        repair(place, warn)
         for _, of_stack in groupby(ordered, key=lambda of: of[0].stack.name):
             saved += _save_stack(engine, place, list(of_stack), key, scratch, notify)
         place.remove_unnamed()
@@ -77,7 +72,7 @@ def _save_stack(
 ) -> list[Saved]:
     """Save images that have most of their layers in common, and say in the folder's index that they are there."""
     before = place.images() if place.has_index else []
-    made = _read(engine, place, [image for _, image in wanted], before, scratch, notify)
+    made = _read(engine, place, [image for _, image in wanted], scratch, notify)
     saved, now = [], {image.name: image for image in before}
     # Images of one stack mostly have the same layers, and it takes long to read them.
     read = cache(lambda layers: contents_of_image(engine, next(i for _, i in wanted if i.layers == layers)))
@@ -91,27 +86,15 @@ def _save_stack(
 
 
 def _read(
-    engine: Engine,
-    place: ImageFolder,
-    images: Sequence[Image],
-    before: Iterable[SavedImage],
-    scratch: Path,
-    notify: Notify,
+    engine: Engine, place: ImageFolder, images: Sequence[Image], scratch: Path, notify: Notify
 ) -> dict[str, tuple[Manifest, bytes]]:
     """Read images from the engine into the folder; return manifest and configuration of each."""
-    known: dict[str, dict[str, Descriptor]] = {}
-    for one in before:
-        for unpacked, layer in zip(one.unpacked, one.layers, strict=True):
-            known.setdefault(unpacked, {})[str(layer["digest"])] = layer
 
     def keep(file: Path, blob: Descriptor) -> Descriptor:
-        """Store a layer as the engine packed it, or packed here, where the folder does not have it."""
+        """Store a layer as the engine packed it, or packed here: the same each time."""
         if blob["mediaType"] != LAYER:
             place.put_file(file, blob, notify)
             return blob
-        there = known.get(str(blob["digest"]), {}).values()
-        if found := next((layer for layer in there if place.holds_packed(layer, blob, notify)), None):
-            return found
         return packed(file, scratch, place.put_file)
 
     given = read_from_engine(engine, [image.id for image in images], scratch, keep, notify)

@@ -52,14 +52,6 @@ class SavedImage:
         return blobs_of(self.manifest)[1:]
 
 
-def with_artifacts(images: Mapping[str, SavedImage], artifacts: Mapping[str, list[Manifest]]) -> list[SavedImage]:
-    """Return the images, by their digests, with the artifacts that refer to them."""
-    return [
-        SavedImage(one.name, one.manifest, one.config, tuple(artifacts.get(digest, ())))
-        for digest, one in images.items()
-    ]
-
-
 def index_of(images: Iterable[SavedImage]) -> bytes:
     """Return the index of a folder that has these images."""
     entries: list[Descriptor] = []

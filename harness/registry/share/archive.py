@@ -22,7 +22,6 @@ from typing import BinaryIO
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import cannot_be_written, create, sync_folder, unfinished
-from harness.registry.saved.unpacking import GZIP
 from harness.registry.share.shared_files import SHARED, hash_of_hashes
 
 ENDING = ".tar.gz"
@@ -41,6 +40,8 @@ LARGEST_READ = 1 << 20
 PACKED_PIECE = 1 << 14
 # Half the time of the highest one, for a few hundredths more.
 LEVEL = 6
+# Of zlib, for what gzip packs.
+GZIP = 31
 TOO_LARGE = "unpacks to more than records are; nothing was taken"
 
 
