@@ -19,8 +19,7 @@ class Cluster(Strict):
     )
     images: str | None = Field(
         None,
-        description="where nodes take images from: a registry such as ghcr.io/me, or a folder that `matrix save` or "
-        "`docker save` wrote to",
+        description="where nodes take images from: a registry such as ghcr.io/me, or a folder of `matrix save`",
     )
     results: str | None = Field(None, description="results folder on every node, where --results names none")
 

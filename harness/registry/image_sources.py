@@ -1,15 +1,8 @@
 """Where the nodes of a cluster take images from, looked at before any job is submitted."""
 
-import os
-import tarfile
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.files.json_bounds import load_json
-from harness.base.files.storage import open_regular
 from harness.environments.docker.images import Image, cell_tag, find, tag_name
 from harness.environments.docker.node_images import NodeImage, NodeImages
 from harness.environments.environment import Environment
@@ -22,10 +15,6 @@ from harness.registry.push_pull import built_image, remote_name
 from harness.registry.saved.layout import ImageFolder
 
 PLAIN = Preset(name="plain", description="nothing set")
-LARGEST_LIST = 1 << 20
-LISTS = ("manifest.json", "index.json")
-# An image has some for each of its layers, of which there are 127 at most.
-MOST_MEMBERS = 10_000
 
 
 def images_in_source(engine: Engine, place: str, cell: Cell, verifying: Stack | None, verifier: Verifier) -> NodeImages:
@@ -92,53 +81,11 @@ def _known_there(repository: str, image: Image) -> str | None:
 
 
 def _saved(folder: Path, cell: Cell, image: Image) -> NodeImage:
-    """Return the image as it lies in a folder, of `matrix save`, or with archives of `docker save`."""
+    """Return the image as it lies in a folder of `matrix save`."""
     remedy = f"`matrix save {cell.id} {folder}` puts it there"
-    try:
-        archives = sorted(folder.iterdir())
-    except OSError as error:
-        raise UserError(f"{folder}: nodes are to load images from it: {error.strerror}; {remedy}") from None
-    known: dict[str, Any] = {"id": image.id, "labels": dict(image.labels)}
     place = ImageFolder(folder)
-    for saved in place.images() if place.has_index else ():
-        if image.id in saved.ids:
-            return NodeImage(**known, ids=tuple(sorted(saved.ids)), archive=str(folder), remedy=remedy)
-    for archive in archives:
-        if archive.suffix == ".tar" and image.id in set(_ids_in(archive)):
-            again = f"`docker save --output {archive} {cell_tag(cell)}` puts it there"
-            return NodeImage(**known, archive=str(archive), remedy=again)
+    saved = next((one for one in place.images() if image.id in one.ids), None) if place.has_index else None
+    if saved:
+        ids = tuple(sorted(saved.ids))
+        return NodeImage(id=image.id, ids=ids, labels=dict(image.labels), archive=str(folder), remedy=remedy)
     raise UserError(f"{folder}: the image of {cell.id} that is here is not there; {remedy}")
-
-
-def _ids_in(archive: Path) -> Iterator[str]:
-    """Yield the ids that engines have for the images in an archive of `docker save`; none of what is no such archive.
-
-    A classic image store takes the digest of the configuration, containerd's that of the manifest.
-    """
-    try:
-        # In a folder for several: no FIFO is waited for.
-        opened = open_regular(Path(os.path.realpath(archive)))
-        with opened, tarfile.open(fileobj=_Bounded(opened), mode="r:") as members:  # type: ignore[call-overload]
-            for member in islice(members, MOST_MEMBERS):
-                stream = members.extractfile(member) if member.isreg() and member.name in LISTS else None
-                told: Any = load_json(stream.read(LARGEST_LIST)) if stream else []
-                if member.name == "index.json":
-                    yield from (str(one["digest"]) for one in told.get("manifests", []))
-                else:
-                    yield from (f"sha256:{Path(str(one['Config'])).name.removesuffix('.json')}" for one in told)
-    # It calls itself for each header about the next member.
-    except (OSError, tarfile.TarError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return
-
-
-class _Bounded:
-    """A file of which tarfile, which reads headers as a whole, reads no piece that is larger than a list is."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self.seek, self.tell = stream.seek, stream.tell
-
-    def read(self, size: int) -> bytes:
-        if size > LARGEST_LIST:
-            raise tarfile.ReadError("too large")
-        return self._stream.read(size)

@@ -3,8 +3,6 @@
 import fcntl
 import os
 import re
-import subprocess
-import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +19,10 @@ from harness.environments.executors.docker import LABEL
 from harness.evidence.records import Results
 from harness.faults.own_engine import own_engine, why_no_own_engine
 from harness.host.engine import Engine
+from harness.matrix.cells import Matrix
 from harness.registry.push_pull import push
 from harness.registry.saved import save as save_of_cells
+from harness.registry.saved.layout import ImageFolder
 from tests.images.conftest import serve_registry
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.stand_in_images import CELL, built, engine_here, write_matrix
@@ -93,10 +93,18 @@ def image(nodes: Nodes, tmp_path: Path) -> Iterator[Image]:
         yield made
 
 
-def save(image: Image, place: Path) -> Path:
-    archive = place / "saved" / "stand-in.tar"
-    subprocess.run(["docker", "save", "--output", archive, image.tags[0]], check=True)
-    return archive
+def save(engine: Engine, matrix: Matrix, place: Path) -> ImageFolder:
+    with pytest.MonkeyPatch.context() as patch:
+        # Nothing of what its lock names is installed in the stand-in.
+        patch.setattr(save_of_cells, "statements_of_image", lambda *_: [])
+        save_of_cells.save_cells(engine, [matrix.cells[CELL]], place / "saved", print)
+    return ImageFolder(place / "saved")
+
+
+@pytest.fixture
+def saved(nodes: Nodes, image: Image, tmp_path: Path) -> ImageFolder:
+    """The folder in which campaigns find the image."""
+    return save(nodes.here, write_matrix(tmp_path, f"{tmp_path}/saved"), tmp_path)
 
 
 def said_by(campaign: Campaign) -> str:
@@ -135,17 +143,8 @@ def assert_ran_in(image: Image, results: Results) -> None:
     assert all(one.verified for one in records)
 
 
-@pytest.mark.parametrize("how", ["matrix save", pytest.param("docker save", marks=pytest.mark.long)])
-def test_two_jobs_at_once_on_a_host_load_a_saved_image_once(
-    how: str, nodes: Nodes, campaign: Campaign, image: Image, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    if how == "docker save":
-        save(image, campaign.place)
-    else:
-        # Nothing of what its lock names is installed in the stand-in.
-        monkeypatch.setattr(save_of_cells, "statements_of_image", lambda *_: [])
-        cells = [write_matrix(tmp_path, f"{tmp_path}/saved").cells[CELL]]
-        save_of_cells.save_cells(nodes.here, cells, campaign.place / "saved", print)
+@pytest.mark.usefixtures("saved")
+def test_two_jobs_at_once_on_a_host_load_a_saved_image_once(nodes: Nodes, campaign: Campaign, image: Image) -> None:
     began = time.time()
     run_two_at_once(nodes, campaign, image)
     assert_ran_in(image, campaign.results)
@@ -181,27 +180,16 @@ def test_an_image_that_is_not_in_the_source_is_missed_before_any_job(
 
 @pytest.mark.long
 def test_an_image_that_nodes_cannot_load_ends_with_records_that_say_so(
-    nodes: Nodes, campaign: Campaign, image: Image
+    campaign: Campaign, image: Image, saved: ImageFolder
 ) -> None:
-    archive = save(image, campaign.place)
-    damage(archive)
+    layer = saved.file(str(saved.images()[0].layers[0]["digest"]))
+    layer.write_bytes(layer.read_bytes()[:-1])
     campaign.start()
     assert campaign.finish() == 2
     records = list(campaign.results.records())
     assert {(one.outcome, one.diagnosis, one.intent.image) for one in records} == {
         ("host-fault", "not-begun", image.id)
     }
-    assert all(
-        f"loading {archive}: " in one.detail and f"`docker save --output {archive} " in one.detail for one in records
-    )
-    assert re.search(r"no node is left that begins runs: loading .*`docker save", said_by(campaign))
+    assert all(f"{layer}: was changed or is damaged" in one.detail for one in records)
+    assert re.search(rf"no node is left that begins runs: .*`matrix save {CELL} ", said_by(campaign))
     assert 3 <= len(records) <= 6
-
-
-def damage(archive: Path) -> None:
-    """Spoil the largest file in an archive, and nothing of what it says it holds."""
-    with tarfile.open(archive) as members:
-        largest = max(members.getmembers(), key=lambda one: one.size)
-    with archive.open("r+b") as stream:
-        stream.seek(largest.offset_data + largest.size // 2)
-        stream.write(b"\xff" * 4096)

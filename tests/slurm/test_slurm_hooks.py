@@ -118,10 +118,10 @@ def test_the_epilog_removes_the_container_of_a_job_that_lost_its_harness(
         return [one["Id"] for one in found if one["Labels"][LABEL] in marks]
 
     with (
-        built(engine, matrix, tmp_path / "context") as image,
+        built(engine, matrix, tmp_path / "context"),
         cluster(tmp_path_factory.mktemp("containers"), 1, 0, more=lines) as hooked,
     ):
-        save(image, tmp_path)
+        save(engine, matrix, tmp_path)
         campaign.environment = hooked.environment
         campaign.start()
         try:

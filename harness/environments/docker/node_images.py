@@ -27,7 +27,6 @@ SILENT_SECONDS = 300.0
 UNPACKED_SPEED = 20e6
 # For another job that takes the image: it has its own limits.
 LOCKED_SECONDS = 7200.0
-OTHER_ID = "engines with containerd's image store have ids of their own; what `matrix save` writes has both"
 # Takes a folder of images and the ids of one; yields the archive of it that engines load.
 ReadFolder = Callable[[Path, Collection[str]], Iterable[bytes]]
 
@@ -42,7 +41,7 @@ class NodeImage(File):
     ids: tuple[str, ...] = ()
     labels: dict[str, str]
     reference: str | None = Field(None, description="in a registry, by digest")
-    archive: str | None = Field(None, description="of `docker save`, or a folder of `matrix save`, on every node")
+    archive: str | None = Field(None, description="folder of `matrix save`, on every node")
     remedy: str
 
     @property
@@ -80,8 +79,7 @@ def bring_image(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: No
         _transfer(engine, wanted, saved, notify)
         image = _find(engine, wanted)
     if image is None:
-        other = OTHER_ID if wanted.archive and engine.keeps_compressed else wanted.remedy
-        raise UserError(f"{wanted.place}: image {wanted.id[:19]} is not in it; {other}")
+        raise UserError(f"{wanted.place}: image {wanted.id[:19]} is not in it; {wanted.remedy}")
     return image
 
 
@@ -115,11 +113,10 @@ def _transfer(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: Noti
 
 def _silence(wanted: NodeImage) -> float:
     """Return for how many seconds an engine may tell nothing of an image."""
-    place = Path(wanted.archive or os.devnull)
+    size = 0
     with suppress(OSError):
-        files = place.rglob("*") if place.is_dir() else (place,)
-        return SILENT_SECONDS + sum(file.stat().st_size for file in files) / UNPACKED_SPEED
-    return SILENT_SECONDS
+        size = sum(file.stat().st_size for file in Path(wanted.archive or os.devnull).rglob("*"))
+    return SILENT_SECONDS + size / UNPACKED_SPEED
 
 
 class _NoPatience(docker.APIClient):  # type: ignore[misc]
@@ -133,11 +130,8 @@ class _NoPatience(docker.APIClient):  # type: ignore[misc]
 @contextmanager
 def _events(api: Any, wanted: NodeImage, saved: ReadFolder) -> Iterator[Iterable[Mapping[str, Any]]]:
     try:
-        if wanted.archive and Path(wanted.archive).is_dir():
+        if wanted.archive:
             yield api.load_image(saved(Path(wanted.archive), {wanted.id, *wanted.ids}), quiet=False)
-        elif wanted.archive:
-            with Path(wanted.archive).open("rb") as archive:
-                yield api.load_image(archive, quiet=False)
         else:
             name, _, digest = str(wanted.reference).partition("@")
             yield api.pull(name, digest, stream=True, decode=True)

@@ -5,6 +5,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -57,8 +58,8 @@ class ImageFolder:
 
     @property
     def has_index(self) -> bool:
-        """Return whether images were saved there."""
-        return (self.folder / "index.json").exists()
+        """Return whether images were saved there, as far as this user may look."""
+        return os.access(self.folder / "index.json", os.F_OK)
 
     def file(self, digest: str) -> Path:
         """Return the place of a blob.

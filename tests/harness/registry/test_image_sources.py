@@ -1,11 +1,10 @@
-"""What nodes take images from is looked at before any job: archives and registries, without an engine."""
+"""What nodes take images from is looked at before any job: folders and registries, without an engine."""
 
 import io
 import json
-import os
 import socket
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +14,12 @@ import pytest
 from docker.errors import ImageNotFound
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.time_limits import Look
 from harness.environments.docker import node_images
 from harness.environments.docker.images import Image, tag_name
 from harness.environments.docker.node_images import NodeImage, bring_image
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
-from harness.registry.image_sources import LARGEST_LIST, _in_source
+from harness.registry.image_sources import _in_source
 from harness.registry.oci import DOCKER_MANIFEST, IMAGE_MANIFEST, Manifest, Repository, digest_of
 from harness.registry.saved.layout import ImageFolder
 from harness.registry.saved.load import saved_archive
@@ -30,84 +28,10 @@ from tests.harness.fake_registry import FakeRegistry
 
 CELL = "cpu-plain"
 IDS = {"classic": f"sha256:{'a' * 64}", "containerd": f"sha256:{'b' * 64}"}
-LISTS: dict[str, dict[str, Any]] = {
-    # As Docker 20.10 and 28 write them.
-    "old": {"manifest.json": [{"Config": f"{'a' * 64}.json", "RepoTags": ["vpoc:cpu-plain"], "Layers": []}]},
-    "new": {
-        "index.json": {"manifests": [{"digest": IDS["containerd"], "mediaType": "application/vnd.oci.image.index"}]},
-        "manifest.json": [{"Config": f"blobs/sha256/{'a' * 64}", "RepoTags": None, "Layers": []}],
-    },
-}
 
 
 def image(id_: str) -> Image:
     return Image(id_, {"vpoc.matrix.cell": CELL}, (), 1)
-
-
-def write_archive(file: Path, members: dict[str, Any], **options: Any) -> None:
-    with tarfile.open(file, "w", **options) as archive:
-        for name, value in members.items():
-            content = json.dumps(value).encode()
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-
-
-@pytest.mark.parametrize(("layout", "store"), [("old", "classic"), ("new", "classic"), ("new", "containerd")])
-def test_an_image_is_found_in_an_archive_whatever_its_name(
-    layout: str, store: str, tmp_path: Path, matrix: Matrix
-) -> None:
-    (tmp_path / "damaged.tar").write_bytes(b"x" * 2000)
-    write_archive(tmp_path / "another.tar", {"manifest.json": [{"Config": f"{'c' * 64}.json"}], "odd.json": 3})
-    write_archive(tmp_path / "some.tar", LISTS[layout])
-    found = _in_source(str(tmp_path), matrix.cells[CELL], image(IDS[store]))
-    assert (found.archive, found.reference) == (str(tmp_path / "some.tar"), None)
-
-
-def link_to_itself(file: Path) -> None:
-    with tarfile.open(file, "w") as archive:
-        info = tarfile.TarInfo("manifest.json")
-        info.type, info.linkname = tarfile.SYMTYPE, "manifest.json"
-        archive.addfile(info)
-
-
-def nest(file: Path) -> None:
-    content = b"[" * 500_000
-    with tarfile.open(file, "w") as archive:
-        info = tarfile.TarInfo("manifest.json")
-        info.size = len(content)
-        archive.addfile(info, io.BytesIO(content))
-
-
-def headers_alone(file: Path) -> None:
-    header = tarfile.TarInfo()
-    header.type, header.size = tarfile.XHDTYPE, 12
-    file.write_bytes((header.tobuf(tarfile.USTAR_FORMAT) + b"12 path=abc\n".ljust(512, b"\0")) * 2000)
-
-
-def large_header(file: Path) -> None:
-    write_archive(file, LISTS["old"], pax_headers={"comment": "x" * LARGEST_LIST})
-
-
-@pytest.mark.parametrize(
-    "make", [link_to_itself, nest, headers_alone, large_header, os.mkfifo, lambda file: file.symlink_to(file)]
-)
-def test_what_anybody_may_put_beside_an_archive_is_passed_over(
-    make: Callable[[Path], None], tmp_path: Path, matrix: Matrix
-) -> None:
-    make(tmp_path / "odd.tar")
-    write_archive(tmp_path / "some of another folder", LISTS["old"])
-    (tmp_path / "some.tar").symlink_to(tmp_path / "some of another folder")
-    found = Look(lambda: _in_source(str(tmp_path), matrix.cells[CELL], image(IDS["classic"]))).result(60)
-    assert found.archive == str(tmp_path / "some.tar")
-
-
-def test_an_image_that_no_archive_holds_is_refused_with_the_command_that_saves_it(
-    tmp_path: Path, matrix: Matrix
-) -> None:
-    write_archive(tmp_path / "some.tar", LISTS["old"])
-    with pytest.raises(UserError, match=rf"`matrix save {CELL} {tmp_path}` puts it there$"):
-        _in_source(str(tmp_path), matrix.cells[CELL], image(f"sha256:{'d' * 64}"))
 
 
 def save(folder: Path) -> SavedImage:
@@ -136,8 +60,11 @@ def test_an_image_is_found_and_read_in_a_folder_of_matrix_save_by_either_id(tmp_
         listed = json.loads((archive.extractfile("manifest.json") or pytest.fail("none")).read())
     assert listed[0]["RepoTags"] == ["vpoc:cpu-plain"]
     assert {"oci-layout", "index.json", *listed[0]["Layers"]} <= names
-    with pytest.raises(UserError, match="the image of cpu-plain that is here is not there"):
-        _in_source(str(tmp_path), matrix.cells[CELL], image(IDS["classic"]))
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(
+            UserError, match=rf"that is here is not there; `matrix save {CELL} {folder}` puts it there$"
+        ):
+            _in_source(str(folder), matrix.cells[CELL], image(IDS["classic"]))
     # Nothing of what was changed is given away.
     (tmp_path / "blobs/sha256" / str(saved.layers[0]["digest"])[7:]).write_bytes(b"A layer")
     with pytest.raises(UserError, match="was changed or is damaged"):

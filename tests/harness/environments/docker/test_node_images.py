@@ -80,11 +80,10 @@ def test_a_pull_of_which_nothing_is_heard_is_abandoned(engine: Any, monkeypatch:
         _transfer(engine, WANTED, no_folder, lambda _: None)
 
 
-def test_an_archive_may_take_as_long_as_it_is_large(tmp_path: Path) -> None:
-    archive = tmp_path / "image.tar"
-    with archive.open("wb") as stream:
+def test_a_saved_image_may_take_as_long_as_it_is_large(tmp_path: Path) -> None:
+    with (tmp_path / "layer").open("wb") as stream:
         stream.truncate(10**10)
-    saved = WANTED.model_copy(update={"archive": str(archive), "reference": None})
+    saved = WANTED.model_copy(update={"archive": str(tmp_path), "reference": None})
     assert (_silence(WANTED), _silence(saved)) == (SILENT_SECONDS, SILENT_SECONDS + 500)
     assert _silence(saved.model_copy(update={"archive": str(tmp_path / "none")})) == SILENT_SECONDS
 
