@@ -7,27 +7,21 @@ pip wrote to its standard error.
 import io
 import json
 import runpy
-import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import IO
 
-from harness.base.errors import NoAnswerError
-from harness.environments.python.stalls import STALLED_SECONDS, StallWatch
-
-# Takes pip's arguments; returns its exit status and what it wrote to its standard error. Raises NoAnswerError where
-# next to nothing comes.
+# Takes pip's arguments; returns its exit status and what it wrote to its standard error.
 Pip = Callable[[Sequence[str]], tuple[int, str]]
 
 
 @contextmanager
-def pip_process(variables: Mapping[str, str], stalled_seconds: float = STALLED_SECONDS) -> Iterator[Pip]:
+def pip_process(variables: Mapping[str, str]) -> Iterator[Pip]:
     """Yield what runs pip, with these environment variables. The process is started for the first run.
 
-    A process that ends before it answers is a run that failed; the next run has another one. So it has after one that
-    did nothing for so many seconds as next to nothing came.
+    A process that ends before it answers is a run that failed; the next run has another one.
     """
     process: subprocess.Popen[str] | None = None
 
@@ -40,13 +34,6 @@ def pip_process(variables: Mapping[str, str], stalled_seconds: float = STALLED_S
         with suppress(BrokenPipeError):
             running.stdin.write(json.dumps(list(arguments)) + "\n")
             running.stdin.flush()
-        try:
-            _await(running, running.stdout, stalled_seconds)
-        except NoAnswerError:
-            process = None
-            running.kill()
-            _close(running)
-            raise
         if answer := running.stdout.readline():
             status, said = json.loads(answer)
             return status, said
@@ -67,14 +54,6 @@ def _start(variables: Mapping[str, str]) -> "subprocess.Popen[str]":
     command = [sys.executable, "-P", "-m", __name__]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=dict(variables))
-
-
-def _await(process: "subprocess.Popen[str]", answers: IO[str], stalled_seconds: float) -> None:
-    """Wait until a process answers or ends. Raises NoAnswerError when it stalls."""
-    watch = StallWatch(process.pid, stalled_seconds)
-    # An answer is a line: nothing of one before it is left in the buffer.
-    while not select.select([answers], [], [], watch.look_seconds)[0]:
-        watch.look("pip download")
 
 
 def _close(process: "subprocess.Popen[str]") -> None:

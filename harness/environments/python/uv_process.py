@@ -2,15 +2,13 @@
 
 import os
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from harness.base.certificates import trusting
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.storage import held_locks
-from harness.base.urls import without_credentials
-from harness.environments.python.stalls import STALLED_SECONDS, StallWatch
 
 # Of what uv says the beginning tells most.
 WORDS = 400
@@ -23,14 +21,11 @@ RESOLVE_SECONDS = 1800
 LIMITED = ("/bin/sh", "-c", f'ulimit -d {MOST_MEMORY_BYTES >> 10}; exec "$@"', "sh")
 
 
-def uv(
-    *arguments: str | Path, variables: Mapping[str, str] | None = None, stalled_seconds: float = STALLED_SECONDS
-) -> str:
+def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> str:
     """Run uv without the user's own configuration (or with that of `--config-file`); return what it printed.
 
     Raises:
-        NoAnswerError: when it resolves versions for too long, or does nothing for so many seconds as next to nothing
-            comes.
+        NoAnswerError: when it resolves versions for too long.
         UserError: with uv's last words when it fails.
     """
     # An interpreter of the user's own is run without it.
@@ -39,42 +34,19 @@ def uv(
     words, indexes = _without_indexes([str(argument) for argument in arguments])
     environment = {**trusting(os.environ), **indexes, **(variables or {})}
     configured = () if CONFIG in arguments else ("--no-config",)
-    command = [find_uv_bin(), *words, "--no-progress", *configured]
-    # What it makes stays locked as long as it is at it, though this process may be killed.
-    bounded = [*LIMITED, *command]
+    command = [*LIMITED, find_uv_bin(), *words, "--no-progress", *configured]
     seconds = RESOLVE_SECONDS if "compile" in words else None
-    what = f"uv {' '.join(command[1:3])}"
-    asked = " ".join(without_credentials(url) for urls in indexes.values() for url in urls.split())
-    with subprocess.Popen(
-        bounded, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=held_locks(), env=environment
-    ) as process:
-        try:
-            printed, errors = _printed(process, f"{what}{asked and f' from {asked}'}", seconds, stalled_seconds)
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        said = " ".join(line.strip() for line in errors.splitlines() if line.strip())
+    what = f"uv {' '.join(words[:2])}"
+    # What it makes stays locked as long as it is at it, though this process may be killed.
+    run = partial(subprocess.run, capture_output=True, text=True, pass_fds=held_locks(), env=environment, check=False)
+    try:
+        done = run(command, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise NoAnswerError(f"{what}: versions are not resolved within {seconds} s; an index is too slow") from None
+    if done.returncode:
+        said = " ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
         raise UserError(f"{what} failed: {said[:WORDS]}")
-    return printed
-
-
-def _printed(
-    process: "subprocess.Popen[str]", where: str, seconds: float | None, stalled_seconds: float
-) -> tuple[str, str]:
-    """Return what uv prints to its two outputs until it has ended.
-
-    Raises:
-        NoAnswerError: when that takes more than `seconds`, or it stalls.
-    """
-    watch, began = StallWatch(process.pid, stalled_seconds), time.monotonic()
-    while True:
-        try:
-            return process.communicate(timeout=min(watch.look_seconds, seconds or watch.look_seconds))
-        except subprocess.TimeoutExpired:
-            watch.look(where)
-        if seconds is not None and time.monotonic() - began > seconds:
-            raise NoAnswerError(f"{where}: versions are not resolved within {seconds} s; an index is too slow")
+    return str(done.stdout)
 
 
 def _without_indexes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -13,10 +13,9 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from harness.base.certificates import trusting
-from harness.base.errors import NoAnswerError, UserError
+from harness.base.errors import UserError
 from harness.base.files.storage import file_hash, locked
 from harness.base.paths import WHEELS
-from harness.base.urls import without_credentials
 from harness.environments.python.pins import wheel_folders
 from harness.environments.python.pip_process import Pip, pip_process
 from harness.environments.python.source_packages import built_wheel
@@ -167,7 +166,6 @@ def _download(stack: Stack, entry: Locked, pip: Pip, place: Path) -> None:
     """Fetch a wheel with pip, by way of `place`: from where the user's pip looks, then from the stack's index as well.
 
     Raises:
-        NoAnswerError: when next to nothing comes from the last of them.
         UserError: what pip said last.
     """
     python = stack.python.replace(".", "")
@@ -175,25 +173,19 @@ def _download(stack: Stack, entry: Locked, pip: Pip, place: Path) -> None:
     target += [word for abi in (f"cp{python}", "abi3", "none") for word in ("--abi", abi)]
     target += [word for platform in PLATFORMS for word in ("--platform", platform)]
     said: list[str] = []
-    kind: type[UserError] = UserError
     lock = place / "lock.txt"
     lock.write_text(entry.text, encoding="utf-8")
     common = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--dest", str(place)]
     for index in _places(stack, entry):
         command = ["download", "--quiet", "--disable-pip-version-check", *common, *target]
-        try:
-            status, written = pip([*command, "--resume-retries", str(RESUMES), *index, "-r", str(lock)])
-            kind = UserError
-        except NoAnswerError as error:
-            kind, status = NoAnswerError, 1
-            written = f"{without_credentials(index[-1])}: {error}" if index else str(error)
+        status, written = pip([*command, "--resume-retries", str(RESUMES), *index, "-r", str(lock)])
         if status == 0:
             # Each is kept as soon as it is whole.
             for wheel in place.glob("*.whl"):
                 wheel.replace(WHEELS / wheel.name)
             return
         said.append(" ".join(line for line in written.splitlines() if "WARNING" not in line)[:WORDS])
-    raise kind(f"stack {stack.name}: {entry.name} {entry.version} cannot be fetched: {'; then: '.join(said)}")
+    raise UserError(f"stack {stack.name}: {entry.name} {entry.version} cannot be fetched: {'; then: '.join(said)}")
 
 
 def _places(stack: Stack, entry: Locked) -> list[list[str]]:
