@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,6 @@ from harness.base.errors import UserError
 from harness.base.files.storage import file_hash, locked
 from harness.base.paths import WHEELS
 from harness.environments.python.pins import wheel_folders
-from harness.environments.python.pip_process import Pip, pip_process
 from harness.environments.python.source_packages import built_wheel
 from harness.matrix.stacks import Stack
 
@@ -74,17 +75,14 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
         # A version has a wheel for every Python, and all their hashes stand in its lock.
         tags = _tags(stack)
         # pip downloads there first, and /tmp may be small.
-        with (
-            tempfile.TemporaryDirectory(prefix=PARTIAL, dir=WHEELS) as place,
-            pip_process({**trusting(os.environ), "TMPDIR": place}) as pip,
-        ):
+        with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=WHEELS) as place:
             for entry in read_lock(lock):
                 wheel = _held(entry, tags)
                 if wheel is None:
                     notify(f"fetching {entry.name} {entry.version}")
                     wheel = _built(stack, entry)
                 if wheel is None:
-                    _download(stack, entry, pip, Path(place))
+                    _download(stack, entry, Path(place))
                     wheel = _held(entry, tags)
                 if wheel is None:
                     raise UserError(
@@ -162,7 +160,7 @@ def _wheels_of(entry: Locked, tags: frozenset[Tag], folder: Path) -> Iterator[Pa
             yield wheel
 
 
-def _download(stack: Stack, entry: Locked, pip: Pip, place: Path) -> None:
+def _download(stack: Stack, entry: Locked, place: Path) -> None:
     """Fetch a wheel with pip, by way of `place`: from where the user's pip looks, then from the stack's index as well.
 
     Raises:
@@ -176,15 +174,18 @@ def _download(stack: Stack, entry: Locked, pip: Pip, place: Path) -> None:
     lock = place / "lock.txt"
     lock.write_text(entry.text, encoding="utf-8")
     common = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--dest", str(place)]
+    # Nothing of the folder that the user is in; and nobody is asked for a password.
+    pip = [sys.executable, "-P", "-m", "pip", "download", "--no-input", "--quiet", "--disable-pip-version-check"]
+    variables = {**trusting(os.environ), "TMPDIR": str(place)}
     for index in _places(stack, entry):
-        command = ["download", "--quiet", "--disable-pip-version-check", *common, *target]
-        status, written = pip([*command, "--resume-retries", str(RESUMES), *index, "-r", str(lock)])
-        if status == 0:
+        command = [*pip, *common, *target, "--resume-retries", str(RESUMES), *index, "-r", str(lock)]
+        run = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+        if run.returncode == 0:
             # Each is kept as soon as it is whole.
             for wheel in place.glob("*.whl"):
                 wheel.replace(WHEELS / wheel.name)
             return
-        said.append(" ".join(line for line in written.splitlines() if "WARNING" not in line)[:WORDS])
+        said.append(" ".join(line for line in run.stderr.splitlines() if "WARNING" not in line)[:WORDS])
     raise UserError(f"stack {stack.name}: {entry.name} {entry.version} cannot be fetched: {'; then: '.join(said)}")
 
 
