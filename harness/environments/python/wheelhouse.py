@@ -174,7 +174,6 @@ def _download(stack: Stack, entry: Locked, place: Path) -> None:
     lock = place / "lock.txt"
     lock.write_text(entry.text, encoding="utf-8")
     common = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--dest", str(place)]
-    # Nothing of the folder that the user is in; and nobody is asked for a password.
     pip = [sys.executable, "-P", "-m", "pip", "download", "--no-input", "--quiet", "--disable-pip-version-check"]
     variables = {**trusting(os.environ), "TMPDIR": str(place)}
     for index in _places(stack, entry):

@@ -109,9 +109,6 @@ def stack(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stac
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_RETRIES", "1")
-    # Nothing of the folder that the user is in is run.
-    (tmp_path / "json.py").write_text("raise SystemExit(3)", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
     return Stack(name="cpu", accelerator="cpu", torch="2.13.0")
 
 
