@@ -24,7 +24,7 @@ from benchmarks.rehearsed_images import use_images
 from harness.base import paths
 from harness.base.paths import CHECKOUT
 from harness.environments import app_wheel, environment
-from harness.environments.docker.build import ensure_cell_image, ensure_own_stack_image
+from harness.environments.docker.build import ensure_cell_image, ensure_stack_image
 from harness.environments.docker.images import find
 from harness.environments.docker.verify_image import EQUAL, compare_with_rebuilt
 from harness.environments.python.pins import lock_file
@@ -103,7 +103,7 @@ def next_preset(engine: Engine, matrix: Matrix) -> Figure:
 def edited_app(engine: Engine, matrix: Matrix, registry: str) -> list[Figure]:
     """Build an app with one more line, and push it where the one before is."""
     before = ensure_cell_image(engine, matrix.cells[CELL])
-    ensure_own_stack_image(engine, matrix.stacks["cpu"])
+    ensure_stack_image(engine, matrix.stacks["cpu"], own=True)
     host, storage = registry.split(" ", 1)
     name = f"{host}/vpoc:{CELL}"
     push_image(engine, before.id, name, lambda _: None)

@@ -49,11 +49,11 @@ def make_verifier(stack: Stack | None, engine: "Engine | None", notify: "Notify"
         return Verifier(missing="the matrix has no stack for CPUs that could be made here")
     try:
         # Half a second, which those do not wait for who only describe runs.
-        from harness.environments.docker.build import ensure_own_stack_image  # noqa: PLC0415
+        from harness.environments.docker.build import ensure_stack_image  # noqa: PLC0415
 
         if engine is None:
             return Verifier(ensure_environment(stack, notify))
-        image = ensure_own_stack_image(engine, stack, notify)
+        image = ensure_stack_image(engine, stack, notify, own=True)
     except UserError as error:
         return Verifier(missing=f"stack {stack.name} cannot be made here: {error}")
     return Verifier(image_environment(image.id, image.identity, image.contract, stack))

@@ -14,7 +14,7 @@ from harness.base.errors import UserError
 from harness.base.paths import APP, BUILDS, CHECKOUT
 from harness.environments import app_wheel, environment
 from harness.environments.docker import build, images
-from harness.environments.docker.build import ensure_cell_image, ensure_own_stack_image, ensure_stack_image
+from harness.environments.docker.build import ensure_cell_image, ensure_stack_image
 from harness.environments.docker.builder_copies import copies_in_builder, drop_copies
 from harness.environments.docker.images import Image, cell_tag, find, stack_tag
 from harness.environments.docker.own_images import find_by_labels, own_ids
@@ -66,7 +66,7 @@ def test_an_edit_of_the_app_leaves_every_other_layer(
     engine: Engine, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Others' images, such as those of another checkout, are no ground to build on.
-    own = ensure_own_stack_image(engine, matrix.stacks["cpu"])
+    own = ensure_stack_image(engine, matrix.stacks["cpu"], own=True)
     source = tmp_path / "app"
     shutil.copytree(APP, source, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
     with (source / "vpoc" / "cli.py").open("a") as stream:

@@ -14,7 +14,7 @@ from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.run_one import first_run
-from harness.environments.docker.build import ensure_own_stack_image
+from harness.environments.docker.build import ensure_stack_image
 from harness.environments.docker.images import Image, find, inputs_of
 from harness.environments.docker.own_images import find_runtime_image
 from harness.environments.environment import FORMER_OPTIONS, image_environment
@@ -103,7 +103,7 @@ def test_a_lie_of_the_image_is_found_by_this_hosts_own(
     record = run(bench, cell, image)
     assert (record.outcome, record.diagnosis) == ("failed", "wrong-result"), record.detail
     assert said in record.detail
-    own = ensure_own_stack_image(engine, cell.stack)
+    own = ensure_stack_image(engine, cell.stack, own=True)
     assert (record.intent.image, record.intent.verifier_image) == (image.id, own.id)
     folder = bench.results.run_folder(record.intent.run_id)
     told = json.loads((folder / "container-verification.json").read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ def test_an_image_that_says_it_is_of_the_stack_is_not_taken_for_one_built_here(
     stack = matrix.stacks["cpu"]
     labels = {name.removeprefix("vpoc.matrix."): value for name, value in inputs_of(engine, stack).wanted.items()}
     forged = derive(AGREEABLE, **{name: value for name, value in labels.items() if "." not in name}, kind="stack")
-    own = ensure_own_stack_image(engine, stack)
+    own = ensure_stack_image(engine, stack, own=True)
     assert own.id != forged.id
     assert own.labels["vpoc.matrix.kind"] == "stack"
     # Nor is any image built on one of others, which would then count as built here.

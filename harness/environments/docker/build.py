@@ -76,48 +76,41 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
         return image
 
 
-def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
+def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: None, *, own: bool = False) -> Image:
     """The image of a stack: the one this engine holds, or a new one.
+
+    `own`: of images that are here only one that this checkout has built, as labels are what anybody writes.
 
     Raises:
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     keep_in_place()
     with locked(lock_of_builds(stack.name), notify):
-        image = find_stack_image(engine, inputs_of(engine, stack))
+        image = _find_stack(engine, stack, own=own)
         if image is None:
-            image = _build_stack(engine, stack, notify)
+            image = _build_stack(engine, stack, notify, own=own)
         elif _context(stack).exists():
             # A harness was killed, and its builder went on to the end.
             _clear(engine, stack)
-        _tag(engine, image, stack_tag(image.labels))
-        return image
-
-
-def ensure_own_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
-    """As `ensure_stack_image`, but of an image that this checkout has built: labels are what anybody writes.
-
-    Raises:
-        UserError: when it cannot be built; nothing that looks finished is left.
-    """
-    keep_in_place()
-    with locked(lock_of_builds(stack.name), notify):
-        image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(engine, stack, notify, own=True)
         # Another may have taken its tag, and an engine deletes an image with the last one.
         _tag(engine, image, stack_tag(image.labels))
         return image
 
 
-def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool = False) -> Image:
+def _find_stack(engine: Engine, stack: Stack, *, own: bool) -> Image | None:
+    return (find_own_stack_image if own else find_stack_image)(engine, inputs_of(engine, stack))
+
+
+def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool) -> Image:
     # Before anything is fetched for it.
     _ = engine.builder
     base = ensure_base(engine, stack, notify)
     lock = ensure_lock(stack, digest_of_base(base, stack))
     # The hash of the app says whether there is a compiled part.
     ensure_kernel(notify)
-    inputs = inputs_of(engine, stack)
-    if image := (find_own_stack_image if own else find_stack_image)(engine, inputs):
+    if image := _find_stack(engine, stack, own=own):
         return image
+    inputs = inputs_of(engine, stack)
     runtime = find_runtime_image(engine, inputs)
     if runtime is None:
         runtime = build_part(

@@ -247,7 +247,7 @@ def test_between_the_runs_of_a_command_nothing_goes(place: Path, engine: Any, mo
         lambda cell: ensure_environment(cell.stack),
         lambda cell: build.ensure_cell_image(cast("Any", None), cell),
         lambda cell: build.ensure_stack_image(cast("Any", None), cell.stack),
-        lambda cell: build.ensure_own_stack_image(cast("Any", None), cell.stack),
+        lambda cell: build.ensure_stack_image(cast("Any", None), cell.stack, own=True),
     ],
 )
 def test_while_something_is_made_nothing_goes(
