@@ -4,6 +4,7 @@ The keys and their order are those of `node_show`, `mem_show`, `kfd_cache_show` 
 Linux 6.8. AMD's libhsakmt reads all of it; `tests/oracles` has it read these.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,22 +133,8 @@ def gpu_node(gpu: GpuNode) -> dict[str, str | int]:
 
 def cpu_node(links: int) -> dict[str, str | int]:
     """Return the files of the processor's node, with so many links, by their paths below `nodes`."""
-    keys = (
-        "simd",
-        "first_simd",
-        "waves",
-        "lds",
-        "gws",
-        "wave",
-        "arrays",
-        "arrays_per_engine",
-        "units",
-        "simd_per_unit",
-    )
-    more = ("slots", "version", "vendor", "device", "location", "minor", "sdma", "sdma_queues", "queues")
-    none = dict.fromkeys((*keys, *more), 0)
-    # Of its caches /sys/devices/system/cpu tells.
-    properties = NODE.format(cores=CORES, caches=0, links=links, **none) + CLOCK.format(clock=4853)
+    # Of its caches /sys/devices/system/cpu tells; the rest is of GPUs.
+    properties = NODE.format_map(defaultdict(int, cores=CORES, links=links)) + CLOCK.format(clock=4853)
     return {
         "0/properties": properties,
         "0/gpu_id": 0,
