@@ -155,11 +155,8 @@ def _checked(
         UserError: when the run is invalid.
     """
     try:
-        said = read_regular(RunFolder(folder).intent, LARGEST_OWN_BYTES)
-        content = read_regular(RunFolder(folder).record, LARGEST_OWN_BYTES)
-        record = Record.parse(content)
-        # What is the same text was just checked as a part of the record.
-        intent = record.intent if _holds(content, said) else Intent.parse(said)
+        intent = Intent.parse(read_regular(RunFolder(folder).intent, LARGEST_OWN_BYTES))
+        record = Record.parse(read_regular(RunFolder(folder).record, LARGEST_OWN_BYTES))
     except (OSError, ValidationError) as error:
         raise UserError(f"{file}: {folder.name}: is no run: {headline(error)}; nothing was taken") from None
     wrong = None
@@ -176,12 +173,6 @@ def _checked(
     if wrong:
         raise UserError(f"{file}: {folder.name}: {wrong}; nothing was taken")
     return _Run(folder, folder.name, intent.run_id, intent.host.machine)
-
-
-def _holds(record: bytes, intent: bytes) -> bool:
-    """Return whether the text of a record has that of an intent in it, as records do, at its place and indented."""
-    indented = intent.strip().replace(b"\n", b"\n  ")
-    return record.startswith(b'{\n  "schema": 2,\n  "intent": ' + indented + b",\n")
 
 
 def _storable(record: Record, database: sqlite3.Connection) -> bool:
