@@ -33,7 +33,7 @@ from vpoc.files import open_atomic, require_output
 
 MAX_OFF_GRID_TO_DROP = 0.01
 """With a greater share the whole series is off the grid, and dropping rows would leave a random part of it."""
-NO_TEXT = ("lean", "scid", "parquet")
+NO_TEXT = ("lean", "sierra-scid", "parquet")
 """Formats whose rows are no lines that could be copied."""
 OUT_OF_ORDER = "out of order"
 

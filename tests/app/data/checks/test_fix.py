@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.app.data.scid import scid_bytes
 from vpoc.cli import run
 from vpoc.data import merged_csv
 from vpoc.data.checks import copying
@@ -235,20 +236,26 @@ def test_a_vendors_file_keeps_its_columns(fixed):
     assert lines == [VENDOR, *(row for row in ROWS if row not in (ROWS[30], ROWS[60]))]
 
 
-def test_rows_that_are_no_lines_become_a_csv(fixed, tmp_path):
+@pytest.mark.parametrize("kind", ["parquet", "scid"])
+def test_rows_that_are_no_lines_become_a_csv(fixed, tmp_path, kind):
     stamps = pl.datetime_range(
         pl.datetime(2024, 1, 2, 14), pl.datetime(2024, 1, 2, 15, 59), "1m", eager=True, time_zone="UTC"
     )
     bars = {"open": 4000.0, "high": 4001.0, "low": 3999.0, "close": 4000.25, "volume": 7, "symbol": "ESH4"}
     frame = pl.DataFrame({"ts_event": stamps}).with_columns(**{name: pl.lit(value) for name, value in bars.items()})
     frame = frame.with_columns(high=pl.when(pl.int_range(pl.len()) == 30).then(3000.0).otherwise("high"))
-    frame.write_parquet(tmp_path / "m.parquet")
-    _, lines, told = fixed(None, name="m.parquet", stamp_side="start")
-    shown = "2024-01-02T14:30:00Z,4000.0,3000.0,3999.0,4000.25,7,ESH4"
-    assert told == [(31, "dropped", "open or close is outside low..high", shown, "")]
-    assert lines[0] == "ts,open,high,low,close,volume,symbol\n"
-    before = read_vendor(tmp_path / "m.parquet", stamp_side="start").frame.drop("line")
-    after = read_vendor(tmp_path / "out" / "m.parquet", stamp_side="start").frame.drop("line")
+    name = f"m.{kind}"
+    if kind == "scid":
+        (tmp_path / name).write_bytes(scid_bytes(stamps.dt.epoch("s"), frame, 9, frame["volume"]))
+    else:
+        frame.write_parquet(tmp_path / name)
+    _, lines, told = fixed(None, name=name, stamp_side="start")
+    shown = "2024-01-02T14:30:00Z,4000.0,3000.0,3999.0,4000.25,7"
+    symbol = {"scid": "", "parquet": ",ESH4"}[kind]
+    assert told == [(31, "dropped", "open or close is outside low..high", f"{shown}{symbol}", "")]
+    assert lines[0] == f"ts,open,high,low,close,volume{',symbol' if symbol else ''}\n"
+    before = read_vendor(tmp_path / name, stamp_side="start").frame.drop("line")
+    after = read_vendor(tmp_path / "out" / name, stamp_side="start").frame.drop("line")
     assert after.equals(before.filter(pl.col("high") > 3000))
 
 
