@@ -97,7 +97,7 @@ def save(engine: Engine, matrix: Matrix, place: Path) -> ImageFolder:
     with pytest.MonkeyPatch.context() as patch:
         # Nothing of what its lock names is installed in the stand-in.
         patch.setattr(save_of_cells, "statements_of_image", lambda *_: [])
-        save_of_cells.save_cells(engine, [matrix.cells[CELL]], place / "saved", print)
+        save_of_cells.save_cells(engine, [matrix.cells[CELL]], place / "saved", lambda _: None)
     return ImageFolder(place / "saved")
 
 
@@ -191,5 +191,5 @@ def test_an_image_that_nodes_cannot_load_ends_with_records_that_say_so(
         ("host-fault", "not-begun", image.id)
     }
     assert all(f"{layer}: was changed or is damaged" in one.detail for one in records)
-    assert re.search(rf"no node is left that begins runs: .*`matrix save {CELL} ", said_by(campaign))
+    assert re.search(rf"no node is left that begins runs: .* save {CELL} \S+` puts it there", said_by(campaign))
     assert 3 <= len(records) <= 6
