@@ -27,8 +27,10 @@ NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO)
 OfLine = TypeVar("OfLine", bound=File)
 
 
-def append_line(file: Path, value: File) -> None:
+def append_line(file: Path, value: File, *, cuts: bool = False) -> None:
     """Add a line, durably; several may do so at once, and one may have died in the middle of a line.
+
+    `cuts`: what is there of such a line goes, as where none that is damaged is passed over.
 
     Raises:
         UserError: when the file cannot be written.
@@ -41,7 +43,11 @@ def append_line(file: Path, value: File) -> None:
             open_regular(file, adding=True) as stream,
         ):
             if stream.tell() and os.pread(stream.fileno(), 1, stream.tell() - 1) != b"\n":
-                line = b"\n" + line
+                if cuts:
+                    stream.seek(0)
+                    stream.truncate(stream.read().rfind(b"\n") + 1)
+                else:
+                    line = b"\n" + line
             stream.write(line)
             stream.flush()
             os.fsync(stream.fileno())

@@ -1,6 +1,5 @@
 """Every promotion and demotion of a known-good tag, with the evidence: `promotions.jsonl`, a line each."""
 
-import os
 from collections.abc import Iterable
 from io import BytesIO
 from typing import Annotated, Any, Literal
@@ -9,15 +8,8 @@ from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
 from harness.base.files.json_files import Moment, Versioned, headline
-from harness.base.files.storage import (
-    SHORT_LOCK_SECONDS,
-    cannot_be_written,
-    locked,
-    make_folder_durably,
-    open_regular,
-    read_regular,
-    sync_folder,
-)
+from harness.base.files.json_lines import append_line
+from harness.base.files.storage import read_regular
 from harness.evidence.files.app_files import Sha256
 from harness.evidence.records import Results
 from harness.evidence.verdicts.totals import Life, Totals
@@ -176,18 +168,4 @@ def append_move(results: Results, move: TagMove) -> None:
     Raises:
         UserError: when the results folder cannot be written.
     """
-    file = results.folder / PROMOTIONS
-    try:
-        make_folder_durably(file.parent)
-        with (
-            locked(file.with_name(f".{file.name}.lock"), seconds=SHORT_LOCK_SECONDS),
-            open_regular(file, adding=True) as stream,
-        ):
-            stream.seek(0)
-            stream.truncate(stream.read().rfind(b"\n") + 1)
-            stream.write(to_line(move))
-            stream.flush()
-            os.fsync(stream.fileno())
-        sync_folder(file.parent)
-    except OSError as error:
-        raise cannot_be_written(file, error) from None
+    append_line(results.folder / PROMOTIONS, move, cuts=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.files import json_lines
 from harness.evidence.records import Results
-from harness.registry.tags import promotions
 from harness.registry.tags.promotions import (
     PROMOTIONS,
     KnownGood,
@@ -50,7 +50,7 @@ def test_what_was_written_is_read_in_that_order(tmp_path: Path, make_evidence: E
 def test_a_move_that_somebody_keeps_others_from_is_abandoned(
     tmp_path: Path, make_evidence: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promotions, "SHORT_LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(json_lines, "SHORT_LOCK_SECONDS", 0.0)
     with (tmp_path / f".{PROMOTIONS}.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another process has it locked"):
