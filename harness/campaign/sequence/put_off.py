@@ -2,19 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from harness.base.silent_hosts import forget_silent
 from harness.campaign.bench.bench import StackUnavailableError
-from harness.matrix.cells import Cell
+from harness.campaign.bench.plan import PendingRun, PlannedRun
 
-
-class _OfCell(Protocol):
-    @property
-    def cell(self) -> Cell: ...
-
-
-T = TypeVar("T", bound=_OfCell)
+T = TypeVar("T", PlannedRun, PendingRun)
 
 
 @dataclass
