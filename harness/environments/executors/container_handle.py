@@ -25,6 +25,8 @@ LOG_SECONDS = 10
 # The engine writes each line with its time as JSON, at most some eighty bytes for one: below this no file is full.
 NEVER_ROTATED_BYTES = LOG_FILE_BYTES // 100
 COMPARED_BYTES = 1 << 16
+# The engine sends each by itself, some ten thousand a second: of empty lines it keeps eight hundred thousand.
+LAST_LINES = 50_000
 ASK_SECONDS = 1.0
 BY_SIGNAL, LAST_SIGNAL = 128, 64
 # Of a crash. Anything else may be what a program makes of the TERM by which an engine that ends ends its containers.
@@ -258,10 +260,11 @@ class ContainerHandle:
             self._copying.join(LOG_SECONDS)
 
     def _copy_what_the_engine_keeps(self) -> None:
-        """Put the engine's copy, which is bounded, in the place of what was followed, or after its beginning."""
-        output = iter(self._api.logs(self._id, stream=True))
-        first = b""
+        """Put the end of the engine's copy in the place of what was followed, or after its beginning."""
+        output = iter(self._api.logs(self._id, stream=True, tail=LAST_LINES))
+        lines, first = 0, b""
         for chunk in output:
+            lines += 1
             first += chunk
             if len(first) >= COMPARED_BYTES:
                 break
@@ -270,11 +273,15 @@ class ContainerHandle:
             followed = file.read(len(first))
             # The engine still has the beginning, or has it alone.
             whole = first.startswith(followed)
-            seam = self._begins if whole else min(self._begins + self._copied_bytes, self._bounded.head_ends)
+            there = len(followed) if whole else self._copied_bytes
+            seam = min(self._begins + there, self._bounded.head_ends)
             file.truncate(seam)
             file.seek(seam)
-            kept = file.write(first) + sum(map(file.write, output))
-        if whole:
+            kept = file.write(first[len(followed) if whole else 0 :])
+            for chunk in output:
+                lines += 1
+                kept += file.write(chunk)
+        if whole and lines < LAST_LINES:
             self._bounded.finish()
         else:
             self._bounded.finish_after_gap(seam, max(self._copied_bytes, kept))

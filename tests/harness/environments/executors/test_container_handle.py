@@ -275,10 +275,9 @@ class TestOutput:
             log.write_bytes(b"before\n")
 
             def logs(_: str, *, stream: bool = False, follow: bool = False, tail: int = 0) -> Any:
-                if tail:
-                    return kept[-1]
-                assert stream, "all of it would be held in memory"
-                return followed if follow else iter(kept)
+                if not stream:
+                    return kept[-tail]
+                return followed if follow else iter(kept[-tail:])
 
             monkeypatch.setattr(api, "logs", logs)
             handle = ContainerHandle(engine_of(api), "c", log)
@@ -312,6 +311,13 @@ class TestOutput:
         assert finished(slow(), [b"one\n", b"two\n", b"three\n"]) == b"one\ntwo\nthree\n"
         assert time.monotonic() - began < 10
         over.set()
+
+    def test_of_very_many_lines_that_broke_off_the_last_are_read(
+        self, finished: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(container_handle, "LAST_LINES", 5)
+        text = finished(iter([b"\n"]), [b"\n"] * 99 + [b"the end\n"])
+        assert text == b"\n... an unknown number of bytes left out, which the engine did not keep ...\n\n\n\nthe end\n"
 
     def test_much_of_it_is_bounded(self, finished: Callable[..., bytes]) -> None:
         chunks = [b"%01023d\n" % number for number in range(20 << 10)]
