@@ -18,7 +18,7 @@ from harness.campaign.runner import Runner
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results, attempt_ids
-from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.counting import REFUSED, counts_of
 from harness.matrix.cells import Cell
 from harness.matrix.workload_options import workload_hash
 from harness.matrix.workloads import Workload
@@ -189,7 +189,8 @@ class ShrinkingRuns:
         if record.outcome == "interrupted" and attempt.most_steps and (steps or 0) >= attempt.most_steps:
             return Ended(failed=False, steps=steps)
         counted = counts_of(self.bench.results)[record.intent.run_id]
-        if not counted.counts:
+        # The app takes no command of this kind, and would refuse it each time.
+        if not counted.counts and record.diagnosis != REFUSED:
             return None
         if counted.counts_as == "passed":
             return Ended(failed=False, steps=steps)
@@ -231,8 +232,13 @@ class ShrinkingRuns:
         enough = _Enough(attempt.most_steps)
         try:
             runner.run([pending], left, observe=enough.saw)
-        except EnoughSteps:
-            return
+        except EnoughSteps as why:
+            record = bench.results.record(run_id)
+            if record and (steps_of(record) or 0) < (attempt.most_steps or 0):
+                # It would be made again and again.
+                raise UserError(
+                    f"{run_id}: {why}, and its progress does not account for them; leave --over steps out"
+                ) from None
 
     def words(self, attempt: SmallerRun) -> str:
         """Return what is run, in words."""

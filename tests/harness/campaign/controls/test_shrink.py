@@ -22,6 +22,7 @@ from tests.harness.pretending import Listening
 from tests.harness.scripted_bench import Scripted
 
 Judge = Callable[[Workload], int | None]
+Ends = Callable[[Workload, str | None, int], tuple[str | None, tuple[int, ...]]]
 FAILED_AT = 37
 
 
@@ -29,6 +30,7 @@ class Shaped(Scripted):
     """A bench whose runs fail at the step that `judge` says by the workload, unless they are ended before."""
 
     judge: Judge
+    ends: Ends = staticmethod(lambda _, diagnosis, steps: (diagnosis, (steps,)))
 
     def run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
         return SimpleNamespace(**{**vars(super().run(planned, run_id, workload, campaign)), "workload": workload})
@@ -45,9 +47,11 @@ class Shaped(Scripted):
 
     def _leave(self, run: Any, outcome: str, diagnosis: str | None, steps: int) -> Record:
         changes = {"intent": run.intent(None), "finished": 1e9 + len(self.made)}
+        diagnosis, accounted = self.ends(run.workload, diagnosis, steps)
         record = self.make_record(run.run_id, outcome).model_copy(
-            update={**changes, "diagnosis": diagnosis, "steps_accounted": (steps,), "idle_seconds": None}
+            update={**changes, "diagnosis": diagnosis, "steps_accounted": accounted, "idle_seconds": None}
         )
+        assert len(self.made) < 100, "it goes on for ever"
         self.results.begin(record.intent)
         self.results.finish(record)
         self.made.append(run.run_id)
@@ -95,6 +99,27 @@ def test_the_smallest_batch_and_model_are_found(bench: Shaped, failed: FailedRun
     assert dict(found.options) == {"batch_size": 8, "model": ["attention"]}
     assert found.smallest == "batches of 8, model attention"
     assert found.whole.startswith("batches of 32, model mlp then attention")
+
+
+def test_a_shape_that_the_app_refuses_is_left_and_not_tried_for_ever(
+    bench: Shaped, failed: FailedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(work: Workload, diagnosis: str | None, steps: int) -> tuple[str | None, tuple[int, ...]]:
+        return ("refused", (0,)) if work.batch_size < 8 else (diagnosis, (steps,))
+
+    monkeypatch.setattr(type(bench), "ends", staticmethod(ends))
+    found = search(bench, "shape", failed, lambda _: 5)
+    assert dict(found.options) == {"batch_size": 8, "model": ["attention-small"]}
+    assert found.others
+
+
+def test_progress_that_accounts_for_no_steps_ends_a_search_by_steps(
+    bench: Shaped, failed: FailedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(bench), "ends", staticmethod(lambda _, diagnosis, __: (diagnosis, ())))
+    with pytest.raises(UserError, match="its progress does not account for them"):
+        search(bench, "steps", failed, lambda _: FAILED_AT)
+    assert len(bench.made) == 1
 
 
 def test_runs_of_a_search_are_no_evidence_of_the_cell(bench: Shaped, failed: FailedRun) -> None:
