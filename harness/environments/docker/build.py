@@ -41,6 +41,7 @@ from harness.environments.docker.own_images import (
     find_own_stack_image,
     find_runtime_image,
     find_stack_image,
+    is_own,
     remember,
 )
 from harness.environments.docker.source_state import NO_TIME, source_revision
@@ -71,7 +72,7 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
             if image is None:
                 below, tag = stack_tag(stack_image.labels), cell_tag(cell)
                 image = build_cell(engine, cell, stack_image, labels, notify, below=below, tag=tag)
-                remember(image)
+                remember(image, on_others=not is_own(stack_image.id))
         _tag(engine, image, cell_tag(cell))
         return image
 

@@ -233,14 +233,19 @@ def find(engine: Engine, reference: str) -> Image | None:
 
 
 def all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
-    """Yield the images that have all these labels, which are what anybody writes; the newest first."""
+    """Yield the images that have all these labels, which are what anybody writes; the newest first.
+
+    Of one with triggers (ONBUILD), as none of ours has, a build FROM it would run what it says, as root and for ever.
+    """
     wanted = [f"{name}={value}" for name, value in labels.items()]
     with engine_errors("looking for images"):
         found = engine.client.api.images(filters={"label": wanted})
         for newest in sorted(found, key=lambda image: int(image["Created"]), reverse=True):
             # That may be larger than of any image of ours.
             with suppress(TooLargeAnswerError):
-                yield _image(engine.client.api.inspect_image(newest["Id"]))
+                told = engine.client.api.inspect_image(newest["Id"])
+                if not told["Config"].get("OnBuild"):
+                    yield _image(told)
 
 
 def check_is_of(image: Image, cell: Cell, reference: str) -> None:

@@ -8,15 +8,16 @@ from harness.environments.docker.source_state import is_dirty, source_revision
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell
 
-# Their ids, a line each.
+# Their ids, a line each; after that of one built on an image of others a word.
 OWN_IMAGES = BUILDS / "own-images.txt"
+ON_OTHERS = " on-others"
 
 
-def remember(image: Image) -> None:
-    """Note that an image was built here."""
+def remember(image: Image, *, on_others: bool = False) -> None:
+    """Note that an image was built here; `on_others`: FROM one that was not, so that nobody here knows it."""
     OWN_IMAGES.parent.mkdir(parents=True, exist_ok=True)
     with OWN_IMAGES.open("a", encoding="ascii") as stream:
-        stream.write(f"{image.id}\n")
+        stream.write(f"{image.id}{ON_OTHERS * on_others}\n")
 
 
 def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
@@ -53,16 +54,20 @@ def find_runtime_image(engine: Engine, inputs: Inputs) -> Image | None:
 
 def own_ids() -> frozenset[str]:
     """Return the ids of the images that this checkout has built, also of those that are gone."""
-    return frozenset(OWN_IMAGES.read_text(encoding="ascii").split() if OWN_IMAGES.is_file() else ())
+    return frozenset(line.removesuffix(ON_OTHERS) for line in _noted())
 
 
 def is_own(image: str) -> bool:
-    """Return whether this checkout has built the image with this id; what another holds, its labels alone say."""
-    return image in own_ids()
+    """Return whether this checkout has built the image with this id, and what it is built on."""
+    return image in _noted()
+
+
+def _noted() -> list[str]:
+    return OWN_IMAGES.read_text(encoding="ascii").splitlines() if OWN_IMAGES.is_file() else []
 
 
 def _own(images: Iterable[Image]) -> Iterator[Image]:
-    own = own_ids()
+    own = _noted()
     return (image for image in images if image.id in own)
 
 

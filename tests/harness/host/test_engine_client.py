@@ -20,7 +20,8 @@ from harness.host.engine_client import Client, TooLargeAnswerError
 
 
 def told(name: str, size: int) -> dict[str, object]:
-    return {"Id": name, "Config": {"Labels": {"a": "x" * size}}, "RootFS": {}, "Size": 1}
+    triggers = ["RUN sleep infinity"] if name == "triggers" else None
+    return {"Id": name, "Config": {"Labels": {"a": "x" * size}, "OnBuild": triggers}, "RootFS": {}, "Size": 1}
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -37,7 +38,8 @@ class Answers(BaseHTTPRequestHandler):
             large = [(1, "b"), (2, '"Id":"sha256:' + "0" * 1000), (3, "b")]
             answer = [{"Id": f"sha256:{n:064x}", "Labels": {"a": label}} for n, label in large]  # type: ignore[assignment]
         elif "images/json" in self.path:
-            answer = [{"Id": "large", "Created": 2}, {"Id": "small", "Created": 1}, {"Id": "older", "Created": 0}]  # type: ignore[assignment]
+            names = ("older", "small", "large", "triggers")
+            answer = [{"Id": name, "Created": at} for at, name in enumerate(names)]  # type: ignore[assignment]
         content = json.dumps(answer, separators=(",", ":")).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
@@ -61,7 +63,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
         server.shutdown()
 
 
-def test_an_image_with_labels_of_that_size_is_refused_by_its_name_and_passed_over(engine: Engine) -> None:
+def test_an_image_with_labels_of_that_size_or_triggers_is_passed_over(engine: Engine) -> None:
     small = find(engine, "small")
     assert small is not None
     assert small.labels == {"a": "x" * 10}
@@ -80,8 +82,13 @@ def test_of_images_with_the_same_labels_the_newest_is_found_but_before_it_one_th
     small, older = find(engine, "small"), find(engine, "older")
     assert find_by_labels(engine, {"a": "b"}) == small
     assert older
+    own_images.remember(older, on_others=True)
+    assert find_by_labels(engine, {"a": "b"}) == small
+    assert not own_images.is_own(older.id)
+    assert own_images.own_ids() == {older.id}
     own_images.remember(older)
     assert find_by_labels(engine, {"a": "b"}) == older
+    assert own_images.is_own(older.id)
 
 
 def test_of_any_answer_no_more_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
