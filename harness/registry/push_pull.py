@@ -1,10 +1,12 @@
 """Images to and from a registry. Credentials are the docker command's own."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from harness.base.errors import UserError
+from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.storage import locked
+from harness.base.time_limits import Look
 from harness.environments.docker.images import (
     CELLS,
     PREFIX,
@@ -25,6 +27,8 @@ from harness.registry.tags.promotions import KnownGood
 
 # What engines say of a layer once a registry has it.
 LAYER_IS_THERE = ("Pushed", "Layer already exists", "Already exists", "Mounted from")
+# For an engine to learn the name of what it has, with all pauses of who is patient.
+NAME_SECONDS = 180.0
 
 
 def remote_name(registry: str, cell: Cell) -> str:
@@ -143,10 +147,15 @@ def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: 
     if manifest is None:
         raise UserError(f"{doing}: there is no such image; `matrix push` brings one there")
     with locked(LAYERS / ".lock", notify):
-        if find(engine, f"{repository}@{manifest.digest}") is None:
+        there = find(engine, f"{repository}@{manifest.digest}") is not None
+        if not there:
             _bring_layers(engine, relay, manifest.digest, doing)
         # Having the layers, the engine learns their image's name; one that no relay reaches pulls them here.
-        patiently(lambda: _pull(engine, repository, manifest.digest, doing, notify), lambda: 1, notify)
+        pull = partial(_pull, engine, repository, manifest.digest, doing, notify)
+        if there or relay.asked:
+            _in_time(pull, doing)
+        else:
+            pull()
         if reference != manifest.digest:
             # A tag may have been moved since.
             with engine_errors(doing):
@@ -174,10 +183,28 @@ def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None
                 raise
 
 
+def _in_time(pull: Callable[[], None], doing: str) -> None:
+    """Have the engine ask for no more than a name: a registry may keep it waiting, which says nothing then.
+
+    Raises:
+        NoAnswerError: when that takes too long.
+        UserError: as the pull does.
+    """
+    try:
+        Look(pull).result(NAME_SECONDS)
+    except TimeoutError:
+        raise NoAnswerError(
+            f"{doing}: the registry keeps the engine waiting for more than {NAME_SECONDS:.0f} s"
+        ) from None
+
+
 def _pull(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> None:
-    with transfer_errors(doing):
-        events = engine.patient.api.pull(repository, reference, stream=True, decode=True)
-        follow_transfer(engine.roomy(events, doing), doing, notify)
+    def attempt() -> None:
+        with transfer_errors(doing):
+            events = engine.patient.api.pull(repository, reference, stream=True, decode=True)
+            follow_transfer(engine.roomy(events, doing), doing, notify)
+
+    patiently(attempt, lambda: 1, notify)
 
 
 def _forget_relays(engine: Engine, reference: str) -> None:

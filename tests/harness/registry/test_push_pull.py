@@ -1,8 +1,11 @@
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.base.errors import NoAnswerError
 from harness.environments.docker.images import PREFIX, Image, cell_tag
 from harness.matrix.cells import Matrix
 from harness.registry import push_pull
@@ -21,3 +24,19 @@ def test_an_image_is_taken_by_the_digest_that_was_pulled_wherever_its_tag_leads_
     engine: Any = SimpleNamespace(client=SimpleNamespace(api=SimpleNamespace(tag=lambda *words: tags.append(words))))
     assert push_pull.pull(engine, cell, "r", None, lambda _: None) is pulled
     assert tags == [("a", *cell_tag(cell).rsplit(":", 1))]
+
+
+def test_a_registry_that_keeps_the_engine_waiting_for_a_name_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    manifest = SimpleNamespace(digest=DIGEST)
+    monkeypatch.setattr(push_pull, "Relay", lambda *_: SimpleNamespace(manifest=lambda _: manifest))
+    monkeypatch.setattr(push_pull, "LAYERS", tmp_path)
+    monkeypatch.setattr(push_pull, "find", lambda *_: object())
+    monkeypatch.setattr(push_pull, "NAME_SECONDS", 0.1)
+    api = SimpleNamespace(pull=lambda *_, **__: iter(over.wait, False))
+    engine: Any = SimpleNamespace(patient=SimpleNamespace(api=api), roomy=lambda events, _: events)
+    with pytest.raises(NoAnswerError, match="keeps the engine waiting"):
+        push_pull._bring(engine, "r/vpoc", DIGEST, "pulling it", lambda _: None)
+    over.set()
