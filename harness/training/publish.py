@@ -21,16 +21,16 @@ from harness.evidence.files.work_folder import (
 )
 
 # After the name of a model.
-METADATA, PREDICTIONS = "_metadata.json", "_predictions.csv"
+METADATA, CURVES, PREDICTIONS = "_metadata.json", ("_curves.csv", "_curves.png"), "_predictions.csv"
 
 
 def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_checkpoints: bool) -> tuple[Path, ...]:
     """Put the files of a completed attempt, and its last checkpoints, into the user's. Doing it twice is once.
 
     `name`: that of the training, from which those of its files follow, whatever the result calls them. Another model of
-    the same name is kept, with its metadata and predictions; returns where such models are. The models are those that
-    were verified; of what else the app wrote only metadata and curves are copied. Checkpoints of an earlier training
-    stay with `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
+    the same name is kept, with what belongs to it; returns where such models are. The models are those that were
+    verified; of what else the app wrote only metadata and curves are copied. Checkpoints of an earlier training stay
+    with `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
 
     Raises:
         UserError: when they cannot be written, or are not there any more; what is there is whole.
@@ -43,8 +43,8 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
     replaced = [_keep(model, training.model.sha256) for model, training in zip(models, trainings, strict=True)]
     for name_of_model in names:
         _copy(made, f"{name_of_model}{METADATA}", output, LARGEST["metadata"])
-        for ending in ("csv", "png"):
-            _copy(made, f"{name_of_model}_curves.{ending}", output, LARGEST["curves"])
+        for ending in CURVES:
+            _copy(made, f"{name_of_model}{ending}", output, LARGEST["curves"])
     # The model last: whoever sees it finds the rest.
     for number, (training, name_of_model) in enumerate(zip(trainings, names, strict=True), 1):
         file, kept = f"{name_of_model}.pt", folder.kept_model(number)
@@ -85,9 +85,9 @@ def _keep(model: Path, sha256: str) -> Path | None:
         kept = place_to_keep(model)
         # Where an earlier call has kept it, its metadata may be that of the new one by now.
         if not kept.exists():
-            for ending in (METADATA, PREDICTIONS):
+            for ending in (METADATA, *CURVES, PREDICTIONS):
                 of_kept = kept.with_name(f"{kept.stem}{ending}")
-                # That of a model that was there before.
+                # Of a model that was there before.
                 of_kept.unlink(missing_ok=True)
                 if (of_model := model.with_name(f"{model.stem}{ending}")).is_file():
                     copy_durably(of_model, of_kept)

@@ -116,7 +116,7 @@ def open_state_file(results: Results, host: HostFacts, output: Path, name: str) 
     with open_regular(lock, adding=True) as stream:
         # Not passed on to the runs: what an orphan does is ended before the training continues.
         if not lock_at_once(stream.fileno(), lock):
-            raise InUseError(f"{output / name} is being trained by another process; wait for it")
+            raise InUseError(f"{output / name} is being trained by another process; `matrix watch` shows it")
         yield StateFile(file)
 
 

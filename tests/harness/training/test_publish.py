@@ -59,10 +59,12 @@ def test_a_model_that_is_replaced_is_kept_with_what_belongs_to_it(place: Place) 
     output.mkdir(parents=True, exist_ok=True)
     (output / "bars.pt").write_bytes(b"weeks of work")
     (output / "bars_metadata.json").write_text("{}", encoding="utf-8")
+    (output / "bars_curves.csv").write_text("of steps", encoding="utf-8")
     (output / "bars_predictions.csv").write_text("of weeks", encoding="utf-8")
     assert place.train(DONE).replaced == (output / "bars.previous.pt",)
     assert (output / "bars.previous.pt").read_bytes() == b"weeks of work"
     assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "{}"
+    assert (output / "bars.previous_curves.csv").read_text(encoding="utf-8") == "of steps"
     # Beside the new model they would pass for its own.
     assert (output / "bars.previous_predictions.csv").read_text(encoding="utf-8") == "of weeks"
     assert not (output / "bars_predictions.csv").exists()
