@@ -9,7 +9,7 @@ import time
 from datetime import date
 from pathlib import Path
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.storage import file_hash
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
@@ -65,6 +65,8 @@ def read_data(file: Path) -> InputFile:
             # A FIFO is waited for, and a device has no end.
             raise UserError(f"{file}: is not a file; {fix}")
         return InputFile(path=str(file.resolve()), sha256=file_hash(file))
+    except FileNotFoundError:
+        raise NoSuchFileError(f"--data {file}: no such file; {fix}") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}; {fix}") from None
 

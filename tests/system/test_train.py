@@ -193,7 +193,7 @@ def test_a_mistake_is_one_line(trainer: Trainer, tmp_path: Path) -> None:
     trainer.data = tmp_path / "none.csv"
     said = trainer.run(status=2)
     assert said.count("\n") == 1
-    assert "none.csv: cannot be read: No such file or directory" in said
+    assert "none.csv: no such file; give --data" in said
 
 
 def test_data_that_is_not_plausible_is_refused_before_a_run_and_trained_on_where_that_is_accepted(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSuchFileError, UserError
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.matrix.cells import Matrix
@@ -283,3 +283,5 @@ def test_data_that_may_not_even_be_looked_at_are_named_with_the_reason(tmp_path:
     for file in (tmp_path / "loop.csv", tmp_path / f"{'x' * 300}.csv"):
         with pytest.raises(UserError, match=r"\.csv: cannot be read: .*; give --data"):
             workload_data.read_data(file)
+    with pytest.raises(NoSuchFileError, match=r"none\.csv: no such file; give --data"):
+        workload_data.read_data(tmp_path / "none.csv")
