@@ -9,8 +9,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from harness.campaign.under_way import left_under_way
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
+from harness.evidence.index import Index
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
 from harness.screen.display import LiveScene, StallLines, finished_lines, stamped
@@ -41,20 +41,31 @@ def watch(settings: Settings, as_json: bool) -> None:
         print_json({**describe(look, scene, now), "without_harness": orphans})
         return
     if not look.goes_on:
-        begins = f"; `{settings.invocation.command('run')}` starts a campaign, seen once its plan is printed"
-        # What was left is named with its command beforehand, and to be continued first.
-        left = left_under_way(settings.results_to_read, machine_of(settings.root))
+        goes_on = _what_goes_on(settings)
         if orphans:
             ends = f"the next `{settings.invocation.command('run')}` ends them"
             echo(f"Processes of {', '.join(orphans)} run on, though their harness is gone; {ends}.")
             return
-        echo(f"Nothing runs with {settings.results.folder} on this host{'' if left else begins}.")
+        echo(f"Nothing runs with {settings.results.folder} on this host; {goes_on}.")
         return
     try:
         _follow(watched, look, scene, err, settings.invocation.command)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     echo(f"It has ended; `{settings.invocation.command('status')}` sums up.")
+
+
+def _what_goes_on(settings: Settings) -> str:
+    """Return the command to type next, and what it does: what was begun is continued before anything else."""
+    # Only where there is nothing to watch.
+    from harness.campaign.answered import last_answer  # noqa: PLC0415
+    from harness.report.continuation import continuation  # noqa: PLC0415
+
+    results, machine, typed = settings.results_to_read, machine_of(settings.root), settings.invocation
+    following = continuation(results, machine, Index(results).rows(), last_answer(results, machine), typed)
+    if following:
+        return f"`{following.command}` {following.why}"
+    return f"`{typed.command('run')}` starts a campaign, seen once its plan is printed"
 
 
 def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, command: Callable[..., str]) -> None:

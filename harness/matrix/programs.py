@@ -147,7 +147,7 @@ class Program(Strict):
         """Return in words when it counts as hung, and how to say otherwise."""
         lacks = "a line of output" if self.progress == STDOUT else "progress"
         limit = f"{span(self.stall_limit)} without {lacks}"
-        return f"hung after {limit} (--stall-limit, or stall_limit: of its workload)"
+        return f"it counts as hung after {limit} (--stall-limit, or stall_limit: of its workload)"
 
     @property
     def resumes(self) -> bool:

@@ -309,12 +309,13 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     assert told == {"schema": 2, "trains": False, "runs_done": 0, **nothing}
     assert not results.folder.exists()
     left = LeftOver(".venv/bin/matrix train --data merged.csv --output OUT", rebooted=False, what="training")
-    for place in ("harness.cli.watch", "harness.campaign.under_way"):
+    for place in ("harness.report.continuation", "harness.campaign.under_way"):
         monkeypatch.setattr(f"{place}.left_under_way", lambda *_: [left])
     (results.folder / "campaigns").mkdir(parents=True)
     (results.folder / "campaigns" / "one.under-way").touch()
     told = CliRunner().invoke(cli, ["--results", str(results.folder), "watch"]).output
-    assert told == f"matrix: {left.in_words}\nNothing runs with {results.folder} on this host.\n"
+    continues = f"`{left.command}` continues the training that was under way"
+    assert told == f"matrix: {left.in_words}\nNothing runs with {results.folder} on this host; {continues}.\n"
 
 
 def test_looks_that_take_longer_than_the_quiet_do_not_end_it(

@@ -298,7 +298,7 @@ def test_the_plan_of_a_program_of_the_users_own_says_when_it_hangs_and_that_only
     for host, told in ((docker, ""), (NO_GPU, "; as a process it can write wherever you can")):
         plan = make_plan([matrix.cells["cpu-plain"]], Workload.model_validate(mine), 1, host, {})
         hangs = "hung after 10 min without a line of output (--stall-limit, or stall_limit: of its workload)"
-        assert plan_lines(plan)[-1] == f"  your program: its numbers are not checked; {hangs}{told}"
+        assert plan_lines(plan)[-1] == f"  your program: its numbers are not checked; it counts as {hangs}{told}"
 
 
 @pytest.mark.parametrize(
