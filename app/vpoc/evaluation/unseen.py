@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vpoc.evaluation.bootstrap import FEWEST_RUNS
 from vpoc.evaluation.scores import log_losses, weighted_mean
 from vpoc.training.inputs.samples import labels_of
 
@@ -28,7 +29,11 @@ def unseen_in_words(found: "pl.DataFrame", frame: "pl.DataFrame", target: str) -
     loss = weighted_mean(log_losses(labels, probability), weights)
     constant = weighted_mean(log_losses(labels, np.full(len(labels), rate)), weights)
     sessions, rows = len(np.unique(came.dates[unseen])), len(labels)
-    what = "better, whether by luck `vpoc evaluate` says" if loss < constant else "no better"
+    what = "better" if loss < constant else "no better"
+    if sessions < FEWEST_RUNS:
+        what += f", but fewer than {FEWEST_RUNS} sessions show nothing"
+    elif loss < constant:
+        what += ", whether by luck `vpoc evaluate` says"
     return (
         f"on sessions that it has not seen ({sessions}, with {rows} known outcomes): log-loss {loss:.4f}; "
         f"always answering their own rate, {rate:.3f}, has {constant:.4f}: {what}"
