@@ -1,6 +1,5 @@
 """An explanation as it holds for the device of a run: a line about a GPU means less where none was used."""
 
-from harness.diagnosis.rules import load_signatures
 from harness.evidence.files.run_files import Explanation, Intent, Record
 
 NO_GPU = "this run used no GPU; of one that does the line means that"
@@ -17,6 +16,9 @@ def on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
     """Return an explanation; that of a run that used no GPU with what helps there, and no presets, which set GPUs."""
     if may_use_a_gpu(intent):
         return explanation
+    # Few runs that failed used no GPU, and the rules take their time to import.
+    from harness.diagnosis.rules import load_signatures  # noqa: PLC0415
+
     remedy = load_signatures().remedy_on_a_cpu(explanation.rule, explanation.class_)
     cause = explanation.cause
     if "GPU" in cause and not cause.startswith(NO_GPU):
