@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.base.files.json_bounds import load_json
+from harness.base.files.json_files import File
 from harness.base.files.storage import AnotherUsersError, read_regular, write_json
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -13,9 +13,8 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.recommend import NamedCell
 
 
-@dataclass(frozen=True)
-class NextCommand:
-    """A command that continues a campaign, and what it does."""
+class Command(File):
+    """A command to type, and the reason."""
 
     command: str
     why: str
@@ -30,13 +29,15 @@ class LastAnswer:
 
     named: NamedCell | None = None
     sentence: str | None = None
-    next_command: NextCommand | None = None
+    next_command: Command | None = None
     of_program: bool = False
 
 
 def remember_answer(results: Results, machine: str, answer: LastAnswer) -> None:
     """Write it for a machine, with the run that was the newest then."""
-    write_json(_file(results, machine), {"schema": 2, **asdict(answer), "newest_run": _newest_run(results)})
+    following = answer.next_command and answer.next_command.model_dump()
+    told = {**asdict(answer), "next_command": following, "newest_run": _newest_run(results)}
+    write_json(_file(results, machine), {"schema": 2, **told})
 
 
 def last_answer(results: Results, machine: str, rows: Sequence[Row] | None = None) -> LastAnswer:
@@ -52,20 +53,15 @@ def last_answer(results: Results, machine: str, rows: Sequence[Row] | None = Non
         except AnotherUsersError:
             content, mine = read_regular(file), False
         values = load_json(content)
-        named = NamedCell(*_texts(values["named"], "cell", "strategy")) if values["named"] else None
+        named = NamedCell(str(values["named"]["cell"]), str(values["named"]["strategy"])) if values["named"] else None
         if not mine or values.get("newest_run") != _newest_run(results, rows) or "sentence" not in values:
             return LastAnswer(named)
         sentence, following = values["sentence"], values["next_command"]
-        next_command = NextCommand(*_texts(following, "command", "why")) if following else None
+        next_command = Command.model_validate(following) if following else None
         said = None if sentence is None else str(sentence)
         return LastAnswer(named, said, next_command, bool(values.get("of_program")))
     except (OSError, ValueError, KeyError, TypeError):
         return LastAnswer()
-
-
-def _texts(values: dict[str, Any], *names: str) -> list[str]:
-    """Return them as texts, whatever stands there."""
-    return [str(values[name]) for name in names]
 
 
 def _newest_run(results: Results, rows: Sequence[Row] | None = None) -> str | None:

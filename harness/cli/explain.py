@@ -12,7 +12,7 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from harness.base.errors import UnknownNameError, UserError
-from harness.campaign.answered import NextCommand, last_answer
+from harness.campaign.answered import Command, last_answer
 from harness.cli.completion import complete_runs
 from harness.cli.shared import Settings, as_json, as_typed, err, out, pass_settings, print_json
 from harness.diagnosis.explain import explain_record
@@ -172,7 +172,7 @@ def _continues(settings: Settings, record: Record) -> str | None:
     return next((one.state.command for one in here if record.intent.run_id in one.state.run_ids), None)
 
 
-def _continues_campaign(settings: Settings, record: Record) -> NextCommand | None:
+def _continues_campaign(settings: Settings, record: Record) -> Command | None:
     """Return the command that continues the last campaign, of which the run is the last."""
     newest = max(Index(settings.results).rows(), key=lambda row: row.started, default=None)
     mine = newest is not None and newest.run_id == record.intent.run_id

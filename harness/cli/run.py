@@ -11,7 +11,7 @@ import click
 from harness.base.command_words import own_words, with_option
 from harness.base.errors import UserError
 from harness.base.wording import many
-from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
+from harness.campaign.answered import Command, LastAnswer, last_answer, remember_answer
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.plan import NOTHING_RUNS
 from harness.campaign.other_hosts.follow import CONTINUES
@@ -46,7 +46,6 @@ from harness.cli.shared import (
 from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.fingerprint import machine_of
-from harness.report.model import Command
 from harness.screen import tables
 from harness.screen.answer import print_answer, print_next
 from harness.screen.display import CampaignDisplay
@@ -246,29 +245,29 @@ def _check_reboot(settings: Settings, cluster: str | None) -> None:
     check_reboot()
 
 
-def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> NextCommand | None:
+def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Command | None:
     """Return the command that continues what was interrupted, or what its time or a boot kept from its end.
 
     It is another one where the same would end as this one: without a base image, or a budget that holds a run.
     """
     words = typed_words()
     if ended.error:
-        return NextCommand(command=settings.invocation.command(*words), why="continues this campaign")
+        return Command(command=settings.invocation.command(*words), why="continues this campaign")
     if bench.lacks_base and not ended.interrupted and not ended.succeeded:
         again = settings.invocation.command(*with_option(words, "--executor", "process"))
-        return NextCommand(command=again, why=f"runs cells as processes: {bench.lacks_base}")
+        return Command(command=again, why=f"runs cells as processes: {bench.lacks_base}")
     nothing = ended.conclusion is None and not (ended.done or ended.interrupted or ended.succeeded)
     if not (ended.interrupted or nothing) and not (ended.conclusion and ended.conclusion.continues):
         return None
     if ended.conclusion and (least := ended.conclusion.least_budget):
         again = settings.invocation.command(*with_option(words, "--budget", budget_in_words(least)))
-        return NextCommand(command=again, why="has the least budget that lets something run")
+        return Command(command=again, why="has the least budget that lets something run")
     again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
     why = "continues from these records, after a reboot" if reboot else "continues this campaign"
     if nothing or (ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done):
         why += ", once a stack can be made, and says of each what it lacks"
-    return NextCommand(command=again, why=why)
+    return Command(command=again, why=why)
 
 
 def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:

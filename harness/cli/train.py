@@ -222,7 +222,7 @@ def _print_following(
 ) -> None:
     """Print the command to type next: with a model that is worse than none, one that asks whether any is better."""
     # Only once there is a model.
-    from harness.report.model import Command  # noqa: PLC0415
+    from harness.campaign.answered import Command  # noqa: PLC0415
     from harness.screen.answer import print_next  # noqa: PLC0415
 
     evaluate = settings.invocation.command("exec", cell.id, *words_to_evaluate(workload, data, output))

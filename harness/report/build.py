@@ -6,7 +6,9 @@ from functools import partial
 
 from harness import __version__
 from harness.base.wording import many
+from harness.campaign.answered import Command
 from harness.environments.docker.dockerfile import render
+from harness.evidence.files.run_files import Explanation
 from harness.evidence.gpus.gpu_evidence import read_gpu_evidence
 from harness.evidence.host_state import HostSettings
 from harness.evidence.isolations import read_isolations, sentences
@@ -21,7 +23,7 @@ from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
 from harness.report.invocation import AS_MADE, Invocation
-from harness.report.model import Answer, Answers, Command, ExcludedCells, FindingLine, Report, RunDetail
+from harness.report.model import Answer, Answers, DiagnosedFailures, ExcludedCells, FindingLine, Report, RunDetail
 from harness.report.of_runs.by_hand import again
 from harness.report.of_runs.details import detail_of
 from harness.report.sections.ages import failure_ages
@@ -30,7 +32,7 @@ from harness.report.sections.cautions import cautions
 from harness.report.sections.choice import which_cell
 from harness.report.sections.code_evidence import code_evidence
 from harness.report.sections.criteria import ReadRecord, states_in_words, which_criteria_are_met
-from harness.report.sections.failures import by_diagnosis, failures, what_fails
+from harness.report.sections.failures import Failure, failures, what_fails
 from harness.report.sections.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines, work_of
 from harness.report.sections.notes import what_the_notes_changed
 from harness.report.sections.of_host import of_host, record_reader
@@ -143,6 +145,24 @@ def build_report(
         ),
         hosts=tuple(hosts),
         code=code_evidence(read_gpu_evidence(results)),
+    )
+
+
+def by_diagnosis(
+    found: Iterable[Failure], explanations: Mapping[str, Explanation | None]
+) -> tuple[DiagnosedFailures, ...]:
+    """Return the failures `found` in the form of the report; `explanations` are by run id."""
+    explained = ((one, explanations.get(one.newest)) for one in found)
+    return tuple(
+        DiagnosedFailures(
+            diagnosis=one.diagnosis,
+            runs=one.count,
+            cells=one.cells,
+            newest=one.newest,
+            cause=told.cause if told else one.why,
+            remedy=told.remedy if told else "",
+        )
+        for one, told in explained
     )
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-from harness.campaign.answered import LastAnswer
+from harness.campaign.answered import Command, LastAnswer
 from harness.campaign.under_way import left_under_way, under_way
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.host.processes.processes import ProcessId
 from harness.report.invocation import Invocation
-from harness.report.model import Command
 from harness.training.state import unfinished_trainings
 
 
@@ -24,8 +23,8 @@ def continuation(
         return Command(command=invocation.command("watch"), why="shows what runs now")
     for left in left_under_way(results, machine):
         return Command(command=left.command, why=f"continues the {left.what} that was under way")
-    if following := answer.next_command:
-        return Command(command=following.command, why=following.why)
+    if answer.next_command:
+        return answer.next_command
     newest = max(rows, key=lambda row: row.started, default=None)
     for state, _ in unfinished_trainings(results, machine):
         if state.command and newest and newest.run_id in state.run_ids and newest.outcome == "interrupted":

@@ -3,18 +3,12 @@
 from pydantic import Field
 
 from harness.base.files.json_files import File, Versioned
+from harness.campaign.answered import Command
 from harness.evidence.files.run_files import Explanation, OutcomeName
 from harness.evidence.gpus.gpu_evidence import RowVerdict
 from harness.evidence.verdicts.verdict import Tier
 from harness.host.facts import HostFacts
 from harness.matrix.lint import FindingKind
-
-
-class Command(File):
-    """A command to type, and the reason."""
-
-    command: str
-    why: str
 
 
 class AnswerPlace(File):

@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.files.storage import write_durably
 from harness.base.text import printable
 from harness.base.wording import many
-from harness.campaign.answered import last_answer
+from harness.campaign.answered import Command, last_answer
 from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -28,7 +28,7 @@ from harness.matrix.cells import Matrix
 from harness.registry.share.archive import ENDING
 from harness.registry.share.exports import Exported, export_records, shareable
 from harness.registry.share.names import read_scrubber
-from harness.report.model import AnswerGrid, Command
+from harness.report.model import AnswerGrid
 from harness.report.sections.answer import answer_of
 from harness.report.upstream.facts import gpu_in_words, host_facts
 from harness.report.upstream.public import Public

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -23,7 +23,7 @@ from harness.report.continuation import continuation
 from harness.report.invocation import AS_MADE, Invocation
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
-from harness.report.model import Command, Report
+from harness.report.model import Report
 from harness.report.page import to_html
 
 
@@ -73,7 +73,7 @@ def built_report(
         damaged.append(str(error))
     counts = counts_of(results, rows)
     host, now = host_of(results, root), time.time()
-    following = Command.model_validate(asdict(answer.next_command)) if answer and answer.next_command else None
+    following = answer.next_command if answer else None
     if answer is None:
         answer = last_answer(results, host.machine, rows)
         following = continuation(results, host.machine, rows, answer, invocation)

@@ -1,19 +1,23 @@
 """Prints the answer of a results folder: the sentence, the grid, what failed, and the next command."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
-from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
 from harness.screen.colours import TIER_COLOURS
+
+if TYPE_CHECKING:
+    from harness.campaign.answered import Command
+    from harness.report.model import Answer, AnswerGrid, AnswerPlace
 
 GAP = 2
 
 
-def print_answer(console: Console, answer: Answer) -> None:
+def print_answer(console: Console, answer: "Answer") -> None:
     """Print it in the words that the report has. No line of the command is broken, so that it can be copied."""
     narrow = console.is_terminal
     console.print(escape(answer.sentence), soft_wrap=not narrow)
@@ -32,13 +36,13 @@ def print_answer(console: Console, answer: Answer) -> None:
         print_next(console, answer.train_now, "Or train now")
 
 
-def print_next(console: Console, following: Command, title: str = "Next") -> None:
+def print_next(console: Console, following: "Command", title: str = "Next") -> None:
     """Print the command to type next, and what it does."""
     console.print(escape(f"{title}: {following.command}"), soft_wrap=True)
     console.print(escape(f"  It {following.why}."), soft_wrap=not console.is_terminal)
 
 
-def _tables(grid: AnswerGrid, width: int) -> Iterator[Table]:
+def _tables(grid: "AnswerGrid", width: int) -> Iterator[Table]:
     """Yield the grid as tables no wider than `width`, a few stacks in each: no name is cut or broken."""
     width -= max(map(len, grid.presets), default=0)
     row = len(grid.stacks)
@@ -54,8 +58,8 @@ def _tables(grid: AnswerGrid, width: int) -> Iterator[Table]:
 
 
 def _parts(
-    columns: Sequence[tuple[str, Sequence[AnswerPlace]]], width: int
-) -> Iterator[list[tuple[str, Sequence[AnswerPlace]]]]:
+    columns: "Sequence[tuple[str, Sequence[AnswerPlace]]]", width: int
+) -> "Iterator[list[tuple[str, Sequence[AnswerPlace]]]]":
     part: list[tuple[str, Sequence[AnswerPlace]]] = []
     left = width
     for stack, places in columns:
@@ -69,9 +73,9 @@ def _parts(
         yield part
 
 
-def _coloured(place: AnswerPlace) -> str:
+def _coloured(place: "AnswerPlace") -> str:
     return f"[{TIER_COLOURS[place.tier]}]{escape(_said(place))}[/]"
 
 
-def _said(place: AnswerPlace) -> str:
+def _said(place: "AnswerPlace") -> str:
     return f"{place.text} ({place.work})" if place.work else place.text

@@ -5,6 +5,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from harness.campaign.answered import Command
 from harness.environments.executors.container import WORK, Container, container_from_record
 from harness.evidence.files.run_files import Intent
 from harness.evidence.files.run_folder import RunFolder
@@ -12,7 +13,6 @@ from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
 from harness.registry.share.shared_ids import is_shared_id
 from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, work_words
-from harness.report.model import Command
 
 # Not the run folder, whose content is evidence.
 FOLDER = Path("/tmp/by-hand")  # noqa: S108

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import floor
 
 from harness.base.wording import many
+from harness.campaign.answered import Command
 from harness.environments.docker.images import cell_tag
 from harness.evidence.files.run_files import Explanation
 from harness.evidence.verdicts.expectation import expectation_of_totals
@@ -23,7 +24,7 @@ from harness.evidence.verdicts.scope import ScopeParts, parts_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
 from harness.evidence.verdicts.words import UNCOMMITTED, hours_in_words, in_words, mtbf_in_words
 from harness.matrix.cells import Matrix
-from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
+from harness.report.model import Answer, AnswerGrid, AnswerPlace
 from harness.report.sections.choice import Tags
 from harness.report.sections.failures import Failure, what_fails
 from harness.report.sections.grid import Key, key_of

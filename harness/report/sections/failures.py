@@ -9,7 +9,6 @@ from harness.evidence.files.run_files import Explanation
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict
-from harness.report.model import DiagnosedFailures
 from harness.report.words import names
 
 SHOWN = 5
@@ -65,24 +64,6 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
 def _wording(row: Row) -> str:
     """Return how a run ended, whatever the numbers in it."""
     return re.sub(r"\d+", "", row.detail)
-
-
-def by_diagnosis(
-    found: Iterable[Failure], explanations: Mapping[str, Explanation | None]
-) -> tuple[DiagnosedFailures, ...]:
-    """Return the failures `found` in the form of the report; `explanations` are by run id."""
-    explained = ((one, explanations.get(one.newest)) for one in found)
-    return tuple(
-        DiagnosedFailures(
-            diagnosis=one.diagnosis,
-            runs=one.count,
-            cells=one.cells,
-            newest=one.newest,
-            cause=told.cause if told else one.why,
-            remedy=told.remedy if told else "",
-        )
-        for one, told in explained
-    )
 
 
 def what_fails(

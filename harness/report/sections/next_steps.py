@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from harness.campaign.answered import Command
 from harness.evidence.files.run_files import Explanation, Intent
 from harness.evidence.verdicts.recommend import NOT_TO_BE_USED
 from harness.evidence.verdicts.scope import parts_of
@@ -17,7 +18,6 @@ from harness.report.invocation import (
     lookback_words,
     work_words,
 )
-from harness.report.model import Command
 from harness.report.sections.choice import Tags, towards_known_good
 from harness.report.sections.failures import Failure
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.base.errors import UserError
+from harness.campaign.answered import Command
 from harness.diagnosis.device import as_on_its_device
 from harness.doctor.compatibility import is_outside
 from harness.evidence.files.run_files import Explanation, Record
@@ -18,7 +19,6 @@ from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import OWN_DATA
 from harness.registry.tags.promotions import KnownGood
 from harness.report.invocation import Invocation
-from harness.report.model import Command
 from harness.report.sections.choice import Tags
 from harness.report.sections.criteria import ReadRecord
 from harness.report.sections.failures import Failure, failures

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from harness.campaign.answered import LastAnswer, NextCommand, last_answer, remember_answer
+from harness.campaign.answered import Command, LastAnswer, last_answer, remember_answer
 from harness.cli.run import _answer
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
@@ -19,7 +19,9 @@ from harness.matrix.cells import Matrix
 from harness.report.write import built_report
 
 NAMED = NamedCell("cpu-plain", "single")
-ANSWER = LastAnswer(NAMED, "No stack can be made.", NextCommand("matrix run", "continues, once one can be made"))
+ANSWER = LastAnswer(
+    NAMED, "No stack can be made.", Command(command="matrix run", why="continues, once one can be made")
+)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.campaign.answered import LastAnswer, NextCommand, remember_answer
+from harness.campaign import answered
 from harness.cli.explain import _presets, explain
 from harness.cli.shared import Settings
 from harness.evidence.files.run_files import EvidenceLine, Explanation, Record
@@ -317,7 +317,8 @@ def test_the_command_that_continues_a_campaign_is_said_with_its_last_run(
     recorded: Callable[..., Path], results: Results, command: Command
 ) -> None:
     recorded("r1", "", outcome="interrupted")
-    remember_answer(results, machine_of(Path("/")), LastAnswer(None, None, NextCommand("matrix run", "continues it")))
+    following = answered.Command(command="matrix run", why="continues it")
+    answered.remember_answer(results, machine_of(Path("/")), answered.LastAnswer(next_command=following))
     assert "try       matrix run  # continues it" in command("latest").stdout.splitlines()
     recorded("r2", "")
     assert "continues it" not in command("r2").stdout

@@ -1,7 +1,8 @@
 from itertools import pairwise
 
+from harness.campaign.answered import Command
 from harness.report.markdown import to_markdown
-from harness.report.model import Command, Report
+from harness.report.model import Report
 
 
 def test_a_table_has_as_many_cells_in_every_row(synthetic: Report) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.base.paths import CHECKOUT
+from harness.campaign.answered import Command
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
@@ -21,7 +22,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.report.invocation import AS_MADE
 from harness.report.markdown import to_markdown
-from harness.report.model import Answer, Command, Report
+from harness.report.model import Answer, Report
 from harness.report.page import to_html
 from harness.report.sections.answer import answer_of
 from harness.report.sections.failures import failures

@@ -6,8 +6,9 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Matrix, Verdicts
+from harness.report.build import by_diagnosis
 from harness.report.sections.choice import which_cell
-from harness.report.sections.failures import by_diagnosis, failures, what_fails
+from harness.report.sections.failures import failures, what_fails
 from tests.harness.report.synthetic import EXPLANATION
 
 MakeRows = Callable[..., list[Row]]
