@@ -88,14 +88,14 @@ class Matcher:
     def _needed(self) -> tuple[re.Pattern[str], dict[str, list[int]]]:
         """Return a pattern for the beginnings of needed texts, overlapping ones too, and the signatures by text."""
         needed = [one.needed_of_kinds for one in self._ordered]
-        any_needed = any_of(text for texts in needed for text in texts)
+        anywhere = re.compile(f"(?=({any_of(text for texts in needed for text in texts)}))")
         holding: dict[str, list[int]] = {}
         for number, texts in enumerate(needed):
             for text in texts:
                 # Of texts that begin alike only the shortest is found.
-                if shortest := any_needed.match(text):
-                    holding.setdefault(shortest[0], []).append(number)
-        return re.compile(f"(?=({any_needed.pattern}))"), holding
+                if shortest := anywhere.match(text):
+                    holding.setdefault(shortest[1], []).append(number)
+        return anywhere, holding
 
 
 @cache
@@ -114,9 +114,9 @@ class Sieve:
     def __init__(self, signatures: Sequence[Signature], texts: Iterable[str]) -> None:
         self._matcher = Matcher(signatures)
         recoveries = [one.recovered_by for one in signatures if one.recovered_by]
-        always = [kind_of(text) for text in (*recoveries, *texts)]
-        self._always = any_of(always)
-        self._any = any_of([*always, *(text for one in signatures for text in one.needed_of_kinds)])
+        self._always = [kind_of(text) for text in (*recoveries, *texts)]
+        needed = (text for one in signatures for text in one.needed_of_kinds)
+        self._any = re.compile(any_of([*self._always, *needed]))
         self._dull: set[bytes] = set()
 
     def __call__(self, block: str) -> bool:
@@ -140,7 +140,7 @@ class Sieve:
 
     def _may_count(self, kind: str) -> bool:
         # A line that is split or unescaped before matching has other kinds than its parts.
-        if len(kind) > LONGEST or _ESCAPED.match(kind) or self._always.search(kind):
+        if len(kind) > LONGEST or _ESCAPED.match(kind) or any(text in kind for text in self._always):
             return True
         body = split_prefix(kind)[1]
         return any(map(self._matcher.candidates, {kind, body, kind.lstrip(" |"), body.lstrip(" |")}))

@@ -61,7 +61,7 @@ def _of_kinds(step: re.Match[str]) -> str:
     return what
 
 
-def any_of(texts: Iterable[str]) -> re.Pattern[str]:
+def any_of(texts: Iterable[str]) -> str:
     """Return a regular expression for any of many texts, as a tree of letters: ten times faster than alternatives."""
     tree: dict[str, Any] = {}
     for text in texts:
@@ -69,7 +69,7 @@ def any_of(texts: Iterable[str]) -> re.Pattern[str]:
         for letter in text:
             node = node.setdefault(letter, {})
         node[""] = {}
-    return re.compile(_branches(tree))
+    return _branches(tree)
 
 
 def _branches(tree: dict[str, Any]) -> str:

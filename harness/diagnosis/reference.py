@@ -74,7 +74,7 @@ def _signatures() -> Iterator[str]:
 
 def _patterns(one: Signature) -> str:
     """Return its first patterns; the file has them all."""
-    patterns = [*one.signals, *one.text, *(pattern.pattern for pattern in one.regex)]
+    patterns = [*one.signals, *one.text, *one.regex]
     shown = [f"`{pattern.replace('|', chr(92) + '|').replace('`', chr(39))}`" for pattern in patterns[:MOST_PATTERNS]]
     return ", ".join(shown) + (", ..." if len(patterns) > MOST_PATTERNS else "")
 

@@ -26,6 +26,7 @@ SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
 OF_A_RESET = {"id", "where", "text", "regex", "class_", "cause", "remedy", "link", "presets"}
 # By these it shows whether the process that a line of the kernel names is the run's.
 PROCESS_GROUPS = {"pid", "name"}
+_GROUP = re.compile(r"\(\?P<(\w+)>")
 
 Where = Literal["log", "build", "kernel", "exit", "stack", "end"]
 Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
@@ -119,7 +120,7 @@ class Signature(_Strict):
     id: RuleName
     where: Where = "log"
     text: tuple[str, ...] = ()
-    regex: tuple[re.Pattern[str], ...] = ()
+    regex: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
     signals: tuple[str, ...] = ()
     severity: Severity = "fatal"
@@ -145,23 +146,23 @@ class Signature(_Strict):
             raise ValueError("give `text:` or `regex:`")
         # The search for a line among many begins with these letters; the last line is compared with every rule.
         for pattern in self.expressions if self.where != "end" else ():
-            if _letters(needed_text(pattern.pattern)) < SHORTEST_NEEDED:
-                raise ValueError(f"{pattern.pattern!r} should hold {SHORTEST_NEEDED} literal letters in a row")
-        if unknown := {group for pattern in self.regex for group in pattern.groupindex} - PROCESS_GROUPS:
+            if _letters(needed_text(pattern)) < SHORTEST_NEEDED:
+                raise ValueError(f"{pattern!r} should hold {SHORTEST_NEEDED} literal letters in a row")
+        if unknown := {group for pattern in self.regex for group in _GROUP.findall(pattern)} - PROCESS_GROUPS:
             raise ValueError(f"a group is called pid or name, not {', '.join(sorted(unknown))}")
         if any(_letters(text) < SHORTEST_NEEDED for text in self.text):
             raise ValueError(f"every `text:` should have {SHORTEST_NEEDED} letters or more")
         return self
 
     @cached_property
-    def expressions(self) -> tuple[re.Pattern[str], ...]:
+    def expressions(self) -> tuple[str, ...]:
         """Return the regular expressions, also those for its signals."""
         return (*self.regex, *of_signals(self.signals))
 
     @cached_property
     def needed_of_kinds(self) -> tuple[str, ...]:
         """Return the beginnings of the needed texts: a line can only match if its kind contains one of them."""
-        needed = (*self.text, *(needed_text(pattern.pattern) for pattern in self.expressions))
+        needed = (*self.text, *map(needed_text, self.expressions))
         return tuple(kind_of(text[:LONGEST_NEEDED]) for text in needed)
 
     @cached_property
@@ -169,12 +170,12 @@ class Signature(_Strict):
         """Return the texts and regular expressions, all as patterns."""
         return (
             *(re.compile(re.escape(text)) for text in self.text),
-            *(linear_pattern(one.pattern) for one in self.expressions),
+            *map(linear_pattern, self.expressions),
         )
 
     @cached_property
     def _of_kinds(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(linear_pattern(of_kinds(pattern.pattern)) for pattern in self.expressions)
+        return tuple(linear_pattern(of_kinds(pattern)) for pattern in self.expressions)
 
     @cached_property
     def _unless(self) -> re.Pattern[str] | None:
@@ -266,7 +267,7 @@ def load_signatures(file: Path = SIGNATURES) -> Signatures:
         raise UserError("\n".join(_messages(file, document, error))) from None
 
 
-def of_signals(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+def of_signals(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the expressions for the end of a process by one of these signals, in every wording of it.
 
     Raises:
@@ -283,7 +284,7 @@ def of_signals(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
         "name": "|".join(names),
         "words": "|".join(_WORDS[name] for name in names),
     }
-    return tuple(re.compile(wording.format(**said)) for wording in _WORDINGS)
+    return tuple(wording.format(**said) for wording in _WORDINGS)
 
 
 def _letters(text: str) -> int:

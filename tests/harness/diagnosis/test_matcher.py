@@ -15,7 +15,7 @@ from harness.diagnosis.rules import Signature, load_signatures
 from harness.diagnosis.scan import IN_A_LOG, worth_reading
 
 Noise = Callable[[int, int], list[str]]
-PATTERNS = [(one, pattern.pattern) for one in load_signatures().signatures for pattern in one.expressions]
+PATTERNS = [(one, pattern) for one in load_signatures().signatures for pattern in one.expressions]
 ORDINARY = [
     "epoch {0}/200: training loss 0.{1}, validation loss 0.{0}, accuracy 0.{1}",
     "2026-11-20 10:11:12,{0} INFO trainer: step {1}/100000 loss 1.{0}e-0{1} lr 1e-4 grad_norm {1}.{0}",
