@@ -1,6 +1,8 @@
 """Bounds of a pass rate that stay valid when they are evaluated after every run."""
 
 from functools import cache
+from itertools import accumulate, repeat
+from operator import mul, truediv
 from typing import Final
 
 # Rates near 1 weigh most: a stack that works mostly works always. Fewer straight passes are needed than with a
@@ -53,18 +55,7 @@ def runs_to_show(failures: int, rate: float, confidence: float) -> int:
 
 @cache
 def _lower_bound(passes: int, failures: int, confidence: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        rate = (low + high) / 2
-        if passes and _speaks_for_more(rate, passes, failures, 1 / (1 - confidence)):
-            low = rate
-        else:
-            high = rate
-    return low
-
-
-def _speaks_for_more(rate: float, passes: int, failures: int, needed: float) -> bool:
-    """Return whether the averaged likelihood over that at `rate` is above `needed`; it falls where the rate rises.
+    """Return where the averaged likelihood over that at a rate is 1/(1-confidence); it falls where the rate rises.
 
     With s passes, f failures, w = NEAR_ONE, b = w + f and the incomplete beta function I it is
 
@@ -75,11 +66,13 @@ def _speaks_for_more(rate: float, passes: int, failures: int, needed: float) -> 
     last summand is 1, and whose summand j - 1 is j / ((b + j - 1) rate) times summand j.
     """
     b = NEAR_ONE + failures
-    enough = needed * (b + passes) / NEAR_ONE
-    total = summand = 1.0
-    for j in range(passes, 0, -1):
-        summand *= j / ((b + j - 1) * rate)
-        total += summand
-        if total > enough:
-            return True
-    return False
+    enough = (b + passes) / (NEAR_ONE * (1 - confidence))
+    factors = [j / (b + j - 1) for j in range(passes, 0, -1)]
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS if passes else 0):
+        rate = (low + high) / 2
+        if sum(accumulate(map(truediv, factors, repeat(rate)), mul), 1.0) > enough:
+            low = rate
+        else:
+            high = rate
+    return low
