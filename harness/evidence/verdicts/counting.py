@@ -9,7 +9,7 @@ and never took; those that a person struck out by hand; and those with a fault i
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
@@ -81,8 +81,9 @@ def count_runs(rows: Iterable[Row], steps: Iterable[HealthStep] = ()) -> dict[st
     """
     rows = list(rows)
     faults = gpu_faults(rows, steps)
-    taken = {_command(row) for row in rows if row.outcome == "completed" or row.first_step}
-    return {row.run_id: _count(row, faults.get(row.run_id), taken=_command(row) in taken) for row in rows}
+    refused = {_command(row) for row in rows if row.diagnosis == REFUSED}
+    taken = {_command(row) for row in rows if row.outcome == "completed" or row.first_step} if refused else set()
+    return {row.run_id: _count(row, faults.get(row.run_id), taken) for row in rows}
 
 
 def _command(row: Row) -> tuple[str, str, str]:
@@ -159,8 +160,8 @@ def _last_before(
     return max(filter(None, [by_time, last]), key=lambda run: starts[run], default=None)
 
 
-def _count(row: Row, fault: str | None, *, taken: bool) -> RunCount:
-    """Return the count of a run; `taken`: another one of the same command made its first step."""
+def _count(row: Row, fault: str | None, taken: Set[tuple[str, str, str]]) -> RunCount:
+    """Return the count of a run; `taken` are the commands of which a run made its first step."""
     if row.injected_fault is not None:
         return RunCount("not-counted", "a fault was injected into it on purpose", "injected fault")
     if row.rehearsal:
@@ -173,7 +174,7 @@ def _count(row: Row, fault: str | None, *, taken: bool) -> RunCount:
         return RunCount("failed", fault, diagnosis=row.diagnosis or "unhealthy-gpu", gpu_fault=True)
     if row.outcome == "completed":
         return PASSED
-    if row.diagnosis == REFUSED and taken:
+    if row.diagnosis == REFUSED and _command(row) in taken:
         # Else an app could have each start that goes wrong left out, by how it ends.
         return RunCount("failed", f"the app refused the command, which it takes in other runs: {row.detail}")
     if row.diagnosis == REFUSED:
