@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.base.files.storage import write_durably
-from harness.campaign.answered import LastAnswer, Command
+from harness.campaign.answered import Command, LastAnswer
 from harness.campaign.under_way import noted_under_way
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
@@ -21,7 +21,7 @@ from harness.report.write import built_report
 from harness.training.state import new_state, open_state_file
 
 RUN, TRAIN = "matrix run cpu-plain --repeats 3", "matrix train --data merged.csv --output TRAINING"
-CONTINUES = LastAnswer(next_command=Command("matrix run --budget 8h", "continues this campaign"))
+CONTINUES = LastAnswer(next_command=Command(command="matrix run --budget 8h", why="continues this campaign"))
 
 
 def killed(results: Results, machine: str, command: str = RUN) -> None:
