@@ -18,7 +18,7 @@ import psutil
 from harness.base.files.failpoints import reached
 from harness.base.files.json_files import File
 from harness.base.files.shared_locks import folder_of_locks, is_at, open_shared_lock
-from harness.base.files.storage import held
+from harness.base.files.storage import cannot_be_written, held
 from harness.base.text import one_line
 from harness.base.time_limits import ANSWER_SECONDS, Look
 from harness.host.facts import GpuFacts
@@ -77,13 +77,17 @@ def lock_gpus(
     whether a container of the run in a folder still runs. `root` can be a fake tree.
 
     Raises:
-        UserError: when there is no place for lock files.
+        UserError: when there is no place for lock files, or no room in one.
     """
     with ExitStack() as stack:
         chosen, locks = _wait(claims, stack, notify, container_runs, root)
         reached("gpus-locked")
-        for descriptor in locks:
-            _note(descriptor, Holder.of(claims[chosen]).model_dump_json())
+        try:
+            for descriptor in locks:
+                _note(descriptor, Holder.of(claims[chosen]).model_dump_json())
+        except OSError as error:
+            # Anybody may fill it.
+            raise cannot_be_written(folder_of_locks(root), error) from None
         reached("gpus-noted")
         try:
             yield chosen

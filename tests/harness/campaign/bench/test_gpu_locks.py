@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.files.storage import held_locks
 from harness.campaign.bench import gpu_locks
-from harness.campaign.bench.gpu_locks import GpuClaim, Holder, gpu_lock_file, lock_gpus
+from harness.campaign.bench.gpu_locks import GpuClaim, Holder, gpu_lock_file, is_free, lock_gpus
 from harness.host.facts import GpuFacts
 from harness.host.processes.processes import ProcessId
 from tests.harness.gpu_tree import silent
@@ -323,3 +324,14 @@ def test_what_is_no_file_in_the_place_of_a_lock_is_one_line(root: Path) -> None:
 def test_a_lock_that_another_user_wrote_is_said_in_one_line() -> None:
     holder = Holder(folder="/x\nmatrix: all is well\x1b[2J", user="me\n", pid=1, started=1, boot="another boot")
     assert str(holder).isprintable()
+
+
+def test_a_folder_of_locks_without_room_is_one_line_and_the_gpu_is_left(root: Path) -> None:
+    claim, before = GpuClaim(root / "mine", (a_gpu(1),)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"run/lock: cannot be written: "), lock_gpus([claim], root=root):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert is_free(claim, root=root)
