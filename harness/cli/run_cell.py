@@ -15,7 +15,9 @@ from harness.cli.in_background import through_closed_terminal
 from harness.cli.program_options import WithProgram, program_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
+from harness.run.launch import NOT_CHECKED
 from harness.screen.display import CampaignDisplay, Steps
+from harness.screen.fitted import print_folded
 from harness.screen.terminal import echo
 
 
@@ -54,6 +56,8 @@ def run_cell_command(
     if print_command:
         echo(docker_command(place, chosen, workload))
         return
+    if workload.program:
+        print_folded(err, f"{NOT_CHECKED}; {workload.program.hangs_when}")
     with (
         through_closed_terminal(settings, what="run", watched="attaches once it has begun"),
         CampaignDisplay(err, command=settings.invocation.command) as display,
