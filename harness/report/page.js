@@ -450,10 +450,9 @@
     if (button?.classList.contains("copy")) copy(button);
     if (button?.classList.contains("sort")) sortBy(button.closest("th").cellIndex, button);
   });
-  if (byId("rows-with")) {
-    byId("rows-with").addEventListener("input", (event) => showRowsWith(event.target.value));
-    const [head, ...rows] = byId("compared").rows;
-    for (const row of rows) [...row.cells].forEach((cell, at) => { cell.dataset.name = head.cells[at].textContent; });
+  if (byId("rows-with")) byId("rows-with").addEventListener("input", (event) => showRowsWith(event.target.value));
+  for (const { tHead, tBodies } of document.querySelectorAll(".listed")) {
+    for (const { cells } of tBodies[0].rows) [...cells].forEach((cell, at) => { cell.dataset.name = tHead.rows[0].cells[at].textContent; });
   }
   if (byId("by-host")) {
     byId("by-host").addEventListener("change", filter);

@@ -117,8 +117,8 @@ def test_the_first_screen_has_the_sentence_the_next_command_and_the_grid(
     # A page that is wider than its window is moved to and fro at every line.
     assert evening_page.evaluate("document.documentElement.scrollWidth") == size["width"]
     # Of a table that is wider a phone hides the columns that decide.
-    wider = "(one) => one.parentElement.scrollWidth - one.parentElement.clientWidth"
-    assert evening_page.locator("#compared").evaluate(wider) == 0
+    wider = "(tables) => tables.map(({ parentElement: one }) => one.scrollWidth - one.clientWidth)"
+    assert evening_page.locator("#compared, [aria-label^=Failures] table").evaluate_all(wider) == [0, 0]
     # An option that is broken behind its hyphens reads as two words.
     assert (
         evening_page.evaluate(

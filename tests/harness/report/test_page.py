@@ -125,7 +125,7 @@ def test_where_nothing_failed_the_page_says_so(
 
 
 def test_the_first_columns_of_the_comparison_which_a_phone_shows_have_cell_and_verdict(html: str) -> None:
-    table = html.split('<table id="compared">')[1].split("</tbody>", maxsplit=1)[0]
+    table = html.split('<table id="compared"')[1].split("</tbody>", maxsplit=1)[0]
     names = re.findall(r'class="sort">([^<]*)<', table)
     assert names[:3] == ["cell", "verdict", "passed"]
     first = re.findall(r"<td[^>]*>(.*?)</td>", table.split("<tbody>")[1], re.DOTALL)
