@@ -4,6 +4,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby
 
@@ -12,6 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from harness.base.command_words import PROGRAM
+from harness.base.errors import UserError
 from harness.cli.by_make import is_by_make, with_make
 from harness.cli.shared import Settings, as_json, as_typed, known, out, pass_settings, print_json
 from harness.doctor.ask import ask
@@ -19,6 +21,7 @@ from harness.doctor.checks import examine
 from harness.doctor.checks.system import foreign_system
 from harness.doctor.finding import Finding, Level
 from harness.doctor.read import read_machine
+from harness.host.fingerprint import machine_of
 from harness.screen.fitted import print_folded
 
 # In a command that is not in backquotes; root has another PATH.
@@ -53,8 +56,21 @@ def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
         follows = settings.invocation.command("doctor" if is_wrong else "run")
         if is_by_make():
             follows = "make doctor" if is_wrong else "make matrix-test"
+        if not is_wrong and (begun := _begun(settings)):
+            follows = begun
         out.print(f"{said}: {follows}", soft_wrap=True, highlight=False, markup=False)
     sys.exit(is_wrong)
+
+
+def _begun(settings: Settings) -> str | None:
+    """Return the command that goes on with what was begun here; None where it cannot be told, and that is no matter."""
+    # Only of a host that is ready.
+    from harness.report.continuation import continuation  # noqa: PLC0415
+
+    with suppress(UserError, OSError):
+        begun = continuation(settings.results, machine_of(settings.root), settings.invocation)
+        return begun.command if begun else None
+    return None
 
 
 def _look(settings: Settings) -> tuple[Finding, ...]:

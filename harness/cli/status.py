@@ -226,7 +226,7 @@ def _print_following(
 
     results, matrix = settings.results, settings.matrix
     answer = last_answer(results, host.machine, everything)
-    unfinished = continuation(results, host.machine, everything, answer, settings.invocation)
+    unfinished = continuation(results, host.machine, settings.invocation, everything, answer)
     made_here = [row for row in rows if not row.imported]
     own = verdicts
     if len(made_here) < len(rows):

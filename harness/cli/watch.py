@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
-from harness.evidence.index import Index
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
 from harness.screen.display import LiveScene, StallLines, finished_lines, stamped
@@ -58,14 +57,11 @@ def watch(settings: Settings, as_json: bool) -> None:
 def _what_goes_on(settings: Settings) -> str:
     """Return the command to type next, and what it does: what was begun is continued before anything else."""
     # Only where there is nothing to watch.
-    from harness.campaign.answered import last_answer  # noqa: PLC0415
     from harness.report.continuation import continuation  # noqa: PLC0415
 
-    results, machine, typed = settings.results_to_read, machine_of(settings.root), settings.invocation
-    following = continuation(results, machine, Index(results).rows(), last_answer(results, machine), typed)
-    if following:
-        return f"`{following.command}` {following.why}"
-    return f"`{typed.command('run')}` starts a campaign, seen once its plan is printed"
+    if begun := continuation(settings.results_to_read, machine_of(settings.root), settings.invocation):
+        return f"`{begun.command}` {begun.why}"
+    return f"`{settings.invocation.command('run')}` starts a campaign, seen once its plan is printed"
 
 
 def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, command: Callable[..., str]) -> None:

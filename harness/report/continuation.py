@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from harness.campaign.answered import Command, LastAnswer
+from harness.campaign.answered import Command, LastAnswer, last_answer
 from harness.campaign.under_way import left_under_way, under_way
+from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.host.processes.processes import ProcessId
@@ -12,19 +13,24 @@ from harness.training.state import unfinished_trainings
 
 
 def continuation(
-    results: Results, machine: str, rows: Sequence[Row], answer: LastAnswer, invocation: Invocation
+    results: Results,
+    machine: str,
+    invocation: Invocation,
+    rows: Sequence[Row] | None = None,
+    answer: LastAnswer | None = None,
 ) -> Command | None:
     """Return what shows another command at work here, or else continues what did not end; None where all did.
 
-    `rows` are those of the index, `answer` is that of the last campaign. A training is continued where the newest run
-    is an attempt of it that was interrupted.
+    `rows` are those of the index, `answer` is that of the last campaign, where they were read before. A training is
+    continued where the newest run is an attempt of it that was interrupted.
     """
     if any(one.process != ProcessId.mine() for one in under_way(results)):
         return Command(command=invocation.command("watch"), why="shows what runs now")
     for left in left_under_way(results, machine):
         return Command(command=left.command, why=f"continues the {left.what} that was under way")
-    if answer.next_command:
-        return answer.next_command
+    rows = Index(results).rows() if rows is None else rows
+    if following := (answer or last_answer(results, machine, rows)).next_command:
+        return following
     newest = max(rows, key=lambda row: row.started, default=None)
     for state, _ in unfinished_trainings(results, machine):
         if state.command and newest and newest.run_id in state.run_ids and newest.outcome == "interrupted":

@@ -76,7 +76,7 @@ def built_report(
     following = answer.next_command if answer else None
     if answer is None:
         answer = last_answer(results, host.machine, rows)
-        following = continuation(results, host.machine, rows, answer, invocation)
+        following = continuation(results, host.machine, invocation, rows, answer)
     report = build_report(
         results,
         rows,

@@ -11,15 +11,18 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.paths import CHECKOUT
+from harness.campaign.answered import LastAnswer, NextCommand, remember_answer
 from harness.cli.by_make import BY_MAKE
 from harness.cli.doctor import doctor
 from harness.cli.shared import Settings
 from harness.doctor.checks import CHECKS, check_id
+from harness.evidence.records import Results
+from harness.host.fingerprint import machine_of
 from tests.harness.doctor import trees
 
 
 def run(*words: str, root: Path = Path("/"), expected: int = 0) -> str:
-    settings = Settings(CHECKOUT / "matrix.yaml", CHECKOUT / "results", None, root)
+    settings = Settings(CHECKOUT / "matrix.yaml", root / "results", None, root)
     result = CliRunner().invoke(doctor, words, obj=settings)
     assert result.exit_code == expected, result.output
     return click.unstyle(result.output)
@@ -70,6 +73,10 @@ def test_the_end_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.Monk
     assert run(root=tmp_path).splitlines()[-1] == "Next: .venv/bin/matrix run"
     monkeypatch.setenv(BY_MAKE, "1")
     assert run(root=tmp_path).splitlines()[-1] == "Next: make matrix-test"
+    # What was begun is not to be begun again.
+    continues = LastAnswer(next_command=NextCommand("matrix run --budget 8h", "continues this campaign"))
+    remember_answer(Results(tmp_path / "results"), machine_of(tmp_path), continues)
+    assert run(root=tmp_path).splitlines()[-1] == "Next: matrix run --budget 8h"
     tree.remove("dev/kfd")
     solved = "Next, once these problems are solved: "
     assert run(root=tmp_path, expected=1).splitlines()[-1] == f"{solved}make doctor"

@@ -33,7 +33,7 @@ def killed(results: Results, machine: str, command: str = RUN) -> None:
 
 
 def following(results: Results, rows: list[Row], answer: LastAnswer = CONTINUES) -> str | None:
-    command = continuation(results, "mine", rows, answer, AS_MADE)
+    command = continuation(results, "mine", AS_MADE, rows, answer)
     return command.command if command else None
 
 
