@@ -5,14 +5,17 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from harness.base.errors import UserError
 from harness.cli.shared import Settings
-from harness.matrix.cells import Matrix
 from harness.screen.terminal import echo
+
+if TYPE_CHECKING:
+    from harness.matrix.cells import Matrix
 
 PROGRAM = "matrix"
 VARIABLE = "_MATRIX_COMPLETE"
@@ -59,7 +62,7 @@ def completes(names: Names) -> Completer:
     return complete
 
 
-def runnable_cells(matrix: Matrix) -> list[str]:
+def runnable_cells(matrix: "Matrix") -> list[str]:
     """Return the cells that are not excluded."""
     return [cell.id for cell in matrix.cells.values() if not cell.excluded]
 

@@ -6,13 +6,12 @@ import sys
 from contextlib import ExitStack
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from packaging.version import InvalidVersion, Version
 
 from harness.base.errors import UnknownNameError, UserError
-from harness.campaign.answered import Command, last_answer
 from harness.cli.completion import complete_runs
 from harness.cli.shared import Settings, as_json, as_typed, err, out, pass_settings, print_json
 from harness.diagnosis.explain import explain_record
@@ -20,15 +19,11 @@ from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.index import Index
-from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
-from harness.evidence.verdicts.counting import counts_of
-from harness.evidence.verdicts.shared_time import shared_time_in_words
-from harness.host.fingerprint import machine_of
-from harness.matrix.cells import Matrix, Preset
 from harness.screen.fitted import print_folded
-from harness.training.state import unfinished_trainings
+
+if TYPE_CHECKING:
+    from harness.matrix.cells import Matrix, Preset
 
 LATEST = "latest"
 ENDED_BY = ", which the harness got; it ends a run by SIGTERM"
@@ -99,19 +94,12 @@ def explain(
         folder = run_folder(settings.results_to_read, run)
         record = read_record(folder)
         found, told, lines = _explained(settings, folder, record)
-        controls = _controls(settings.results, record)
-        beside = _beside(settings.results, record)
-        counted = _counted(settings.results, record)
-        told = {**told, "controls": controls, "beside": beside, "counts_as_failed": counted}
-        told["continues_training"] = continues = _continues(settings, record)
-        lines += [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
-        if counted:
-            reason = ("--reason", "I closed the terminal")
-            strike = settings.invocation.command("strike", record.intent.run_id, *reason)
-            lines += [f"counts    as a failure: {counted}", f"try       {strike}  # where that was you, and no hang"]
-        lines += [f"try       {continues}  # continues its training"] if continues else []
-        if record.outcome == "interrupted" and (again := _continues_campaign(settings, record)):
-            lines.append(f"try       {again.command}  # {again.why}")
+        # Of a log nothing else is known, and this takes its time to import.
+        from harness.cli.explain_run import around_run  # noqa: PLC0415
+
+        around, more = around_run(settings, record)
+        told |= around
+        lines += more
     else:
         raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
     if as_json:
@@ -158,44 +146,6 @@ def _explained(
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 
 
-def _controls(results: Results, record: Record) -> list[str]:
-    """Return what controls showed of the failures of the run's cell, on its machine."""
-    if record.outcome == "completed":
-        return []
-    of = record.intent.cell, record.intent.workload, record.intent.host.machine
-    return sentences([one for one in read_isolations(results) if (one.cell, one.workload, one.machine) == of])
-
-
-def _continues(settings: Settings, record: Record) -> str | None:
-    """Return the command that continues the training that the run was an attempt of; None where it has its model."""
-    here = unfinished_trainings(settings.results, machine_of(settings.root))
-    return next((one.state.command for one in here if record.intent.run_id in one.state.run_ids), None)
-
-
-def _continues_campaign(settings: Settings, record: Record) -> Command | None:
-    """Return the command that continues the last campaign, of which the run is the last."""
-    newest = max(Index(settings.results).rows(), key=lambda row: row.started, default=None)
-    mine = newest is not None and newest.run_id == record.intent.run_id
-    return last_answer(settings.results, machine_of(settings.root)).next_command if mine else None
-
-
-def _beside(results: Results, record: Record) -> str | None:
-    """Return what the run has to do with those that shared the time with it; None where none did, or it completed."""
-    if record.outcome == "completed" or not record.intent.beside:
-        return None
-    rows = Index(results).rows()
-    row = next((row for row in rows if row.run_id == record.intent.run_id), None)
-    return shared_time_in_words(row, rows, counts_of(results, rows)) if row else None
-
-
-def _counted(results: Results, record: Record) -> str | None:
-    """Return why an interrupted run counts as a failure; None where it does not."""
-    if record.outcome != "interrupted":
-        return None
-    count = counts_of(results).get(record.intent.run_id)
-    return count.why if count and count.counts_as == "failed" else None
-
-
 def _variables(settings: Settings, found: Explanation) -> list[str]:
     """Return what the presets set: the owner of a log of another program has no cells to run."""
     presets = [settings.matrix.presets[name] for name in found.presets if name in settings.matrix.presets]
@@ -205,7 +155,7 @@ def _variables(settings: Settings, found: Explanation) -> list[str]:
     ]
 
 
-def _presets(matrix: Matrix, stack: str) -> list[Preset]:
+def _presets(matrix: "Matrix", stack: str) -> "list[Preset]":
     """Those that can be run with a stack."""
     cells = (matrix.cells.get(f"{stack}-{preset}") for preset in matrix.presets)
     return [cell.preset for cell in cells if cell and cell.excluded is None]

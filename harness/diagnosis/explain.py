@@ -20,12 +20,12 @@ from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import Outcome
 from harness.evidence.reported.progress import last_lines, last_phase
-from harness.matrix.cells import Preset
 from harness.matrix.wheels import supported_targets
 
 if TYPE_CHECKING:
     from harness.diagnosis.rules import Where
     from harness.evidence.outcome.diagnoses import Diagnosis
+    from harness.matrix.cells import Preset
 
 LAST_BYTES = 1 << 16
 # Of one file, in which each line may be one that many rules are compared with.
@@ -40,7 +40,7 @@ _KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(
 
 
 def explain_run(
-    folder: RunFolder, intent: Intent, outcome: Outcome, exits: Mapping[str, Exit], presets: Collection[Preset] = ()
+    folder: RunFolder, intent: Intent, outcome: Outcome, exits: Mapping[str, Exit], presets: "Collection[Preset]" = ()
 ) -> Explanation:
     """Explain why a run did not complete, from its folder. Unreadable files are left out; the class may be `unknown`.
 
@@ -49,7 +49,7 @@ def explain_run(
     return on_its_device(_explanation(folder, intent, outcome, exits, presets), intent)
 
 
-def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
+def explain_record(folder: RunFolder, record: Record, presets: "Collection[Preset]" = ()) -> Explanation:
     """Explain a recorded run by the present signatures; if none matches, return the explanation in its record."""
     # A record of another version may have a diagnosis that is unknown here.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
@@ -62,7 +62,7 @@ def _explanation(
     intent: Intent,
     outcome: Outcome,
     exits: Mapping[str, Exit],
-    presets: Collection[Preset],
+    presets: "Collection[Preset]",
 ) -> Explanation:
     refused = (
         scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()
@@ -182,7 +182,7 @@ def _counts_kills(group: Any) -> bool:
     return any(value > first.get(key, 0) for key, value in kills.items())
 
 
-def _usable(presets: Collection[Preset], intent: Intent) -> Collection[str] | None:
+def _usable(presets: "Collection[Preset]", intent: Intent) -> Collection[str] | None:
     """Return the names of presets that set a variable differently from the run."""
     if not presets:
         return None

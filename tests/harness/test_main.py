@@ -140,7 +140,10 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "unused"),
-    [("status", ("psutil", "harness.report.model", "harness.diagnosis.rules", "harness.matrix.lint")), ("explain", ())],
+    [
+        ("status", ("psutil", "harness.report.model", "harness.diagnosis.rules", "harness.matrix.lint")),
+        ("explain", ("psutil", "harness.evidence.index", "harness.training.state")),
+    ],
 )
 def test_what_is_typed_often_waits_for_nothing_that_it_does_not_use(
     command: str, unused: tuple[str, ...], tmp_path: Path

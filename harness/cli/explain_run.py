@@ -1,0 +1,69 @@
+"""What is known of a run that is explained besides why it failed: controls, runs beside it, and what continues it."""
+
+from typing import Any
+
+from harness.campaign.answered import Command, last_answer
+from harness.cli.shared import Settings
+from harness.evidence.files.run_files import Record
+from harness.evidence.index import Index
+from harness.evidence.isolations import read_isolations, sentences
+from harness.evidence.records import Results
+from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.shared_time import shared_time_in_words
+from harness.host.fingerprint import machine_of
+from harness.training.state import unfinished_trainings
+
+
+def around_run(settings: Settings, record: Record) -> tuple[dict[str, Any], list[str]]:
+    """Return it for programs, and in lines for people."""
+    controls = _controls(settings.results, record)
+    beside = _beside(settings.results, record)
+    counted = _counted(settings.results, record)
+    continues = _continues(settings, record)
+    told = {"controls": controls, "beside": beside, "counts_as_failed": counted, "continues_training": continues}
+    lines = [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
+    if counted:
+        strike = settings.invocation.command("strike", record.intent.run_id, "--reason", "I closed the terminal")
+        lines += [f"counts    as a failure: {counted}", f"try       {strike}  # where that was you, and no hang"]
+    lines += [f"try       {continues}  # continues its training"] if continues else []
+    if record.outcome == "interrupted" and (again := _continues_campaign(settings, record)):
+        lines.append(f"try       {again.command}  # {again.why}")
+    return told, lines
+
+
+def _controls(results: Results, record: Record) -> list[str]:
+    """Return what controls showed of the failures of the run's cell, on its machine."""
+    if record.outcome == "completed":
+        return []
+    of = record.intent.cell, record.intent.workload, record.intent.host.machine
+    return sentences([one for one in read_isolations(results) if (one.cell, one.workload, one.machine) == of])
+
+
+def _continues(settings: Settings, record: Record) -> str | None:
+    """Return the command that continues the training that the run was an attempt of; None where it has its model."""
+    here = unfinished_trainings(settings.results, machine_of(settings.root))
+    return next((one.state.command for one in here if record.intent.run_id in one.state.run_ids), None)
+
+
+def _continues_campaign(settings: Settings, record: Record) -> Command | None:
+    """Return the command that continues the last campaign, of which the run is the last."""
+    newest = max(Index(settings.results).rows(), key=lambda row: row.started, default=None)
+    mine = newest is not None and newest.run_id == record.intent.run_id
+    return last_answer(settings.results, machine_of(settings.root)).next_command if mine else None
+
+
+def _beside(results: Results, record: Record) -> str | None:
+    """Return what the run has to do with those that shared the time with it; None where none did, or it completed."""
+    if record.outcome == "completed" or not record.intent.beside:
+        return None
+    rows = Index(results).rows()
+    row = next((row for row in rows if row.run_id == record.intent.run_id), None)
+    return shared_time_in_words(row, rows, counts_of(results, rows)) if row else None
+
+
+def _counted(results: Results, record: Record) -> str | None:
+    """Return why an interrupted run counts as a failure; None where it does not."""
+    if record.outcome != "interrupted":
+        return None
+    count = counts_of(results).get(record.intent.run_id)
+    return count.why if count and count.counts_as == "failed" else None
