@@ -30,7 +30,7 @@ OF_PROCESS = re.compile(
     rf"\[\d+\](?:: segfault at| (?:{_NOT_TWO_NAMES}{{1,60}} )?ip:)|/\d+ took a \w+ trap|\bComm: "
     r"|invoked oom-killer: |oom-kill:|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure"
     rf"|ptrace \w+ of \"|task:{_NOT_TWO_NAMES}{{1,15}} state:|\[ *\d+\](?: +\d+){{4}}|reaped process \d"
-    r"|^(?:.{1,80}? kernel: )?(?:\[[^\]]*\] ?)*process '"
+    r"|^(?:.{1,100}? kernel: )?(?:\[[^\]]*\] ?)*process '"
 )
 NAMED = re.compile(r"(?<=rocess |thread ).{1,15}(?= pid \d)|(?<= comm ).{1,15}(?=:)|(?<=s! \[).{1,15}(?=:\d)")
 

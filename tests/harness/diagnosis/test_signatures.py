@@ -226,9 +226,11 @@ def test_what_the_driver_prints_at_every_boot_is_no_failure() -> None:
     ],
 )
 def test_what_a_process_is_called_tells_nothing_of_a_gpu(line: str, class_: str) -> None:
-    kernel = ["[    4.0] " + line.replace("{gpu}", "amdgpu 0000:03:00.0:")]
-    assert explain_log([], "train.log", kernel).class_ == class_
-    assert reset_lines(kernel, {"0000:03:00.0"}) == []
+    # As /dev/kmsg has it, and as the journal of a host has it whose name is as long as one can be.
+    for begins in ("[    4.0] ", f"2026-11-21T19:00:01.123456+0000 {'h' * 64} kernel: "):
+        kernel = [begins + line.replace("{gpu}", "amdgpu 0000:03:00.0:")]
+        assert explain_log([], "train.log", kernel).class_ == class_
+        assert reset_lines(kernel, {"0000:03:00.0"}) == []
 
 
 @pytest.mark.parametrize(
