@@ -89,11 +89,12 @@ def _keep(model: Path, sha256: str) -> Path | None:
                 of_kept = kept.with_name(f"{kept.stem}{ending}")
                 # Of a model that was there before.
                 of_kept.unlink(missing_ok=True)
-                if (of_model := model.with_name(f"{model.stem}{ending}")).is_file():
+                if ending != PREDICTIONS and (of_model := model.with_name(f"{model.stem}{ending}")).is_file():
                     copy_durably(of_model, of_kept)
             copy_durably(model, kept)
-            # Beside the new model they would pass for its own.
-            model.with_name(f"{model.stem}{PREDICTIONS}").unlink(missing_ok=True)
+        # Beside the new model they would pass for its own.
+        if (predictions := model.with_name(f"{model.stem}{PREDICTIONS}")).is_file():
+            predictions.replace(kept.with_name(f"{kept.stem}{PREDICTIONS}"))
     except OSError as error:
         raise UserError(f"{model}: cannot be kept: {error.strerror}; move it, then give the same command") from None
     return kept

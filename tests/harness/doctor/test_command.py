@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.paths import CHECKOUT
-from harness.campaign.answered import LastAnswer, NextCommand, remember_answer
+from harness.campaign.answered import Command, LastAnswer, remember_answer
 from harness.cli.by_make import BY_MAKE
 from harness.cli.doctor import doctor
 from harness.cli.shared import Settings
@@ -74,7 +74,7 @@ def test_the_end_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv(BY_MAKE, "1")
     assert run(root=tmp_path).splitlines()[-1] == "Next: make matrix-test"
     # What was begun is not to be begun again.
-    continues = LastAnswer(next_command=NextCommand("matrix run --budget 8h", "continues this campaign"))
+    continues = LastAnswer(next_command=Command(command="matrix run --budget 8h", why="continues this campaign"))
     remember_answer(Results(tmp_path / "results"), machine_of(tmp_path), continues)
     assert run(root=tmp_path).splitlines()[-1] == "Next: matrix run --budget 8h"
     tree.remove("dev/kfd")

@@ -71,6 +71,18 @@ def test_a_model_that_is_replaced_is_kept_with_what_belongs_to_it(place: Place) 
     assert (output / "bars.pt").read_bytes() != b"weeks of work"
 
 
+def test_where_a_model_is_kept_already_its_predictions_follow(place: Place) -> None:
+    """As after a kill between the two, or where the model that was kept was put back and used again."""
+    output = place.job.output
+    output.mkdir(parents=True, exist_ok=True)
+    for model in ("bars.pt", "bars.previous.pt"):
+        (output / model).write_bytes(b"weeks of work")
+    (output / "bars_predictions.csv").write_text("of weeks", encoding="utf-8")
+    assert place.train(DONE).replaced == (output / "bars.previous.pt",)
+    assert (output / "bars.previous_predictions.csv").read_text(encoding="utf-8") == "of weeks"
+    assert not (output / "bars_predictions.csv").exists()
+
+
 def test_no_model_that_was_kept_is_replaced_by_a_later_one(place: Place) -> None:
     model = place.job.output / "bars.pt"
     kept: list[Path] = []
