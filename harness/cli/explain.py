@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from harness.matrix.cells import Matrix, Preset
 
 LATEST = "latest"
-ENDED_BY = ", which the harness got; it ends a run by SIGTERM"
+BY_CTRL_C = "stopped by SIGINT"
+WHO_GOT_IT = ", which the harness got (it ends a run by SIGTERM)"
 # Columns before what an explanation says.
 INDENTATION = 10
 # No failure is named: the cause is unknown.
@@ -142,7 +143,7 @@ def _explained(
     tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
     lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
-    lines = [f"{line}{ENDED_BY}" if line.endswith("stopped by SIGINT") else line for line in lines]
+    lines = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 
 
