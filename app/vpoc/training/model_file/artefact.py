@@ -118,8 +118,8 @@ def _require_plain(facts: dict[str, Any]) -> None:
     numbers = (facts["bar_seconds"], options.lookback, options.chunk_size, options.data_fraction, market.tick)
     if not all(isinstance(number, int | float) and 0 < number < LARGEST_FACT for number in numbers):
         raise ValueError("a number that none is")
-    if options.rows not in TARGETS or options.rth_close not in RTH_CLOSES:
-        raise ValueError("rows or a close that there are none of")
+    if facts["target"] not in TARGETS.get(options.rows, ()) or options.rth_close not in RTH_CLOSES:
+        raise ValueError("rows, a target of them or a close that there are none of")
     if any(getattr(options, name) not in words for name, words in CHOICES.items()):
         raise ValueError("an option that there is none of")
     for day in filter(None, (market.first, market.last)):

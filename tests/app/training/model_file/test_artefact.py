@@ -23,7 +23,7 @@ FACTS = {
     "model": "mlp",
     "hidden_layers": [4],
     "scaling": SCALING.as_json(),
-    "target": "up_30",
+    "target": "next_up",
     "feature_options": asdict(OPTIONS),
     "bar_seconds": 60,
 }
@@ -54,7 +54,7 @@ def test_what_is_written_is_read(content, tmp_path):
     require_finite(loaded)
     assert weights_sha256(loaded.model.state_dict()) == weights_sha256(weights(7))
     assert weights_sha256(loaded.model.state_dict()) != weights_sha256(weights(8))
-    assert (loaded.bytes, loaded.target, loaded.feature_options) == (len(content), "up_30", OPTIONS)
+    assert (loaded.bytes, loaded.target, loaded.feature_options) == (len(content), "next_up", OPTIONS)
     assert (loaded.features, loaded.scaling.as_json(), loaded.bar_seconds) == (list(NAMES), SCALING.as_json(), 60)
 
 
@@ -123,6 +123,7 @@ def test_a_model_with_options_of_another_version_is_refused(tmp_path):
     [
         {"features": list(range(len(NAMES)))},
         {"target": [["up_30"]]},
+        {"target": "up_30"},
         {"bar_seconds": "60"},
         {"bar_seconds": 10**400},
         {"bar_seconds": math.nan},
