@@ -1,4 +1,4 @@
-"""What is known of a run that is explained besides why it failed: controls, runs beside it, and what continues it."""
+"""The rest that is told of a run that is explained: controls, runs beside it, and what continues it."""
 
 from typing import Any
 
