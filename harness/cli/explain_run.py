@@ -1,4 +1,4 @@
-"""The rest that is told of a run that is explained: controls, runs beside it, and what continues it."""
+"""A run that is explained: the controls and the runs beside it, and what continues it."""
 
 from typing import Any
 

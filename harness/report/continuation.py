@@ -22,7 +22,7 @@ def continuation(
     """Return what shows another command at work here, or else continues what did not end; None where all did.
 
     `rows` are those of the index, `answer` is that of the last campaign, where they were read before. A training is
-    continued where the newest run is an attempt of it that was interrupted.
+    continued where the newest run of the machine is an attempt of it that was interrupted.
     """
     if any(one.process != ProcessId.mine() for one in under_way(results)):
         return Command(command=invocation.command("watch"), why="shows what runs now")
@@ -31,7 +31,7 @@ def continuation(
     rows = Index(results).rows() if rows is None else rows
     if following := (answer or last_answer(results, machine, rows)).next_command:
         return following
-    newest = max(rows, key=lambda row: row.started, default=None)
+    newest = max((row for row in rows if row.machine == machine), key=lambda row: row.started, default=None)
     for state, _ in unfinished_trainings(results, machine):
         if state.command and newest and newest.run_id in state.run_ids and newest.outcome == "interrupted":
             return Command(command=state.command, why="continues the training, which has no model yet")

@@ -63,10 +63,10 @@ def test_a_training_is_continued_while_the_newest_run_is_an_attempt_of_it_that_w
     )
     with open_state_file(results, host, output, "merged") as file:
         file.write(state)
-    attempt = Row.of(make_record(state.run_id(1), "interrupted"))
-    other = attempt._replace(run_id="r2")
-    assert following(results, [attempt], LastAnswer()) == TRAIN
-    assert following(results, [attempt, other._replace(started=other.started + 1)], LastAnswer()) is None
+    attempt = Row.of(make_record(state.run_id(1), "interrupted"))._replace(machine="mine")
+    other = attempt._replace(run_id="r2", started=attempt.started + 1)
+    assert following(results, [attempt, other._replace(machine="another")], LastAnswer()) == TRAIN
+    assert following(results, [attempt, other], LastAnswer()) is None
     assert following(results, [attempt._replace(outcome="failed")], LastAnswer()) is None
 
 
