@@ -44,7 +44,7 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
     """Note that a command is under way; the note stays where the process is killed or the host goes down.
 
     `training`: the name of the training that it is, in place of a campaign. There can be several of both at once. A
-    campaign that begins takes away the notes of those that were left.
+    campaign that begins takes away the notes of those that were left; what continues a training its state still names.
     """
     me = ProcessId.mine()
     file = note_file(results, machine, training or f"{me.pid}-{me.started}")
@@ -52,9 +52,8 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
     content = {"schema": 2, "command": command, "process": asdict(me), "what": what}
     write_json(file, {**content, "doing": BEGINS, "since": time.time()})
     if not training:
-        for other, left in _all_left(results, machine):
-            if left.what == what:
-                other.unlink(missing_ok=True)
+        for other, _ in _all_left(results, machine):
+            other.unlink(missing_ok=True)
     others = (
         f"also under way here: `{one.command}` (process {one.process.pid}); the two share this host"
         for _, one in _notes(results, machine)

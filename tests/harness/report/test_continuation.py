@@ -24,9 +24,9 @@ RUN, TRAIN = "matrix run cpu-plain --repeats 3", "matrix train --data merged.csv
 CONTINUES = LastAnswer(next_command=Command(command="matrix run --budget 8h", why="continues this campaign"))
 
 
-def killed(results: Results, machine: str, command: str = RUN) -> None:
+def killed(results: Results, machine: str, command: str = RUN, training: str | None = None) -> None:
     """Leave what a command leaves whose process is gone."""
-    with noted_under_way(results, machine, command) as note:
+    with noted_under_way(results, machine, command, training) as note:
         told = json.loads(note.file.read_text(encoding="utf-8"))
     told["process"]["boot"] = "an earlier one"
     note.file.write_text(json.dumps(told), encoding="utf-8")
@@ -68,6 +68,13 @@ def test_a_training_is_continued_while_the_newest_run_is_an_attempt_of_it_that_w
     assert following(results, [attempt, other._replace(machine="another")], LastAnswer()) == TRAIN
     assert following(results, [attempt, other], LastAnswer()) is None
     assert following(results, [attempt._replace(outcome="failed")], LastAnswer()) is None
+    # One that was killed is so until a campaign has begun since.
+    killed(results, "mine", TRAIN, file.file.stem)
+    assert following(results, [attempt, other], LastAnswer()) == TRAIN
+    with noted_under_way(results, "mine", RUN):
+        pass
+    assert following(results, [attempt, other], LastAnswer()) is None
+    assert following(results, [attempt], LastAnswer()) == TRAIN
 
 
 def test_the_report_names_what_continues_a_campaign_that_was_killed(
