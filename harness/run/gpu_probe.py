@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import AliasChoices, BaseModel, Field
 
 from harness.base.files.json_bounds import load_json
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import LONGEST_SAID, shown
 from harness.base.interrupts import GRACE_SECONDS
 from harness.environments.docker.own_images import is_own
 from harness.environments.executors.job import Executor, Handle, JobLost
@@ -24,7 +24,6 @@ LIMIT_SECONDS = 540
 POLL_SECONDS = 0.1
 # With the warnings around it.
 LARGEST_ANSWER = 4 << 20
-LONGEST_DETAIL = 400
 NOT_BUILT_HERE = " (in an image that was not built here, and may say anything)"
 
 
@@ -92,7 +91,7 @@ def read_answer(log: Path) -> Probed:
             text = stream.read(LARGEST_ANSWER)
         answer = _Answer.model_validate(load_json(text[text.find(b"{") : text.rfind(b"}") + 1]))
     except (OSError, ValueError):
-        return Probed(None, f"the probe gave no answer: {shown(last_line(log), LONGEST_DETAIL)}")
+        return Probed(None, f"the probe gave no answer: {shown(last_line(log), LONGEST_SAID)}")
     killable = all(one.killable for one in answer.checks)
     if answer.breaks_at is None:
         passed = sum(one.outcome == "passed" for one in answer.checks)
@@ -101,8 +100,8 @@ def read_answer(log: Path) -> Probed:
         return Probed(None, f"only {passed} of {len(PROBE_CHECKS)} checks were made", killable)
     broken = next((one for one in answer.checks if one.check == answer.breaks_at), None)
     if broken is None:
-        return Probed(None, f"the probe gave no answer: {shown(last_line(log), LONGEST_DETAIL)}")
-    detail = f"{shown(broken.check)} {shown(broken.outcome)}: {shown(broken.detail, LONGEST_DETAIL)}"
+        return Probed(None, f"the probe gave no answer: {shown(last_line(log), LONGEST_SAID)}")
+    detail = f"{shown(broken.check)} {shown(broken.outcome)}: {shown(broken.detail, LONGEST_SAID)}"
     # Without torch nothing was asked of the GPU.
     if broken.check == "import":
         return Probed(None, detail, killable, of_environment=True)

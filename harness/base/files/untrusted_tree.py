@@ -41,6 +41,8 @@ KINDS = {
     stat.S_IFREG: "a file",
 }
 LONGEST_SHOWN = 80
+# Of what is a sentence.
+LONGEST_SAID = 400
 PLAIN = re.compile(r"[\w.,=+@/<>-]*")
 GREW = "grew beyond {most} bytes while it was read"
 

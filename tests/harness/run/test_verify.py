@@ -123,7 +123,7 @@ LIES = {
         "(work / 'output' / 'model.pt').write_bytes(b'no model, honestly....')\n"
         "change(model=dict(told()['model'], sha256=hashlib.sha256(b'no model, honestly....').hexdigest()))",
         "model-does-not-load",
-        "not the stand-in's model",
+        "the model does not load: 'not the stand-in",
     ),
     "all losses of its states are invented": (
         "change(states=[dict(state, loss=.3) for state in told()['states']])",
@@ -136,13 +136,13 @@ LIES = {
         "    (work / 'states' / one['file']).write_bytes(b'of another')\n"
         "change(states=[dict(one, sha256=hashlib.sha256(b'of another').hexdigest()) for one in states])",
         "wrong-result",
-        "cannot be made again: not a state of that step",
+        "cannot be made again: 'not a state of that step'",
     ),
     "there are no states": ("change(states=[])", "wrong-result", "its states are not of the steps drawn for the run"),
     "the states are gone": (
         "shutil.rmtree(work / 'states')",
         "wrong-result",
-        "cannot be made again: there is no state",
+        "cannot be made again: 'there is no state'",
     ),
 }
 

@@ -14,7 +14,7 @@ def test_a_model_that_is_not_the_one_or_does_not_load(request_: Request, evidenc
     assert outcome(request_, replace(evidence, model_sha256="e" * 64)) == ("failed", "model-damaged")
     unknown = found(evidence, model=None, model_problem="m.pt: not an intact model file")
     assert outcome(request_, unknown) == ("failed", "model-does-not-load")
-    assert "not an intact model file" in decide(request_, unknown).detail
+    assert "load: 'm.pt: not an intact model file'" in decide(request_, unknown).detail
 
 
 @pytest.mark.parametrize("change", [{"sha256": "e" * 64}, {"bytes": 1}, {"parameters": 1}], ids=str)
@@ -78,7 +78,7 @@ def test_the_step_made_again_has_the_numbers_that_it_had(
 
 def test_a_step_that_cannot_be_made_again_is_wrong(request_: Request, evidence: Evidence) -> None:
     nothing = decide(request_, found(evidence, replay=None, replay_problem="not an intact file"))
-    assert (nothing.diagnosis, nothing.detail) == ("wrong-result", "step 32 cannot be made again: not an intact file")
+    assert (nothing.diagnosis, nothing.detail) == ("wrong-result", "step 32 cannot be made again: 'not an intact file'")
 
 
 @pytest.mark.parametrize("sha256", [None, "e" * 64])
