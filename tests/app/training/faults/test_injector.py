@@ -235,7 +235,10 @@ def stalls(tmp_path, pid):
 
 
 def descendants(pid):
-    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    found = []
+    # It may have ended.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     return [*found, *(lower for child in found for lower in descendants(child))]
 
 
