@@ -107,7 +107,7 @@ def never_pulled(command: str) -> str:
 
 
 def best_cell(matrix: Matrix, host: HostFacts) -> Cell:
-    """Return the cell that BEST stands for: the plain one that this host would run first.
+    """Return the cell that BEST stands for: the first plain one that can run here and suits the driver.
 
     Raises:
         UserError: when none can run here.

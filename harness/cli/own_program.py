@@ -27,7 +27,7 @@ DEVCONTAINER = Path(".devcontainer/devcontainer.json")
 def env(settings: Settings, cell: str, form: str | None, as_json: bool) -> None:
     """Print what CELL sets, for a program of your own: variables, a `docker run` line.
 
-    CELL `best` is the plain cell that this host would run first. The line gives as few permissions as a run has.
+    CELL `best` is the first plain cell here that suits the driver. The line gives as few permissions as a run has.
     Nothing is built, and `matrix status` learns nothing of it.
 
     \b

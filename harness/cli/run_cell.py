@@ -82,7 +82,7 @@ def run_cell_command(
 def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     """Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.
 
-    CELL `best` is the plain cell that this host would run first.
+    CELL `best` is the first plain cell here that suits the driver.
     """
     if cell != BEST:
         known(cell, settings.matrix.cells, "cell")

@@ -88,7 +88,9 @@ def choose_training_cell(
             of = "the last campaign" if named and named.cell == answer.cell else "the runs here"
             return _of_answer(answer, of, request.strategy, matrix)
     cell = first_plain_cell(matrix, able)
-    why = "the plain cell that this host would run first"
+    why = "the first plain cell that can run here"
+    if able.gpus:
+        why += ", if possible of a ROCm that its driver is for"
     if request.cell is None:
         why += "; no cell is shown to train here yet, and `matrix run` looks for one"
     return CellChoice(cell, None, f"{cell.id}: {why}")

@@ -20,7 +20,7 @@ from harness.search.fault_isolation import MOST_RUNS
 from harness.search.goal import Goal
 
 NOTHING_RUNS = "`matrix doctor` says what to fix, `matrix plan` alone what runs here"
-# What stands for the plain cell that a host would run first.
+# What stands for the cell that `first_plain_cell` returns.
 BEST = "best"
 
 
@@ -236,7 +236,7 @@ def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str |
 
 
 def first_plain_cell(matrix: Matrix, able: Capabilities) -> Cell:
-    """Return the plain cell that this host would run first, if possible of a ROCm that its driver is for.
+    """Return the first plain cell that can run here, if possible of a ROCm that this host's driver is for.
 
     Raises:
         UserError: when none can run here, with the reason of the first.

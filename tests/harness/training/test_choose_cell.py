@@ -96,7 +96,16 @@ def test_who_names_a_cell_gets_it_whatever_the_tags_say(
     assert chosen(replace(NO_REQUEST, cell="cpu-no-sdma"), make_evidence()).cell.id == "cpu-no-sdma"
     choice = chosen(replace(NO_REQUEST, cell="best"), make_evidence(cell="cpu-no-sdma"))
     assert (choice.cell.id, choice.evidence) == ("cpu-plain", None)
-    assert choice.summary == "cpu-plain: the plain cell that this host would run first"
+    assert choice.summary == "cpu-plain: the first plain cell that can run here"
+
+
+def test_a_cell_before_those_of_the_plan_is_not_said_to_be_its_first(
+    matrix: Matrix, dual_host: HostFacts, tmp_path: Path
+) -> None:
+    able = replace(GPUS, driver="6.16.13")
+    choice = choose_training_cell(replace(NO_REQUEST, cell="best"), matrix, Results(tmp_path), dual_host, able, 1e9)
+    of = "the first plain cell that can run here, if possible of a ROCm that its driver is for"
+    assert choice.summary == f"rocm6.3-torch2.9.1-plain: {of}"
 
 
 GPUS = replace(CPU_ONLY, gpus=(0, 1))
