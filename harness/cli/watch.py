@@ -12,7 +12,7 @@ from rich.markup import escape
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
-from harness.screen.display import LiveScene, StallLines, finished_lines, stamped
+from harness.screen.display import STALL_SECONDS, LiveScene, StallLines, advances_in_words, finished_lines, stamped
 from harness.screen.live import Scene
 from harness.screen.terminal import echo
 from harness.screen.watched import Snapshot, Watched, describe
@@ -69,13 +69,20 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
     stalls: dict[str, StallLines] = {}
     said: list[str] = []
     last_seen, shown = time.monotonic(), look
+    logged = time.monotonic()
+
+    def log(markup: str) -> None:
+        nonlocal logged
+        logged = time.monotonic()
+        console.print(stamped(markup), soft_wrap=True)
+
     with LiveScene(console, scene) as view:
         # A snapshot that took long is shown as well.
         while look.goes_on or look.finished or time.monotonic() - last_seen < QUIET_SECONDS:
             view.scene = scene
             for record in look.finished:
                 for line in finished_lines(record, labels.get(record.intent.run_id, record.intent.cell), command):
-                    console.print(stamped(line), soft_wrap=True)
+                    log(line)
             for current in scene.currents:
                 if current.intent is None:
                     continue
@@ -83,13 +90,16 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
                 if labels.setdefault(run_id, current.label) and run_id not in stalls:
                     stalls[run_id] = StallLines()
                     if not view.shown:
-                        console.print(stamped(escape(f"{current.label}: goes on as {run_id}")), soft_wrap=True)
+                        log(escape(f"{current.label}: goes on as {run_id}"))
                 if current.still and stalls[run_id].worth(current.still.seconds) and not view.shown:
-                    console.print(stamped(escape(f"{current.label}: {current.still.words}")), soft_wrap=True)
+                    log(escape(f"{current.label}: {current.still.words}"))
             steps = [one.doing for one in look.steps]
             for step in steps if steps != said and not view.shown else ():
-                console.print(stamped(escape(step)), soft_wrap=True)
+                log(escape(step))
             said = steps
+            runs = [one for one in scene.currents if one.cell]
+            if runs and not view.shown and time.monotonic() - logged >= STALL_SECONDS:
+                log(escape(advances_in_words(runs, time.time())))
             went_on = look.goes_on
             time.sleep(LOOK_SECONDS)
             look = watched.look()

@@ -247,10 +247,8 @@ class CampaignDisplay(Lane):
                 continue
             now, lanes = time.time(), tuple(self._lanes.values())
             runs = [lane.current for lane in lanes if lane.current and lane.current.cell]
-            # A cluster has many at a time: of the others only ends and stalls have lines.
             if runs and time.monotonic() - self._logged >= STALL_SECONDS:
-                others = f"; {many(len(runs) - 1, 'more run')} beside it" if len(runs) > 1 else ""
-                self.log(escape(f"{runs[0].label}: {advance_in_words(runs[0], now)}{others}"))
+                self.log(escape(advances_in_words(runs, now)))
             for lane in lanes:
                 step = lane.current
                 # A scheduler may keep jobs waiting for days.
@@ -328,6 +326,12 @@ class CampaignDisplay(Lane):
 def stamped(markup: str) -> str:
     """Return a line of a log with the time in UTC before it."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {markup}"
+
+
+def advances_in_words(runs: Sequence[Current], now: float) -> str:
+    """Return how far the first of the current runs is: a cluster has many, of which only ends and stalls have lines."""
+    others = f"; {many(len(runs) - 1, 'more run')} beside it" if len(runs) > 1 else ""
+    return f"{runs[0].label}: {advance_in_words(runs[0], now)}{others}"
 
 
 def finished_lines(record: Record, label: str, command: Callable[..., str] = AS_MADE.command) -> list[str]:

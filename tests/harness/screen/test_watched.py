@@ -364,6 +364,19 @@ def test_what_has_ended_is_shown_as_it_was_last(
     }
 
 
+def test_a_log_has_a_line_a_minute_of_how_far_a_run_is(
+    results: Results, make_intent: MakeIntent, mine: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results.begin(intent := make_intent("now", **mine))
+    looks = iter([*[Snapshot(running=(intent,))] * 3, Snapshot()])
+    monkeypatch.setattr(Watched, "look", lambda _self: next(looks, Snapshot()))
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.06)
+    monkeypatch.setattr(watch, "STALL_SECONDS", 0.1)
+    said = CliRunner().invoke(watch.watch, [], obj=Settings(CHECKOUT / "matrix.yaml", results.folder, None)).output
+    assert [line.split("starting, ")[0][21:] for line in said.splitlines()[1:-1]] == [f"cpu-plain, {intent.workload}: "]
+
+
 def test_a_quiet_moment_between_looks_that_take_long_does_not_end_it(
     results: Results, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
