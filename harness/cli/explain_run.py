@@ -11,6 +11,7 @@ from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.shared_time import shared_time_in_words
 from harness.host.fingerprint import machine_of
+from harness.training.own_program import is_mistaken
 from harness.training.state import unfinished_trainings
 
 
@@ -40,7 +41,12 @@ def _controls(results: Results, record: Record) -> list[str]:
 
 
 def _continues(settings: Settings, record: Record) -> str | None:
-    """Return the command that continues the training that the run was an attempt of; None where it has its model."""
+    """Return the command that continues the training that the run was an attempt of.
+
+    None where it has its model, or where the command itself is the mistake.
+    """
+    if record.intent.program and is_mistaken(record, settings.results.folder_of(record.intent.run_id)):
+        return None
     here = unfinished_trainings(settings.results, machine_of(settings.root))
     return next((one.state.command for one in here if record.intent.run_id in one.state.run_ids), None)
 

@@ -137,16 +137,24 @@ def why_mistaken(record: Record, folder: RunFolder) -> str:
     return record.detail if record.diagnosis == NOT_STARTED else last_line(folder.log)
 
 
-def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
+def is_mistaken(record: Record, folder: RunFolder) -> bool:
+    """Return whether a program can never run as it is asked for."""
+    usage = USAGE_EXIT in record.exit.values() and not _told_step(record, folder)
+    return record.outcome == "failed" and (record.diagnosis == NOT_STARTED or usage)
+
+
+def _told_step(record: Record, folder: RunFolder) -> int:
     program = record.intent.program
-    step = told_by(folder, program).step if program and program.progress != STDOUT else 0
-    usage = USAGE_EXIT in record.exit.values() and not step
+    return told_by(folder, program).step if program and program.progress != STDOUT else 0
+
+
+def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
     return Attempt(
         begin=begin,
         outcome=record.outcome,
         class_=record.explanation.class_ if record.explanation else record.diagnosis,
-        step=step,
-        mistake=record.outcome == "failed" and (record.diagnosis == NOT_STARTED or usage),
+        step=_told_step(record, folder),
+        mistake=is_mistaken(record, folder),
         trained=record.outcome == "completed",
     )
 

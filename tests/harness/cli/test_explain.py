@@ -20,6 +20,7 @@ from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Matrix
+from harness.matrix.programs import Program
 from harness.training.state import new_state, open_state_file
 
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
@@ -326,9 +327,19 @@ def test_the_command_that_continues_a_campaign_is_said_with_its_last_run(
 
 
 def test_the_command_that_continues_a_training_is_said_with_its_attempts(
-    command: Command, recorded: Callable[..., Path], results: Results, host: HostFacts, tmp_path: Path
+    command: Command,
+    recorded: Callable[..., Path],
+    results: Results,
+    make_record: Callable[..., Record],
+    host: HostFacts,
+    tmp_path: Path,
 ) -> None:
-    about = {"begins": ("first",), "machine": machine_of(Path("/")), "output": str(tmp_path), "command": "matrix train"}
+    about = {
+        "begins": ("first", "same-again"),
+        "machine": machine_of(Path("/")),
+        "output": str(tmp_path),
+        "command": "matrix train",
+    }
     state = new_state("key", "cpu-plain", None).model_copy(update=about)
     with open_state_file(results, host, tmp_path, "bars") as file:
         file.write(state)
@@ -337,3 +348,8 @@ def test_the_command_that_continues_a_training_is_said_with_its_attempts(
     assert "try       matrix train  # continues its training" in command(state.run_id(1)).stdout.splitlines()
     assert json.loads(command(state.run_id(1), "--json").stdout)["continues_training"] == "matrix train"
     assert "continues" not in command("another").stdout
+    program = Program(command=("pyhton", "train.py"), source="code")
+    mistaken = make_record(state.run_id(2), "failed", "not-started", "pyhton could not be started", program=program)
+    results.begin(mistaken.intent)
+    results.finish(mistaken)
+    assert "continues" not in command(state.run_id(2)).stdout
