@@ -62,8 +62,8 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
 
 
 def _wording(row: Row) -> str:
-    """Return how a run ended, whatever the numbers in it."""
-    return re.sub(r"\d+", "", row.detail)
+    """Return how a run ended, whatever the numbers and the paths of its folder in it."""
+    return re.sub(r"\d+", "", row.detail.replace(row.run_id, ""))
 
 
 def what_fails(
@@ -86,8 +86,8 @@ def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     if one.others and explanation and one.detail in explanation.cause:
         said += f" The newest ({one.others} ended in another way):"
     elif one.others:
-        last = one.detail if len(one.detail) <= LONGEST else f"{one.detail[:LONGEST]}..."
-        said += f" The newest: {last.rstrip('.')} ({one.others} ended in another way)."
+        last = one.detail.rstrip(".") if len(one.detail) <= LONGEST else f"{one.detail[:LONGEST]}..."
+        said += f" The newest: {last} ({one.others} ended in another way)."
     if explanation is None and one.why:
         return f"{said} {one.why[:1].upper()}{one.why[1:]}. `matrix explain {one.newest}` says what to do."
     if explanation is None:

@@ -66,6 +66,17 @@ def test_of_one_cause_that_showed_itself_in_two_ways_the_newest_is_quoted(
     assert ("(2 ended in another way): It said" in told) == bool(said)
 
 
+def test_the_folders_of_two_runs_are_no_two_ways_and_what_is_cut_is_marked(make_rows: MakeRows) -> None:
+    def told(details: list[str]) -> str:
+        rows = [row._replace(detail=detail.format(row=row)) for row, detail in zip(made, details, strict=True)]
+        found = failures(judge(rows, {}, Verdicts()), rows, count_runs(rows))
+        return what_fails(judge(rows, {}, Verdicts()), found, {found[0].newest: EXPLANATION})[0]
+
+    made = [row._replace(run_id=f"run-{name}") for row, name in zip(make_rows("cpu-plain", 0, 2), "ab", strict=True)]
+    assert "another way" not in told(["no file /runs/{row.run_id}/train.py"] * 2)
+    assert "xxx... (1 ended in another way)" in told(["exit 1", "x" * 500])
+
+
 def test_what_never_failed_is_said(make_rows: MakeRows) -> None:
     rows = make_rows("cpu-plain", 4)
     assert what_fails(judge(rows, {}, Verdicts()), [], {}) == ("Nothing failed in 4 counted runs.",)
