@@ -85,7 +85,7 @@ def inject(
         made = sum(one.record is not None for one in injections)
         if interrupted or not made:
             err.print(f"{'Interrupted: ' if interrupted else ''}{made} of {count} faults were injected.")
-        else:
+        if made:
             place = str(settings.results.folder / FAULTS_FOLDER)
             explain = replace(settings.invocation, options=("--results", place)).command("explain", "RUN")
             err.print(f"Why each ended as it did: {explain}", soft_wrap=True, highlight=False, markup=False)

@@ -50,7 +50,8 @@ def injection_line(one: Injection) -> str:
     verdict = (
         "[green]as expected[/]" if one.as_expected else f"[red]not as expected[/]: {escape('; '.join(one.objections))}"
     )
-    return f"{name}: {escape(one.found or 'no record')}{seconds}: {verdict}"
+    run = f" ({one.record.intent.run_id})" if one.record else ""
+    return f"{name}: {escape(one.found or 'no record')}{seconds}: {verdict}{run}"
 
 
 def problem_lines(injections: Iterable[Injection]) -> list[str]:

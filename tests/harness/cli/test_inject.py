@@ -1,6 +1,7 @@
 """`matrix inject`, but for the faults themselves."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.cli import inject
 from harness.cli.shared import Settings
+from harness.evidence.files.run_files import Record
 from harness.faults.injection import Injection
 from harness.faults.kinds import KINDS
 
@@ -54,9 +56,12 @@ def test_the_exit_status_says_whether_all_are_as_expected(
     )
 
 
-def test_what_was_made_before_an_interruption_is_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_made_before_an_interruption_is_shown(
+    settings: Settings, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object) -> object:
         yield Injection(KINDS[0], "process", skipped="for a reason")
+        yield Injection(KINDS[0], "process", make_record("r1", "hung"))
         raise KeyboardInterrupt("SIGINT")
 
     monkeypatch.setattr(inject, "make_target", lambda *_: None)
@@ -65,3 +70,5 @@ def test_what_was_made_before_an_interruption_is_shown(settings: Settings, monke
     assert done.exit_code == 130
     assert f"{KINDS[0].name}: skipped: for a reason" in done.stderr
     assert "skipped: for a reason" in done.stdout
+    assert " (r1)\n" in done.stderr
+    assert "faults explain RUN\n" in done.stderr
