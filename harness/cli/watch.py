@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -16,6 +17,9 @@ from harness.screen.display import STALL_SECONDS, LiveScene, StallLines, advance
 from harness.screen.live import Scene
 from harness.screen.terminal import echo
 from harness.screen.watched import Snapshot, Watched, describe
+
+if TYPE_CHECKING:
+    from harness.campaign.answered import Command
 
 LOOK_SECONDS = 1.0
 # Between two runs nothing may be seen to go on for a moment.
@@ -42,10 +46,10 @@ def watch(settings: Settings, as_json: bool) -> None:
     if not look.goes_on:
         goes_on = _what_goes_on(settings)
         if orphans:
-            ends = f"the next `{settings.invocation.command('run')}` ends them"
+            ends = f"the next `{goes_on.command}` ends them"
             echo(f"Processes of {', '.join(orphans)} run on, though their harness is gone; {ends}.")
             return
-        echo(f"Nothing runs with {settings.results.folder} on this host; {goes_on}.")
+        echo(f"Nothing runs with {settings.results.folder} on this host; `{goes_on.command}` {goes_on.why}.")
         return
     try:
         _follow(watched, look, scene, err, settings.invocation.command)
@@ -54,14 +58,17 @@ def watch(settings: Settings, as_json: bool) -> None:
     echo(f"It has ended; `{settings.invocation.command('status')}` sums up.")
 
 
-def _what_goes_on(settings: Settings) -> str:
+def _what_goes_on(settings: Settings) -> "Command":
     """Return the command to type next, and what it does: what was begun is continued before anything else."""
     # Only where there is nothing to watch.
+    from harness.campaign.answered import Command  # noqa: PLC0415
     from harness.report.continuation import continuation  # noqa: PLC0415
 
-    if begun := continuation(settings.results_to_read, machine_of(settings.root), settings.invocation):
-        return f"`{begun.command}` {begun.why}"
-    return f"`{settings.invocation.command('run')}` starts a campaign, seen once its plan is printed"
+    begun = continuation(settings.results_to_read, machine_of(settings.root), settings.invocation)
+    campaign = Command(
+        command=settings.invocation.command("run"), why="starts a campaign, seen once its plan is printed"
+    )
+    return begun or campaign
 
 
 def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, command: Callable[..., str]) -> None:

@@ -313,6 +313,9 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
         monkeypatch.setattr(f"{place}.left_under_way", lambda *_: [left])
     (results.folder / "campaigns").mkdir(parents=True)
     (results.folder / "campaigns" / "one.under-way").touch()
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}):
+        orphan = CliRunner().invoke(watch.watch, [], obj=settings).output
+    assert f"; the next `{left.command}` ends them." in orphan
     told = CliRunner().invoke(cli, ["--results", str(results.folder), "watch"]).output
     continues = f"`{left.command}` continues the training that was under way"
     assert told == f"matrix: {left.in_words}\nNothing runs with {results.folder} on this host; {continues}.\n"
