@@ -14,7 +14,7 @@ import polars as pl
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import Bars
 from vpoc.data.exchange.rolls import roll_numbers
-from vpoc.data.exchange.selection import FEWEST, Selection, require_enough, select_sessions
+from vpoc.data.exchange.selection import FEWEST, SHORTEST_LOOKBACK, Selection, require_enough, select_sessions
 from vpoc.data.exchange.sessions import Sessions, ranges, split_sessions
 from vpoc.errors import UserError
 from vpoc.features.absent import Absent, absent_of_bars, absent_of_sessions
@@ -22,7 +22,7 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
 from vpoc.features.market import market_of
 from vpoc.features.session_facts import SessionFacts, find_session_facts
-from vpoc.features.snapshots import bar_snapshots, session_snapshot
+from vpoc.features.snapshots import NAKED_SESSIONS, bar_snapshots, session_snapshot
 from vpoc.features.table import FEATURES, Snapshot
 from vpoc.features.targets import HORIZON, label_weight, move_30, session_targets, touched_later
 from vpoc.kernel import cores
@@ -149,7 +149,9 @@ def select_rows(
         lookback=options.lookback,
         next_open=options.as_of == "open",
     )
-    require_enough(bars.path, days.sessions, found, options.lookback, needed)
+    # A model, for which fewer sessions do, knows naked levels over as many as it was trained with.
+    shortest = SHORTEST_LOOKBACK if fewest is None else min(NAKED_SESSIONS, options.lookback)
+    require_enough(bars.path, days.sessions, found, options.lookback, needed, shortest)
     return rolls, found, most_recent(bars.path, found.sessions, options.data_fraction, needed)
 
 

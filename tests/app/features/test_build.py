@@ -364,6 +364,9 @@ def test_gaps_that_leave_too_little_are_said(bars):
 def test_too_few_sessions_say_how_many_are_needed(bars):
     with pytest.raises(UserError, match=r"63 complete sessions are needed .* has 26; .*--lookback"):
         build_features(bars, FeatureOptions(rows="bar", lookback=60))
+    # Of a model, which refuses a shorter one.
+    with pytest.raises(UserError, match=r"61 complete sessions are needed .* has 26; give more data$"):
+        build_features(bars, FeatureOptions(rows="bar", lookback=60), fewest=1)
     # With the shortest lookback there are too few as well.
     with pytest.raises(UserError, match=r"\(20 for lookback, 3 to use\), the file has 6; give more data$"):
         built(bars.take(np.arange(len(bars)) < split_sessions(bars).stop[5]), "bar")

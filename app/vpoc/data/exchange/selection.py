@@ -72,15 +72,17 @@ def select_sessions(
     return Selection(np.flatnonzero(left), left_out)
 
 
-def require_enough(path: Path, sessions: Sessions, found: Selection, lookback: int, fewest: int) -> None:
-    """UserError when fewer than `fewest` sessions give rows."""
+def require_enough(
+    path: Path, sessions: Sessions, found: Selection, lookback: int, fewest: int, shortest: int = SHORTEST_LOOKBACK
+) -> None:
+    """UserError when fewer than `fewest` sessions give rows. `shortest`: the least lookback that may be given."""
     if len(found.sessions) >= fewest:
         return
     complete = int(sessions.complete.sum())
     if complete < lookback + fewest:
         # With the shortest there may be enough.
         longest = complete - fewest
-        advice = f" or a --lookback of {SHORTEST_LOOKBACK} to {longest}" if longest >= SHORTEST_LOOKBACK else ""
+        advice = f" or a --lookback of {shortest} to {longest}" if longest >= shortest else ""
         raise UserError(
             f"{path}: {lookback + fewest} complete sessions are needed ({lookback} for lookback, {fewest} to use), "
             f"the file has {complete}; give more data{advice}"
