@@ -115,7 +115,7 @@ def _record(
 
 def _origin(spec: RunSpec) -> Iterator[str]:
     if spec.container and not is_own(spec.container.image):
-        yield f"its image was not built here: labels alone say what it is; `matrix verify {spec.intent.cell}` compares"
+        yield f"its image was not built here; `matrix verify {spec.intent.cell}` compares"
 
 
 def _said(spec: RunSpec) -> str:

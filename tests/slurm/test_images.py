@@ -68,7 +68,7 @@ def nodes(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def campaign(nodes: Nodes, tmp_path: Path) -> Iterator[Campaign]:
     """A campaign of containers; it finds the images in `saved`, unless the matrix file says otherwise."""
     (tmp_path / "bars.csv").write_text(STAND_IN_BARS)
-    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved").mkdir(exist_ok=True)
     nodes.remove_images()
     yield ContainerCampaign(tmp_path, 2, ("--on", "lab"), {**nodes.slurm.environment})
     assert nodes.engine.client.containers.list(all=True, filters={"label": LABEL}) == []
