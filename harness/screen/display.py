@@ -246,7 +246,8 @@ class CampaignDisplay(Lane):
             if self.live:
                 continue
             now, lanes = time.time(), tuple(self._lanes.values())
-            runs = [lane.current for lane in lanes if lane.current and lane.current.cell]
+            # One may end meanwhile.
+            runs = [one for one in (lane.current for lane in lanes) if one and one.cell]
             if runs and time.monotonic() - self._logged >= STALL_SECONDS:
                 self.log(escape(advances_in_words(runs, now)))
             for lane in lanes:
