@@ -84,23 +84,27 @@ def make_attempt(
     runner = Runner(bench, job.workload, display, state.id)
     runner.run(
         [pending],
-        change=lambda run: _as_attempt(run, job, settings, checkpoints, first=not before),
+        change=lambda run: _as_attempt(run, job, settings, checkpoints, _fault(job, records)),
         observe=_restart_when_fragmented(),
     )
 
 
+def _fault(job: TrainingJob, before: Sequence[Record]) -> str | None:
+    """Return the fault of an attempt: what is resumed from one with an injected fault is no evidence either."""
+    injected = job.injected_fault or next(filter(None, (record.injected_fault for record in before)), None)
+    if injected is None or not before:
+        return injected
+    return f"{AFTER_FAULT}{injected.removeprefix(AFTER_FAULT).split('@')[0]}"
+
+
 def _as_attempt(
-    run: Run, job: TrainingJob, settings: AttemptSettings, checkpoints: tuple[PurePath, ...], *, first: bool
+    run: Run, job: TrainingJob, settings: AttemptSettings, checkpoints: tuple[PurePath, ...], fault: str | None
 ) -> Run:
     """The run of an attempt, in place of the usual one of its cell."""
     preset = preset_of(run.cell.preset, settings, run.cell.stack.torch)
     changes = {"strategy": settings.strategy, "micro_batch_size": settings.micro_batch_size}
     if settings.strategy == "single":
         changes["backend"] = None
-    fault = job.injected_fault
-    if fault and not first:
-        # What is resumed from an attempt with an injected fault is no evidence either.
-        fault = f"{AFTER_FAULT}{fault.split('@')[0]}"
     return replace(
         run,
         cell=replace(run.cell, preset=preset),
