@@ -3,7 +3,7 @@
 `python -m benchmarks.attacks.campaign HOSTILE HONEST WORD...`: what `matrix WORD...` does. HOSTILE and HONEST are ids
 of images or paths of interpreters; `real` as HONEST is the cell's own. Everything else is the harness as people run it,
 but for a bound on its memory, and that it takes a stall for a hang as soon as after five completed runs, and in a step
-three times as soon: its own limits are longer than a run of the bench.
+or a checkpoint sooner still: its own limits are longer than a run of the bench.
 """
 
 import resource
@@ -68,7 +68,8 @@ if __name__ == "__main__":
     Bench.environment = with_environments(Bench.environment, bad, good)  # type: ignore[method-assign, assignment]
     Bench.verifier = with_verifier(Bench.verifier, good)  # type: ignore[method-assign, assignment]
     limits.ENOUGH_RUNS = 0
-    limits.KNOWN_LIMITS = {**limits.KNOWN_LIMITS, "step": STEP_LIMIT_SECONDS}
+    # States are kept between steps.
+    limits.KNOWN_LIMITS = {**limits.KNOWN_LIMITS, "step": STEP_LIMIT_SECONDS, "checkpoint": STEP_LIMIT_SECONDS}
     # Soft, so that a training can have it lifted.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, resource.RLIM_INFINITY))
     sys.argv = ["matrix", *words]
