@@ -59,9 +59,7 @@ class Checkup:
         return step
 
 
-def after_failure(
-    checkup: Checkup, before: MemoryBefore, since: float, actions: Actions | None = None, *, unkillable: bool = False
-) -> tuple[str, ...]:
+def after_failure(checkup: Checkup, before: MemoryBefore, since: float, *, unkillable: bool = False) -> tuple[str, ...]:
     """Check the GPUs of a run that did not complete, and write down what was seen; return what makes it a host fault.
 
     `since`: when it began, in seconds since 1970, for the kernel log. `unkillable`: something of it cannot be killed,
@@ -73,7 +71,7 @@ def after_failure(
     if not checkup.spec.gpus:
         return ()
     recoveries = [
-        recover_gpu(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
+        recover_gpu(gpu, before.get(gpu.index), checkup.actions, proven=checkup.proven(gpu))
         for gpu in (() if unkillable else checkup.spec.gpus)
     ]
     # Only a while after the kill the kernel notices that a queue is not given back, so that each waits for its memory
@@ -99,9 +97,7 @@ def after_unkillable(checkup: Checkup) -> None:
         checkup.note(Step("probe", gpu.index, False, UNKILLABLE, 0.0), "after-failure")
 
 
-def after_interruption(
-    checkup: Checkup, before: MemoryBefore, since: float, actions: Actions | None = None
-) -> tuple[str, ...]:
+def after_interruption(checkup: Checkup, before: MemoryBefore, since: float) -> tuple[str, ...]:
     """Wait until the GPUs of a run that somebody ended have their memory back, and read the kernel log.
 
     No more: who interrupts does not want to wait, and the next run probes them. `since` as in `after_failure`.
@@ -113,13 +109,13 @@ def after_interruption(
         return ()
     steps = []
     for gpu in checkup.spec.gpus:
-        waited = wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions, INTERRUPTED_SECONDS)
+        waited = wait_for_memory(gpu, before.get(gpu.index), checkup.actions, INTERRUPTED_SECONDS)
         steps.append(checkup.note(waited, "after-failure"))
     steps.append(checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-failure"))
     return _report(checkup, steps)
 
 
-def after_completion(checkup: Checkup, since: float, actions: Actions | None = None) -> tuple[str, ...]:
+def after_completion(checkup: Checkup, since: float) -> tuple[str, ...]:
     """Check the GPUs of a run that completed: it may have left one unhealthy for the next.
 
     `since` as in `after_failure`.
@@ -132,7 +128,7 @@ def after_completion(checkup: Checkup, since: float, actions: Actions | None = N
     steps = [checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-completion")]
     for gpu in checkup.spec.gpus:
         # What completed may have avoided by its preset what the probe, which has none, fails at.
-        steps_of_gpu = probe_or_reset(gpu, actions or checkup.actions, proven=checkup.proven(gpu))
+        steps_of_gpu = probe_or_reset(gpu, checkup.actions, proven=checkup.proven(gpu))
         steps += [checkup.note(step, "after-completion") for step in steps_of_gpu]
     if any(_unkillable(steps)):
         after_unkillable(checkup)

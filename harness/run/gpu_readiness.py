@@ -7,7 +7,7 @@ from harness.evidence.files.run_files import HealthStep
 from harness.evidence.gpus.health_log import LOCKED, last_steps, unhealthy_gpus
 from harness.host.facts import GpuFacts
 from harness.run.gpu_health import Checkup, MemoryBefore
-from harness.run.gpu_recovery import MIB, Actions, Step, probe_or_reset
+from harness.run.gpu_recovery import MIB, Step, probe_or_reset
 
 UNPROVEN = "not begun, as no stack's probe has passed on it since the boot"
 IN_DOUBT = "not begun, as its stack's probe never passed on it and fails, and no probe followed the last run on it"
@@ -28,7 +28,7 @@ class Readiness(NamedTuple):
     no_kernels: str | None = None
 
 
-def before_run(checkup: Checkup, actions: Actions | None = None) -> Readiness:
+def before_run(checkup: Checkup) -> Readiness:
     """Probe the GPUs of a run that is about to start.
 
     A GPU that fails is reset where that is possible. The probe after the run before serves, but for an environment that
@@ -40,14 +40,13 @@ def before_run(checkup: Checkup, actions: Actions | None = None) -> Readiness:
     Raises:
         UserError: when the results folder cannot be written.
     """
-    actions = actions or checkup.actions
-    before = {gpu.index: actions.memory_in_use(gpu) for gpu in checkup.spec.gpus}
+    before = {gpu.index: checkup.actions.memory_in_use(gpu) for gpu in checkup.spec.gpus}
     unproven, doubtful, refuted = [], [], []
     last = last_steps(checkup.results, checkup.spec.intent.host)
     for gpu in checkup.spec.gpus:
         if checkup.proven(gpu) and _serves(last.get(gpu.index), time.time()):
             continue
-        step = _probed_before(checkup, gpu, actions)
+        step = _probed_before(checkup, gpu)
         if step.good is None and not step.of_environment and not checkup.known(gpu):
             unproven.append(f"GPU {gpu.index}: {step.detail}")
         elif step.in_doubt and not _is_good_probe(last.get(gpu.index)):
@@ -68,9 +67,9 @@ def before_run(checkup: Checkup, actions: Actions | None = None) -> Readiness:
     return Readiness(before, None, f"{NO_KERNELS}: {'; '.join(refuted)}" if refuted else None)
 
 
-def _probed_before(checkup: Checkup, gpu: GpuFacts, actions: Actions) -> Step:
+def _probed_before(checkup: Checkup, gpu: GpuFacts) -> Step:
     """Probe a GPU, and reset it where it fails; write all steps down and return the last."""
-    for step in probe_or_reset(gpu, actions, proven=checkup.proven(gpu)):
+    for step in probe_or_reset(gpu, checkup.actions, proven=checkup.proven(gpu)):
         checkup.note(step, "before-run")
         if not step.killable:
             # It may hold the locks of all of them for ever.

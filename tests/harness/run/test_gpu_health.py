@@ -64,10 +64,18 @@ def prove(checkup: Checkup, monkeypatch: pytest.MonkeyPatch, *probed: Probed) ->
     before_run(checkup)
 
 
-def acting(*probed: Probed, reset: Reset | None = None) -> Actions:
+def with_actions(checkup: Checkup, its: Actions) -> Checkup:
+    class Acting(Checkup):
+        actions = its
+
+    return Acting(checkup.spec, checkup.results, checkup.executor, checkup.root)
+
+
+def acting(checkup: Checkup, *probed: Probed, reset: Reset | None = None) -> Checkup:
+    """Return it with probes that end like this."""
     answers = iter(probed)
     refused = Reset(False, "not reset: a screen is attached to it (DP-1)")
-    return Actions(lambda _: 1, lambda _: next(answers), lambda _: reset or refused)
+    return with_actions(checkup, Actions(lambda _: 1, lambda _: next(answers), lambda _: reset or refused))
 
 
 def shown(checkup: Checkup) -> list[tuple[str, str, int | None, bool | None]]:
@@ -94,10 +102,10 @@ def test_each_gpu_is_probed_before_each_run(checkup: Checkup, tree: Tree, monkey
 
 def test_a_probe_serves_no_run_but_the_next(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    after_completion(checkup, time.time(), acting(WELL, WELL))
-    assert before_run(checkup, acting()).unfit is None
+    after_completion(acting(checkup, WELL, WELL), time.time())
+    assert before_run(acting(checkup)).unfit is None
     # That run began, and nobody knows what became of it: its harness was killed.
-    assert (before_run(checkup, acting(UNHEALTHY, WELL)).unfit or "").startswith(
+    assert (before_run(acting(checkup, UNHEALTHY, WELL)).unfit or "").startswith(
         "not begun, on an unhealthy GPU: GPU 0"
     )
 
@@ -108,10 +116,10 @@ def test_a_stack_that_never_worked_begins_only_where_nothing_ran_since_a_probe_t
     append_steps(checkup.results, [make_step(environment="another"), make_step(environment="another", gpu=1)])
     began = make_step(environment="another", when="before-run", check="memory", good=None)
     append_steps(checkup.results, [began])
-    unfit = before_run(checkup, acting(UNHEALTHY, WELL)).unfit or ""
+    unfit = before_run(acting(checkup, UNHEALTHY, WELL)).unfit or ""
     assert unfit.startswith("not begun, as its stack's probe never passed on it and fails, and no probe followed")
     append_steps(checkup.results, [make_step(environment="another")])
-    assert before_run(checkup, acting(UNHEALTHY, WELL)).unfit is None
+    assert before_run(acting(checkup, UNHEALTHY, WELL)).unfit is None
 
 
 def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
@@ -119,35 +127,35 @@ def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
 ) -> None:
     no_answer = Probed(None, "the probe could not be started: no such file or directory")
     for failed in (UNHEALTHY, no_answer):
-        assert (before_run(checkup, acting(failed, WELL)).unfit or "").startswith("not begun, as no stack's probe")
+        assert (before_run(acting(checkup, failed, WELL)).unfit or "").startswith("not begun, as no stack's probe")
     # What fails before it asks anything of a GPU is the stack's own fault, wherever it is.
     lost = Probed(None, "import failed: no module named torch", of_environment=True)
-    assert before_run(checkup, acting(lost, lost)).unfit is None
+    assert before_run(acting(checkup, lost, lost)).unfit is None
     # Another boot says nothing.
     append_steps(checkup.results, [make_step(environment="another", boot_id="an earlier one")])
-    assert before_run(checkup, acting(UNHEALTHY, WELL)).unfit is not None
+    assert before_run(acting(checkup, UNHEALTHY, WELL)).unfit is not None
     append_steps(checkup.results, [make_step(environment="another")])
-    ready = before_run(checkup, acting(UNHEALTHY, WELL))
+    ready = before_run(acting(checkup, UNHEALTHY, WELL))
     assert ready.unfit is None
     assert (ready.no_kernels or "").startswith(
         "no kernels for this card: its probe fails where another stack's passed since the boot: GPU 0: device hung"
     )
     assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
     # Without an answer nothing is known of its kernels.
-    assert before_run(checkup, acting(no_answer, WELL))[1:] == (None, None)
+    assert before_run(acting(checkup, no_answer, WELL))[1:] == (None, None)
 
 
 def test_a_run_may_rely_on_the_probe_after_the_one_before_for_ten_minutes(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    after_completion(checkup, time.time(), acting(WELL, WELL))
+    after_completion(acting(checkup, WELL, WELL), time.time())
     count = len(shown(checkup))
-    assert before_run(checkup, acting()) == ({0: 1, 1: 1}, None, None)
+    assert before_run(acting(checkup)) == ({0: 1, 1: 1}, None, None)
     assert len(shown(checkup)) == count
     later = time.time() + SERVES_SECONDS
     monkeypatch.setattr("time.time", lambda: later)
-    before_run(checkup, acting(WELL, WELL))
+    before_run(acting(checkup, WELL, WELL))
     assert [step[:2] for step in shown(checkup)[count:]] == [("before-run", "probe")] * 2
 
 
@@ -156,9 +164,9 @@ def test_nothing_begins_on_a_gpu_that_fails_unless_it_is_reset(
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     unfit = f"not begun, on an unhealthy GPU: GPU 1: {UNHEALTHY.detail}"
-    assert before_run(checkup, acting(WELL, UNHEALTHY))[1] == unfit
-    reset = acting(UNHEALTHY, WELL, reset=Reset(True, "reset by amd-smi"))
-    assert before_run(checkup, reset)[1] is None
+    assert before_run(acting(checkup, WELL, UNHEALTHY))[1] == unfit
+    reset = acting(checkup, UNHEALTHY, WELL, reset=Reset(True, "reset by amd-smi"))
+    assert before_run(reset)[1] is None
     assert shown(checkup)[-3:] == [
         ("before-run", "probe", 1, False),
         ("before-run", "reset", 1, True),
@@ -180,7 +188,7 @@ def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup, run: Run) -> None:
 
 def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, WELL))
+    problems = after_failure(acting(checkup, WELL, WELL), {0: 1, 1: 1}, time.time())
     assert (problems, unhealthy(checkup)) == ((), {})
     assert shown(checkup)[2:] == [
         ("after-failure", "memory", 0, True),
@@ -193,7 +201,7 @@ def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPa
 
 def test_a_gpu_that_fails_is_a_problem_and_unhealthy(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, UNHEALTHY))
+    problems = after_failure(acting(checkup, WELL, UNHEALTHY), {0: 1, 1: 1}, time.time())
     assert problems == ("GPU 1 failed its probe: device hung: no end within 90 s",)
     assert unhealthy(checkup) == {1: UNHEALTHY.detail}
     told = json.loads((checkup.spec.folder.path / "failure/health.json").read_text())
@@ -211,15 +219,15 @@ def test_a_gpu_that_is_well_after_a_reset_was_a_problem_but_is_not_unhealthy(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    actions = acting(UNHEALTHY, WELL, WELL, reset=Reset(True, "reset by amd-smi"))
-    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), actions)
+    reset = acting(checkup, UNHEALTHY, WELL, WELL, reset=Reset(True, "reset by amd-smi"))
+    problems = after_failure(reset, {0: 1, 1: 1}, time.time())
     assert problems == ("GPU 0 failed its probe: device hung: no end within 90 s",)
     assert unhealthy(checkup) == {}
 
 
 def test_an_environment_that_never_worked_convicts_no_gpu(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, UNHEALTHY, UNHEALTHY)
-    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(UNHEALTHY, UNHEALTHY))
+    problems = after_failure(acting(checkup, UNHEALTHY, UNHEALTHY), {0: 1, 1: 1}, time.time())
     assert (problems, unhealthy(checkup)) == ((), {})
 
 
@@ -230,7 +238,7 @@ def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
     prove(checkup, monkeypatch, WELL, WELL)
     said = f"amdgpu {address}: amdgpu: "
     tree.kernel_says(CALM, f"{said}GPU reset begin!", f"{said}ring gfx_0.0.0 timeout")
-    problems = after_failure(checkup, {}, time.time(), acting(WELL, WELL))
+    problems = after_failure(acting(checkup, WELL, WELL), {}, time.time())
     assert bool(problems) is concerns
     if concerns:
         (problem,) = problems
@@ -256,8 +264,8 @@ def test_a_reset_that_the_kernel_logs_while_memory_is_waited_for_is_the_runs(
         tree.kernel_says(CALM, f"{said}MES failed to respond to msg=REMOVE_QUEUE", f"{said}GPU reset begin!")
         return WELL
 
-    problems = after(checkup, {0: 1, 1: 1}, time.time(), Actions(memory, probed, lambda _: Reset(False, "")))
-    (problem,) = problems
+    actions = Actions(memory, probed, lambda _: Reset(False, ""))
+    (problem,) = after(with_actions(checkup, actions), {0: 1, 1: 1}, time.time())
     assert problem.endswith("msg=REMOVE_QUEUE")
 
 
@@ -266,7 +274,7 @@ def test_a_kernel_log_that_cannot_be_read_is_reported_and_no_problem(
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     (tree.root / "dev/kmsg").unlink()
-    assert after_failure(checkup, {}, time.time(), acting(WELL, WELL)) == ()
+    assert after_failure(acting(checkup, WELL, WELL), {}, time.time()) == ()
     told = next(step for step in read_steps(checkup.results) if step.check == "kernel-log")
     assert told.good is None
     assert "group adm" in told.detail
@@ -275,7 +283,7 @@ def test_a_kernel_log_that_cannot_be_read_is_reported_and_no_problem(
 def test_a_probe_that_cannot_be_killed_is_a_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     stuck = Probed(False, "the probe did not end in 540 s", killable=False)
-    problems = after_failure(checkup, {}, time.time(), acting(WELL, stuck))
+    problems = after_failure(acting(checkup, WELL, stuck), {}, time.time())
     assert problems == (
         "a probe of GPU 1 cannot be killed",
         "GPU 1 failed its probe: the probe did not end in 540 s; it cannot be killed",
@@ -304,7 +312,7 @@ def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     after_unkillable(checkup)
-    problems = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(), unkillable=True)
+    problems = after_failure(acting(checkup), {0: 1, 1: 1}, time.time(), unkillable=True)
     assert problems == ()
     assert unhealthy(checkup) == dict.fromkeys((0, 1), "a process of a run on it cannot be killed")
     assert shown(checkup)[2:] == [
@@ -315,7 +323,7 @@ def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
 
 
 def test_after_an_interruption_only_the_memory_is_waited_for(checkup: Checkup) -> None:
-    problems = after_interruption(checkup, {0: 1, 1: 1}, time.time(), acting())
+    problems = after_interruption(acting(checkup), {0: 1, 1: 1}, time.time())
     assert (problems, unhealthy(checkup)) == ((), {})
     assert shown(checkup) == [
         ("after-failure", "memory", 0, True),
@@ -330,8 +338,9 @@ def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, mo
     def interrupted(_: object) -> Probed:
         raise KeyboardInterrupt
 
+    actions = Actions(lambda _: 1, interrupted, lambda _: Reset(False, ""))
     with pytest.raises(KeyboardInterrupt):
-        after_failure(checkup, {0: 1}, time.time(), Actions(lambda _: 1, interrupted, lambda _: Reset(False, "")))
+        after_failure(with_actions(checkup, actions), {0: 1}, time.time())
     assert shown(checkup)[2:] == [
         ("after-failure", "memory", 0, True),
         ("after-failure", "memory", 1, None),
@@ -341,7 +350,7 @@ def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, mo
 
 def test_a_gpu_is_probed_after_a_run_that_completed_too(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    problems = after_completion(checkup, time.time(), acting(WELL, UNHEALTHY))
+    problems = after_completion(acting(checkup, WELL, UNHEALTHY), time.time())
     assert (problems, unhealthy(checkup)) == (
         (f"GPU 1 failed its probe: {UNHEALTHY.detail}",),
         {1: UNHEALTHY.detail},
@@ -355,7 +364,7 @@ def test_a_gpu_is_probed_after_a_run_that_completed_too(checkup: Checkup, monkey
 
 
 def test_what_completed_may_have_avoided_by_its_preset_what_the_probe_fails_at(checkup: Checkup) -> None:
-    problems = after_completion(checkup, time.time(), acting(UNHEALTHY, UNHEALTHY))
+    problems = after_completion(acting(checkup, UNHEALTHY, UNHEALTHY), time.time())
     assert (problems, unhealthy(checkup)) == ((), {})
 
 
@@ -364,7 +373,7 @@ def test_the_kernel_log_is_read_after_a_run_that_completed_too(
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     tree.kernel_says(CALM, f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
-    (problem,) = after_completion(checkup, time.time(), acting(WELL, WELL))
+    (problem,) = after_completion(acting(checkup, WELL, WELL), time.time())
     assert "GPU reset begin!" in problem
 
 
@@ -372,7 +381,7 @@ def test_after_a_run_that_completed_on_healthy_gpus_nothing_is_left(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    assert after_completion(checkup, time.time(), acting(WELL, WELL)) == ()
+    assert after_completion(acting(checkup, WELL, WELL), time.time()) == ()
     assert not checkup.spec.folder.failure.exists()
 
 
@@ -380,7 +389,7 @@ def test_an_unhealthy_gpu_that_passes_again_is_used_again(
     checkup: Checkup, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, UNHEALTHY))
+    after_failure(acting(checkup, WELL, UNHEALTHY), {0: 1, 1: 1}, time.time())
     place = (run, checkup.results, checkup.executor, checkup.root)
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: UNHEALTHY)
     assert recheck(*place) == {1: UNHEALTHY.detail}
