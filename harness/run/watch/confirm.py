@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.evidence.files.work_folder import WorkFolder
-from harness.evidence.reported.step_position import Position, read_position
 from harness.run.watch.python_stacks import StackSample, waits_for_others
 from harness.run.watch.stalled_rank import describe_hang
 from harness.run.watch.watchdog import SUSPECT_EARLIER_SECONDS, RankStall, Watchdog
@@ -69,21 +67,18 @@ class Confirmation:
 class HangWatch:
     """Finds the hang of one process group, by what its `watchdog` suspects and by the stacks that `take` samples.
 
-    `work` has the positions of its ranks. `on_stall` hears about once a second of the rank that advanced last, while
-    none advances. `computes`: of what tells no stacks, whether it was seen to compute in the last so many seconds; None
-    for our app.
+    `on_stall` hears about once a second of the rank that advanced last, while none advances. `computes`: of what tells
+    no stacks, whether it was seen to compute in the last so many seconds; None for our app.
     """
 
     def __init__(
         self,
         watchdog: Watchdog,
-        work: WorkFolder,
         take: Callable[[], StackSample],
         on_stall: Callable[[RankStall], None],
         computes: Callable[[float], bool] | None = None,
     ) -> None:
         self.watchdog = watchdog
-        self._work = work
         self._confirmation = Confirmation(take)
         self._on_stall = on_stall
         self._told = -math.inf
@@ -94,27 +89,23 @@ class HangWatch:
         if now - self._told < TELL_SECONDS:
             return
         self._told = now
-        nearest = min(self.at_work(now), key=lambda one: one.idle)
+        nearest = min(self.watchdog.at_work(now), key=lambda one: one.idle)
         if nearest.idle >= TELL_SECONDS:
             self._on_stall(replace(nearest, limit=_whole_limit(nearest)) if self._computes else nearest)
 
     def find(self, now: float, catch_up: Callable[[], None]) -> Hang | None:
         """Return a confirmed hang: which rank hangs, where and why. `catch_up` reads the progress meanwhile."""
-        late = self.watchdog.late(now, self._position)
-        hang = self._confirmation.judge(self.watchdog.suspects(now, self._position), late, now)
+        late = self.watchdog.late(now)
+        hang = self._confirmation.judge(self.watchdog.suspects(now), late, now)
         if hang is None:
             return None
         # Taking the last sample took its time.
         catch_up()
-        stalled = self.watchdog.stalled(now, self._position)
+        stalled = self.watchdog.stalled(now)
         if not stalled or self._is_computing(stalled):
             return None
         where = self.describe(stalled, hang.samples[-1])
         return replace(hang, why=f"{where} ({hang.why})" if hang.why else where)
-
-    def at_work(self, now: float) -> tuple[RankStall, ...]:
-        """Return every rank that is not through, with its time without an advance."""
-        return self.watchdog.at_work(now, self._position)
 
     def describe(self, stalled: Sequence[RankStall], sample: StackSample) -> str:
         """Return which rank is stuck, since when and where, in words."""
@@ -126,9 +117,6 @@ class HangWatch:
             return False
         limit = max(_whole_limit(one) for one in stalled)
         return min(one.idle for one in stalled) <= WHILE_COMPUTING * limit and self._computes(limit)
-
-    def _position(self, rank: int) -> Position | None:
-        return read_position(self._work, rank)
 
 
 def _whole_limit(one: RankStall) -> float:

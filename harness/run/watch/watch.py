@@ -19,6 +19,7 @@ from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.reported.accounting import Accounting
 from harness.evidence.reported.program_progress import ProgramProgress
 from harness.evidence.reported.progress import ProgressReader
+from harness.evidence.reported.step_position import read_position
 from harness.host.disk_use import DiskWatch
 from harness.host.file_systems import mount_in
 from harness.host.gpus.gpu_memory import GpuWatch
@@ -201,8 +202,8 @@ class Watch:
     def _hang_watch(self, began: float, limits: Limits | None) -> HangWatch | None:
         if limits is None:
             return None
-        dog = Watchdog(began, limits)
-        return HangWatch(dog, self._work, self._collector.take_stacks, self._on_stall, self._computes)
+        dog = Watchdog(began, limits, partial(read_position, self._work))
+        return HangWatch(dog, self._collector.take_stacks, self._on_stall, self._computes)
 
     def _until_end(self, started: Started, limit: float) -> float:
         """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
@@ -292,7 +293,7 @@ class Watch:
             return ""
         # Not observed any more: that must not put another interruption in the place of this one.
         deque(self.progress.new(hangs.watchdog, time.monotonic()), maxlen=0)
-        stalled = hangs.at_work(time.monotonic())
+        stalled = hangs.watchdog.at_work(time.monotonic())
         self.idle = min(stalled, key=lambda one: one.idle)
         idle = self.idle.idle
         if idle <= STUCK_SECONDS or self.collected or started.handle.poll() is not None:

@@ -1,7 +1,7 @@
 """Which ranks stall for longer than they may. Pure: the caller gives the time."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from harness.evidence.files.app_files import Phase, Progress, Wait
@@ -65,10 +65,14 @@ class _Rank:
 
 
 class Watchdog:
-    """Watches the ranks of one process group from the moment it was started."""
+    """Watches the ranks of one process group from the moment it was started.
 
-    def __init__(self, now: float, limits: Limits) -> None:
+    `position_of` tells where in its step a rank is, where that is known.
+    """
+
+    def __init__(self, now: float, limits: Limits, position_of: PositionOf) -> None:
         self._limits = limits
+        self._position_of = position_of
         self._longest: dict[Wait, float] = {}
         # The same of what is trained now: a second model's steps and kernels are not those of the first.
         self._known: dict[Wait, float] = {}
@@ -111,28 +115,28 @@ class Watchdog:
             told[rank.wait] = max(told.get(rank.wait, 0.0), now - rank.since)
         return told
 
-    def suspects(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+    def suspects(self, now: float) -> tuple[RankStall, ...]:
         """Return the ranks whose time is up or nearly so, where no rank that may still advance could be the reason."""
-        return _without_excuse(self._all_stalls(now, position_of), position_of, lambda one: one.suspected)
+        return self._without_excuse(now, lambda one: one.suspected)
 
-    def late(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+    def late(self, now: float) -> tuple[RankStall, ...]:
         """Return the suspects whose time is up."""
-        return _without_excuse(self._all_stalls(now, position_of), position_of, lambda one: one.idle > one.limit)
+        return self._without_excuse(now, lambda one: one.idle > one.limit)
 
-    def stalled(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+    def stalled(self, now: float) -> tuple[RankStall, ...]:
         """Return the ranks whose time is up, and those that may be waiting for them."""
-        least = min((one.idle for one in self.late(now, position_of)), default=math.inf)
-        return tuple(one for one in self._all_stalls(now, position_of) if one.idle > least / 2)
+        least = min((one.idle for one in self.late(now)), default=math.inf)
+        return tuple(one for one in self._all_stalls(now) if one.idle > least / 2)
 
-    def at_work(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+    def at_work(self, now: float) -> tuple[RankStall, ...]:
         """Return every rank that is not through, with its time without an advance; when all are through, all."""
         # One that advanced in a time that was forgiven has less than none.
-        return tuple(one for one in self._all_stalls(now, position_of) if one.idle > -math.inf)
+        return tuple(one for one in self._all_stalls(now) if one.idle > -math.inf)
 
-    def _all_stalls(self, now: float, position_of: PositionOf) -> list[RankStall]:
+    def _all_stalls(self, now: float) -> list[RankStall]:
         idle = {rank: now - since for rank, since in self._since().items()}
         return [
-            RankStall(rank, seen.phase, seen.done, idle[rank], self._limit(rank, seen, idle[rank], position_of))
+            RankStall(rank, seen.phase, seen.done, idle[rank], self._limit(rank, seen, idle[rank]))
             for rank, seen in sorted(self._ranks.items())
         ]
 
@@ -142,8 +146,12 @@ class Watchdog:
         last = max(seen.since for seen in self._ranks.values())
         return {rank: at_work.get(rank, math.inf if at_work else last) for rank in self._ranks}
 
-    def _limit(self, number: int, rank: _Rank, idle: float, position_of: PositionOf) -> float:
-        if rank.wait == "resume" and idle > self._limits.steady_step and _has_its_batch(rank, position_of(number)):
+    def _limit(self, number: int, rank: _Rank, idle: float) -> float:
+        if (
+            rank.wait == "resume"
+            and idle > self._limits.steady_step
+            and _has_its_batch(rank, self._position_of(number))
+        ):
             rank = replace(rank, fresh=False)
         waits, first = self._known, self._known.get("first-step", 0.0)
         if rank.wait == "resume":
@@ -152,7 +160,7 @@ class Watchdog:
             return max(self._limits.phases[rank.wait], FACTOR * waits.get(rank.wait, 0.0))
         validated = rank.validated or not self._limits.steady_after_validation
         enough = self._limits.steady_after
-        steady = validated and (rank.steps >= enough or _steps_made(rank, position_of(number)) >= enough)
+        steady = validated and (rank.steps >= enough or _steps_made(rank, self._position_of(number)) >= enough)
         floor = self._limits.steady_step if steady else self._limits.phases["step"]
         # Before the second step the first is all there is to go by.
         return max(floor, FACTOR * waits.get("step", first))
@@ -161,26 +169,23 @@ class Watchdog:
         for longest in (self._longest, self._known):
             longest[rank.wait] = max(longest.get(rank.wait, 0.0), now - rank.since)
 
+    def _without_excuse(self, now: float, is_late: Callable[[RankStall], bool]) -> tuple[RankStall, ...]:
+        stalls = self._all_stalls(now)
+        patient = [one for one in stalls if not is_late(one) and one.phase != "teardown"]
+        late = (one for one in stalls if is_late(one))
+        return tuple(one for one in late if not any(self._may_wait_for(one, other) for other in patient))
 
-def _without_excuse(
-    stalls: Sequence[RankStall], position_of: PositionOf, is_late: Callable[[RankStall], bool]
-) -> tuple[RankStall, ...]:
-    patient = [one for one in stalls if not is_late(one) and one.phase != "teardown"]
-    late = (one for one in stalls if is_late(one))
-    return tuple(one for one in late if not any(_may_wait_for(one, other, position_of) for other in patient))
+    def _may_wait_for(self, one: RankStall, other: RankStall) -> bool:
+        """Return whether the other has stalled for as long, or has come no farther.
 
-
-def _may_wait_for(one: RankStall, other: RankStall, position_of: PositionOf) -> bool:
-    """Return whether the other has stalled for as long, or has come no farther.
-
-    The latter is how a rank is that has just written a checkpoint for which the others wait.
-    """
-    if other.idle > one.idle - _jitter(one):
-        return True
-    position, others = position_of(one.rank), position_of(other.rank)
-    if position and others and position.order != others.order:
-        return others.order < position.order
-    return other.phase == one.phase and other.done <= one.done
+        The latter is how a rank is that has just written a checkpoint for which the others wait.
+        """
+        if other.idle > one.idle - _jitter(one):
+            return True
+        position, others = self._position_of(one.rank), self._position_of(other.rank)
+        if position and others and position.order != others.order:
+            return others.order < position.order
+        return other.phase == one.phase and other.done <= one.done
 
 
 def _jitter(one: RankStall) -> float:

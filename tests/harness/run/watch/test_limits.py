@@ -45,12 +45,21 @@ def floors(phases: Mapping[Phase, float], **more: float) -> dict[str, float]:
     return {**{str(phase): seconds for phase, seconds in phases.items()}, **more}
 
 
-def watchdog(limits: Limits | None = None) -> Watchdog:
-    return Watchdog(0, limits or Limits.fixed({**LIMITS, "step": 10}))
+class Dog(Watchdog):
+    """A watchdog that is told the positions of the ranks."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.positions: dict[str, Position] = {}
+        super().__init__(0, limits, lambda rank: self.positions.get(f"rank{rank}"))
 
 
-def stuck(dog: Watchdog, now: float, **positions: Position) -> list[int]:
-    return [one.rank for one in dog.late(now, lambda rank: positions.get(f"rank{rank}"))]
+def watchdog(limits: Limits | None = None) -> Dog:
+    return Dog(limits or Limits.fixed({**LIMITS, "step": 10}))
+
+
+def stuck(dog: Dog, now: float, **positions: Position) -> list[int]:
+    dog.positions = positions
+    return [one.rank for one in dog.late(now)]
 
 
 def test_before_the_first_line_the_limit_of_import_holds() -> None:
@@ -61,7 +70,7 @@ def test_before_the_first_line_the_limit_of_import_holds() -> None:
 
 @pytest.mark.parametrize("phase", LIMITS)
 def test_each_phase_has_its_own_limit(phase: Phase) -> None:
-    dog = Watchdog(0, Limits.fixed(LIMITS))
+    dog = watchdog(Limits.fixed(LIMITS))
     dog.saw(line("first-step", 2), now=1)
     dog.saw(line(phase, 3), now=2)
     assert stuck(dog, 2 + LIMITS[phase]) == []
@@ -143,7 +152,7 @@ def test_a_rank_that_hangs_while_another_writes_a_checkpoint_is_found_once_that_
     assert stuck(dog, 61, rank0=Position(41, EXCHANGE), rank1=Position(41, FORWARD)) == [1]
 
 
-def after_a_checkpoint(seconds: float) -> Watchdog:
+def after_a_checkpoint(seconds: float) -> Dog:
     """Rank 0 writes one from 0 on, and rank 1 goes on; step 40 was made by both."""
     dog = watchdog(Limits({**Limits.fixed(LIMITS).phases, "resume": 10, "checkpoint": 2 * seconds}, steady_step=10))
     for rank in (0, 1):
@@ -185,7 +194,7 @@ def test_a_rank_that_is_through_may_wait_for_the_others() -> None:
     assert stuck(dog, 78.1) == [0, 1]
 
 
-def stepping(limits: Limits, steps: int) -> Watchdog:
+def stepping(limits: Limits, steps: int) -> Dog:
     """The rank has made `steps` steps, each in a second, the last at that time."""
     dog = watchdog(limits)
     for second in range(steps + 1):
@@ -467,10 +476,9 @@ def test_the_limits_are_documented() -> None:
 
 
 def test_steps_that_no_line_names_count_by_the_position() -> None:
-    dog = Watchdog(0, limits_of([], "cpu"))
+    dog = watchdog(limits_of([], "cpu"))
     dog.saw(line("first-step"), 1)
     dog.saw(line("step", 1), 2)
     dog.saw(line("step", 15), 3)
-    made = {steps: Position(steps, OUTSIDE) for steps in (19, 20)}
-    assert dog.late(3 + 31, lambda _: made[19]) == ()
-    assert [one.rank for one in dog.late(3 + 31, lambda _: made[20])] == [0]
+    assert stuck(dog, 3 + 31, rank0=Position(19, OUTSIDE)) == []
+    assert stuck(dog, 3 + 31, rank0=Position(20, OUTSIDE)) == [0]

@@ -91,11 +91,11 @@ def training(shape: Shape, draw: random.Random, epochs: int = 3, steps: int = 25
 
 def alarms(moments: Sequence[Moment], limits: Limits) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Yield when ranks are late, and which, just before each moment."""
-    dog = Watchdog(0, limits)
     positions: dict[int, Position] = {}
+    dog = Watchdog(0, limits, positions.get)
     now = 0.0
     for moment in moments:
-        if moment.at > now and (late := dog.late(moment.at - 1e-6, positions.get)):
+        if moment.at > now and (late := dog.late(moment.at - 1e-6)):
             yield moment.at, tuple(one.rank for one in late)
         now = moment.at
         dog.saw(moment.line, now)
@@ -104,7 +104,7 @@ def alarms(moments: Sequence[Moment], limits: Limits) -> Iterator[tuple[float, t
 
 
 def known(moments: Sequence[Moment]) -> Mapping[Wait, float]:
-    dog = Watchdog(0, limits_of([], "cpu"))
+    dog = Watchdog(0, limits_of([], "cpu"), lambda _: None)
     for moment in moments:
         dog.saw(moment.line, moment.at)
     return dog.longest_stall(moments[-1].at)
@@ -144,9 +144,9 @@ def test_every_hang_in_a_steady_step_is_reported_after_30_s_with_its_rank(name: 
         step = moments[at].line.done + 1
         stages = {rank: BACKWARD if rank == guilty else EXCHANGE for rank in range(shape.ranks)}
         positions = {rank: Position(step, stage) for rank, stage in stages.items()}
-        dog = Watchdog(0, limits)
+        dog = Watchdog(0, limits, positions.get)
         for moment in before:
             dog.saw(moment.line, moment.at)
-        assert dog.late(began + 29.9, positions.get) == ()
-        assert {one.rank for one in dog.late(began + 30.1, positions.get)} == set(range(shape.ranks))
+        assert dog.late(began + 29.9) == ()
+        assert {one.rank for one in dog.late(began + 30.1)} == set(range(shape.ranks))
         assert min(positions, key=lambda rank: positions[rank].order) == guilty

@@ -155,7 +155,7 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
         return Position(1 if len(since_confirmed) > 2 and rank == 0 else 3 + (rank == 0), 3)
 
     monkeypatch.setattr(Confirmation, "judge", judged)
-    monkeypatch.setattr("harness.run.watch.confirm.read_position", moving)
+    monkeypatch.setattr("harness.run.watch.watch.read_position", moving)
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
     assert made.stopped_by == "watchdog"
     assert made.stop_detail.startswith("rank 1 made no progress")
