@@ -1,4 +1,4 @@
-"""One run, as it is asked for."""
+"""One run, as it is requested."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,14 +18,20 @@ from harness.matrix.workloads import Workload
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of one workload in one cell on one host, as it is asked for.
+    """One execution of one workload in one cell on one host, as it is requested.
 
-    `devices` are the nodes of `gpus`, for a container; `confine` may limit that otherwise. `limits` are the watchdog's;
-    without, it learns them. `injected_fault` is the fault injected on purpose, if any: `KIND@STEP` or `KIND@STEP/RANK`
-    where the app injects it, a bare name where it comes from outside. It is no part of the identity of what is run, and
-    such a run is no evidence. `verifier`: what this host verifies runs in. `beside`: the runs that are begun together
-    with it on other GPUs, and share the memory of the host with it. `packages`: the folder with those of a program of
-    the user's own, and `taken_over` what it works on from. `scheduled`: the job of a scheduler that it is made in.
+    Attributes:
+        devices: The device nodes of `gpus`, for a container.
+        limits: The watchdog's limits; None where it learns them from earlier runs.
+        injected_fault: The fault that is injected on purpose, if any: `KIND@STEP` or `KIND@STEP/RANK` where the app
+            injects it, a bare name where it comes from outside. It is no part of the identity of the workload, and such
+            a run is no evidence.
+        confine: Further limits the container.
+        verifier: The environment in which this host verifies the run.
+        beside: The ids of the runs that start together with it on other GPUs, and share the host's memory with it.
+        packages: The folder with the packages of a program of the user's own.
+        taken_over: What such a program resumes from.
+        scheduled: The job of a scheduler in which the run is made, if any.
     """
 
     run_id: str
@@ -51,16 +57,16 @@ class Run:
 
     @property
     def not_verified(self) -> str | None:
-        """Why nothing of this host's verifies it; None where something does."""
+        """Why this host verifies nothing of the run; None where it does."""
         return self.verifier.why_not(self.environment)
 
     @property
     def workload_hash(self) -> str:
-        """Identity of what is run."""
+        """The identity of the workload, which is another one where the run resumes."""
         resumed = bool(self.resume_from or (self.taken_over and self.taken_over.checkpoint))
         return workload_hash(self.workload, self.data.sha256, resumed=resumed)
 
     @property
     def device_count(self) -> int:
-        """The number of devices that its strategy uses."""
+        """The number of devices that the run's strategy uses."""
         return device_count(self.workload, self.environment.device, self.gpus)

@@ -1,4 +1,4 @@
-"""Carries out the processes of a run, one after the other, and reads what they left."""
+"""Runs the processes of a run, one after the other, and reads what they left."""
 
 import os
 import time
@@ -23,20 +23,20 @@ from harness.run.spec import RunSpec
 from harness.run.watch.limits import Limits, known_stalls, limits_of
 from harness.run.watch.watch import Watch
 
-# Of open files, whatever the limit is: some are of a thousand million.
+# Most open files, because the system's limit may be a thousand million.
 MOST_HELD = 1 << 14
 
 
 def carry_out(
     spec: RunSpec, watch: Watch, accounting: Accounting, results: Results, notes: Notes, exits: dict[str, Exit]
 ) -> Evidence:
-    """Run the phases, as far as they succeed; return what was seen of them, and whether progress accounts for it.
+    """Run the phases, as far as they succeed; return what was seen of them, with the steps that progress accounts for.
 
-    How each process ended, of which that is known, is entered in `exits`.
+    How each process ended is entered in `exits`, where it is known.
 
     Raises:
         UserError: when the run folder cannot be written to.
-        KeyboardInterrupt: when somebody interrupts it; what ran is ended then.
+        KeyboardInterrupt: when the run is interrupted; its processes are ended by then.
     """
     limits = _limits(spec, results, notes)
     _run_phases(spec, watch, limits, exits)
@@ -69,21 +69,22 @@ def carry_out(
 
 @contextmanager
 def held_open(places: tuple[str, ...]) -> Iterator[None]:
-    """Hold files, and those in folders, open meanwhile: of many in a folder, those that are not deep in it.
+    """Hold files, and the files in folders, open during the block; of many in a folder, those that are least deep.
 
-    Else what can only read one can still take a write lease on it, and whoever opens it then waits for 45 seconds.
+    Otherwise a process that can only read a file could take a write lease on it, and the next one that opens the file
+    would wait for 45 seconds.
     """
     most = min(getrlimit(RLIMIT_NOFILE)[0] // 2, MOST_HELD) // max(1, len(places))
     with ExitStack() as held:
         for file in chain.from_iterable(islice(_regular_files(place), most) for place in places):
-            # Not waiting where another run took a lease.
+            # O_NONBLOCK, because another run may have taken a lease.
             with suppress(OSError):
                 held.callback(os.close, os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         yield
 
 
 def _regular_files(place: str) -> Iterator[str]:
-    """Yield a file, or those in a folder, the ones that are nearest to it first."""
+    """Yield a file, or those in a folder, beginning with those that are least deep."""
     if Path(place).is_file():
         yield place
     folders = deque([place])
@@ -97,7 +98,7 @@ def _regular_files(place: str) -> Iterator[str]:
 
 
 def _limits(spec: RunSpec, results: Results, notes: Notes) -> Limits:
-    """Return the watchdog's limits: the run's own, or those that earlier runs taught."""
+    """Return the watchdog's limits: the run's own, or those learned from earlier runs."""
     if spec.limits:
         return Limits.fixed(spec.limits)
     history = list[Mapping[Wait, float]]()
@@ -117,7 +118,7 @@ def _run_phases(spec: RunSpec, watch: Watch, limits: Limits, exits: dict[str, Ex
 
 
 def _keep_result(spec: RunSpec, unreadable: Unreadable) -> tuple[Result | None, str]:
-    """Keep what the app says that it did, and return it, or why there is none; a program of the user's own says it not.
+    """Keep the app's result file; return the result, or why there is none. Programs of the user's own write none.
 
     Raises:
         UserError: when the run folder cannot be written to.

@@ -1,4 +1,4 @@
-"""The conclusion of a run after its processes: outcome, checks of its GPUs, and why it did not complete."""
+"""The conclusion of a run after its processes: the outcome, the checks of its GPUs, and the explanation."""
 
 import time
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from harness.run.spec import RunSpec
 
 @dataclass(frozen=True)
 class RunConclusion:
-    """The outcome of a run and what it rests on. `interrupt`: what stopped the post-run checks."""
+    """The outcome of a run and what it rests on. `interrupt`: what interrupted the post-run checks, if anything."""
 
     outcome: Outcome
     evidence: Evidence
@@ -27,9 +27,10 @@ class RunConclusion:
 def conclude_run(
     spec: RunSpec, checkup: Checkup, evidence: Evidence, memory: MemoryBefore, notes: Notes, began: float | None
 ) -> RunConclusion:
-    """Decide the outcome; check the GPUs of a run that did not complete, and explain it.
+    """Decide the outcome; check the GPUs, and explain the run if it did not complete.
 
-    `began`: on the monotonic clock; None where somebody interrupted the run, who should not have to wait for that.
+    `began`: when the run began, on the monotonic clock. None where the user interrupted the run, and should not have to
+    wait for checks.
     """
     if evidence.stopped_by == "host":
         with notes.tolerated("noting that the GPUs can be used no more"):
@@ -55,17 +56,17 @@ def conclude_run(
                 with notes.tolerated("explaining it"):
                     explanation = explain_run(spec.folder, spec.intent, outcome, evidence.exits)
     except KeyboardInterrupt as caught:
-        # A probe that had just been started, and that nobody has noted yet.
+        # A probe may just have been started and not be noted yet.
         with notes.tolerated("ending what it left"):
             end_processes_of_run(spec.folder.path, GRACE_SECONDS)
-        # The run itself had ended before, and stays what it was.
+        # The run itself had ended before, so its outcome stays.
         notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
         return RunConclusion(outcome, evidence, explanation, caught)
     return RunConclusion(outcome, evidence, explanation)
 
 
 def _decided(spec: RunSpec, evidence: Evidence) -> tuple[Outcome, Evidence]:
-    """Return the outcome, and the evidence: as of a run that was stopped, where nothing can be decided from it."""
+    """Return the outcome, and the evidence; where nothing can be decided, the evidence of a run that was stopped."""
     try:
         return decide(spec.request, evidence), evidence
     except Exception as error:
@@ -75,5 +76,5 @@ def _decided(spec: RunSpec, evidence: Evidence) -> tuple[Outcome, Evidence]:
 
 
 def wall_time(began: float | None) -> float:
-    """Return a time on the monotonic clock in seconds since 1970: the clock may have been set since."""
+    """Return a time on the monotonic clock in seconds since 1970, because the wall clock may have been set since."""
     return time.time() - (time.monotonic() - began) if began is not None else time.time()

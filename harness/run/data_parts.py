@@ -1,4 +1,4 @@
-"""A merged CSV as a row of chunks, and files with some of them: sessions, where its stamps tell them."""
+"""Splits a merged CSV into chunks, by session where its time stamps allow, and writes files with some of them."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,22 +10,23 @@ from zoneinfo import ZoneInfo
 from harness.base.errors import UserError
 from harness.base.files.storage import cannot_be_written
 
-# A trade date begins at 18:00 there.
+# A trade date begins at 18:00 in New York.
 EXCHANGE, BEGINS = "America/New_York", 18
-# Of a file whose stamps tell no sessions.
+# Most chunks of a file whose time stamps show no sessions.
 CHUNKS_OF_ROWS = 1000
 BLOCK = 1 << 20
-# A row of bars has a hundred bytes.
+# Longest line, in bytes: a row of bars has about a hundred.
 LONGEST_LINE = 1 << 16
-# Of four hundred years.
+# The sessions of four hundred years.
 MOST_SESSIONS = 100_000
 
 
 @dataclass(frozen=True)
 class DataChunks:
-    """The chunks of a file: `starts` is where each begins, in bytes, and, last, where the file ends.
+    """The chunks of a file.
 
-    `names` are the trade dates of sessions; of chunks of rows their first row, from 1.
+    `starts`: where each chunk begins, in bytes, and, last, where the file ends.
+    `names`: the trade date of each session; for chunks of rows, the number of the first row, from 1.
     """
 
     file: Path
@@ -38,10 +39,10 @@ class DataChunks:
         return len(self.names)
 
     def write(self, first: int, last: int, target: Path) -> None:
-        """Write a file with the chunks from `first` on and before `last`.
+        """Write a file with the chunks from `first` on, up to but without `last`.
 
         Raises:
-            UserError: when it cannot be written.
+            UserError: when the file cannot be written.
         """
         try:
             with self.file.open("rb") as source, target.open("wb") as part:
@@ -56,10 +57,10 @@ class DataChunks:
 
 
 def read_chunks(file: Path) -> DataChunks:
-    """Return the sessions of a merged CSV; where its stamps are not UTC with a Z, up to a thousand parts of its rows.
+    """Return the sessions of a merged CSV; where its stamps are not UTC with a Z, up to a thousand chunks of its rows.
 
     Raises:
-        UserError: when it cannot be read, has no rows, or a line that is longer than any of bars.
+        UserError: when the file cannot be read, has no rows, or has a line that is too long for a row of bars.
     """
     try:
         with suppress(ValueError, OverflowError):
@@ -70,9 +71,9 @@ def read_chunks(file: Path) -> DataChunks:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield where the header and each row begin, and the line; last, where the file ends and an empty one.
+    """Yield where the header and each row begin, with the line; last, where the file ends, with an empty line.
 
-    One at a time: a file of millions of rows may be short.
+    The lines are not kept in memory, because a file may have millions of rows.
     """
     place = rows = 0
     with file.open("rb") as stream:
@@ -92,7 +93,8 @@ def _of_sessions(file: Path) -> DataChunks:
     """Return the chunks of a file by trade date.
 
     Raises:
-        ValueError, OverflowError: where a stamp is no UTC time with a Z, or has no trade date, or there are too many.
+        ValueError, OverflowError: where a stamp is no UTC time with a Z, or has no trade date; for too many sessions,
+            too.
     """
     lines = _lines(file)
     _, header = next(lines)
@@ -100,7 +102,7 @@ def _of_sessions(file: Path) -> DataChunks:
     for place, line in lines:
         if line[:13] != hour:
             hour = line[:13]
-            # The end ends the last of them.
+            # The empty line at the end of the file closes the last session.
             day = _trade_date(line[:20]) if line else ""
             if names[-1:] != [day]:
                 starts.append(place)
@@ -120,7 +122,7 @@ def _trade_date(stamp: bytes) -> str:
 
 
 def _of_rows(file: Path) -> DataChunks:
-    # Neither the header nor the end is one.
+    # Neither the header nor the empty line at the end is a row.
     count = sum(1 for _ in _lines(file)) - 2
     if count < 1:
         raise UserError(f"{file}: has no rows")

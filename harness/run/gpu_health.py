@@ -1,4 +1,4 @@
-"""Checks the GPUs of a run after it, and unhealthy ones again."""
+"""Checks the GPUs of a run after the run, and unhealthy GPUs again."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,15 +21,16 @@ from harness.run.gpu_recovery import Actions, Step, look_for_resets, probe, prob
 from harness.run.spec import RunSpec, resolve_run
 
 UNKILLABLE = "a process of a run on it cannot be killed"
-# For each GPU, until its memory is back after Ctrl-C: the next run probes it anyway.
+# Longest wait for the memory of each GPU after Ctrl-C, in seconds: the next run probes the GPU anyway.
 INTERRUPTED_SECONDS = 2.0
 
+# Bytes in use on each GPU before a run, by index; None where the driver does not report them.
 MemoryBefore = Mapping[int, int | None]
 
 
 @dataclass(frozen=True)
 class Checkup:
-    """The GPUs of one run, and where what is seen of them is written down. `root` can be a fake tree."""
+    """The GPUs of one run, and where the steps of their checks are logged. `root`: may be a fake tree."""
 
     spec: RunSpec
     results: Results
@@ -46,7 +47,7 @@ class Checkup:
         )
 
     def proven(self, gpu: GpuFacts) -> bool:
-        """Return whether the environment passed a probe on a GPU since the boot."""
+        """Return whether the run's environment passed a probe on a GPU since the boot."""
         return gpu.index in proven_gpus(self.results, self.spec.intent.host, self.spec.environment_hash)
 
     def known(self, gpu: GpuFacts) -> bool:
@@ -54,7 +55,7 @@ class Checkup:
         return gpu.index in proven_gpus(self.results, self.spec.intent.host)
 
     def note(self, step: Step, when: HealthOccasion) -> Step:
-        """Write a step down at once: what follows may never return."""
+        """Log a step at once, because the next one may never return."""
         append_steps(self.results, [step.line(when, self.spec.intent, self.spec.environment_hash)])
         return step
 
@@ -62,8 +63,9 @@ class Checkup:
 def after_failure(checkup: Checkup, before: MemoryBefore, since: float, *, unkillable: bool = False) -> tuple[str, ...]:
     """Check the GPUs of a run that did not complete, and write down what was seen; return what makes it a host fault.
 
-    `since`: when it began, in seconds since 1970, for the kernel log. `unkillable`: something of it cannot be killed,
-    so that its GPUs cannot be checked, and only the kernel log is read.
+    `since`: when the run began, in seconds since 1970; the kernel log is read from there.
+    `unkillable`: whether a process of the run cannot be killed. Its GPUs cannot be checked then, and only the kernel
+        log is read.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -74,8 +76,9 @@ def after_failure(checkup: Checkup, before: MemoryBefore, since: float, *, unkil
         recover_gpu(gpu, before.get(gpu.index), checkup.actions, proven=checkup.proven(gpu))
         for gpu in (() if unkillable else checkup.spec.gpus)
     ]
-    # Only a while after the kill the kernel notices that a queue is not given back, so that each waits for its memory
-    # first; what the probes and resets of recovery do is none of the run's.
+    # The kernel notices only some time after the kill that a queue is not given back, so the first step of each
+    # recovery waits for the GPU's memory. The log is read before the next steps: their probes and resets are not the
+    # run's.
     steps = [checkup.note(next(recovery), "after-failure") for recovery in recoveries]
     steps.append(checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-failure"))
     for recovery in recoveries:
@@ -86,9 +89,9 @@ def after_failure(checkup: Checkup, before: MemoryBefore, since: float, *, unkil
 
 
 def after_unkillable(checkup: Checkup) -> None:
-    """Write down that the GPUs of a run can be used no more: something of it, or of its probe, cannot be killed.
+    """Log that the GPUs of a run can no longer be used, because a process of it, or of its probe, cannot be killed.
 
-    It may hold the locks of all of them for ever: a harness that would probe them first would never get them.
+    The process may hold the locks of all its GPUs for ever: a harness that wanted to probe them would never get them.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -100,7 +103,8 @@ def after_unkillable(checkup: Checkup) -> None:
 def after_interruption(checkup: Checkup, before: MemoryBefore, since: float) -> tuple[str, ...]:
     """Wait until the GPUs of a run that somebody ended have their memory back, and read the kernel log.
 
-    No more: who interrupts does not want to wait, and the next run probes them. `since` as in `after_failure`.
+    Nothing more is checked: a user who interrupts does not want to wait, and the next run probes the GPUs. `since`: as
+    in `after_failure`.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -118,7 +122,7 @@ def after_interruption(checkup: Checkup, before: MemoryBefore, since: float) -> 
 def after_completion(checkup: Checkup, since: float) -> tuple[str, ...]:
     """Check the GPUs of a run that completed: it may have left one unhealthy for the next.
 
-    `since` as in `after_failure`.
+    `since`: as in `after_failure`.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -136,12 +140,12 @@ def after_completion(checkup: Checkup, since: float) -> tuple[str, ...]:
 
 
 def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/")) -> dict[int, str]:
-    """Probe the unhealthy GPUs of a planned run again, as one may have been reset; return which still are, and why.
+    """Probe the unhealthy GPUs of a planned run again, in case one was reset; return those still unhealthy, and why.
 
     Raises:
         UserError: when the results folder cannot be written.
     """
-    # Where recovery sweeps what a killed harness left.
+    # In this folder recovery removes what a killed harness left.
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".probe-", suffix=".tmp", dir=DATA) as place:
         checkup = Checkup(resolve_run(run, RunFolder(Path(place))), results, executor, root)
@@ -159,7 +163,10 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
 
 
 def _problems(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield what makes the run a host fault. Memory that is not back does not: the probe says whether the GPU works."""
+    """Yield the problems that make the run a host fault.
+
+    Memory that is not given back is none, because the probe shows whether the GPU works.
+    """
     failed = set()
     for step in steps:
         yield from _unkillable([step])

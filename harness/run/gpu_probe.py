@@ -1,4 +1,4 @@
-"""Probes one GPU in the environment of a run: `vpoc probe` in a fresh process or container that sees no other."""
+"""Probes one GPU in the environment of a run: `vpoc probe` in a fresh process or container that sees no other GPU."""
 
 import time
 from dataclasses import dataclass, replace
@@ -16,22 +16,23 @@ from harness.host.facts import GpuFacts
 from harness.host.processes.run_processes import end_processes_of_run
 from harness.run.spec import RunSpec
 
-# A few seconds each; what they compute is exact, so that a GPU that computes wrongly fails too.
+# Each check takes a few seconds, and its result is exact, so that a GPU that computes wrongly fails, too.
 PROBE_CHECKS = ("import", "device", "copy", "matmul-fp32", "optimizer-step")
 LIMIT_SCALE = 0.5
-# Above the sum of the checks' own limits, with the time they need to be ended.
+# Longest probe, in seconds: above the sum of the checks' own limits, with the time to end them.
 LIMIT_SECONDS = 540
 POLL_SECONDS = 0.1
-# With the warnings around it.
+# Largest output of a probe that is read, in bytes: its JSON with the warnings around it.
 LARGEST_ANSWER = 4 << 20
 NOT_BUILT_HERE = " (in an image that was not built here, and may say anything)"
 
 
 @dataclass(frozen=True)
 class Probed:
-    """The answer of a probe: `good` is None where it says nothing of the GPU.
+    """The answer of a probe.
 
-    `of_environment`: it failed before it asked anything of the GPU.
+    `good`: whether the GPU passed; None where the answer says nothing about the GPU.
+    `of_environment`: whether the probe failed before it asked anything of the GPU.
     """
 
     good: bool | None
@@ -41,7 +42,7 @@ class Probed:
 
 
 class _Check(BaseModel):
-    # Apps of schema 1, run with the former options.
+    # Apps of schema 1 print the former names.
     check: str = Field(validation_alias=AliasChoices("check", "rung"))
     outcome: str
     detail: str
@@ -56,7 +57,7 @@ class _Answer(BaseModel):
 
 
 def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = LIMIT_SECONDS) -> Probed:
-    """Probe a GPU in the environment of a run, without its preset. Its output is kept in the run's folder."""
+    """Probe a GPU in the environment of a run, without its preset. The output is kept in the run folder."""
     checks = (word for check in PROBE_CHECKS for word in ("--check", check))
     job = spec.probe(gpu, ("--limit-scale", str(LIMIT_SCALE), *checks))
     try:
@@ -69,7 +70,7 @@ def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = L
             handle.unanswered or time.monotonic() < until + handle.silent_seconds
         ):
             time.sleep(POLL_SECONDS)
-        # Also after it ended by itself: what it started may be left.
+        # Also after the probe ended by itself, because processes that it started may be left.
         gone = _end(handle, job.folder)
     except JobLost as lost:
         return Probed(None, f"the probe was lost: {lost}", killable=_end(handle, job.folder))
@@ -80,12 +81,12 @@ def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = L
     if job.container is None:
         return replace(probed, killable=probed.killable and gone)
     of_others = probed.good is False and not is_own(job.container.image)
-    # Whether something in a container cannot be killed the engine tells, whatever its image says.
+    # The engine reports whether a process in the container cannot be killed; what the image says does not count.
     return replace(probed, detail=f"{probed.detail}{NOT_BUILT_HERE * of_others}", killable=gone)
 
 
 def read_answer(log: Path) -> Probed:
-    """Return what a probe's output says of the GPU; warnings around its JSON are skipped."""
+    """Return what the output of a probe says about the GPU; warnings around its JSON are skipped."""
     try:
         with log.open("rb") as stream:
             text = stream.read(LARGEST_ANSWER)
@@ -109,5 +110,5 @@ def read_answer(log: Path) -> Probed:
 
 
 def _end(handle: Handle, folder: Path) -> bool:
-    """End a probe, and what of it an engine that is gone has left; False when something cannot be killed."""
+    """End a probe, with processes that a vanished engine left; return False when one cannot be killed."""
     return handle.stop(GRACE_SECONDS) and end_processes_of_run(folder, GRACE_SECONDS)

@@ -1,4 +1,4 @@
-"""Checks the GPUs of a run before it."""
+"""Checks the GPUs of a run before the run."""
 
 import time
 from typing import NamedTuple
@@ -12,15 +12,18 @@ from harness.run.gpu_recovery import MIB, Step, probe_or_reset
 UNPROVEN = "not begun, as no stack's probe has passed on it since the boot"
 IN_DOUBT = "not begun, as its stack's probe never passed on it and fails, and no probe followed the last run on it"
 NO_KERNELS = "no kernels for this card: its probe fails where another stack's passed since the boot"
-# A probe after a run serves the next one that begins within this time: nobody can have waited long to use the GPU.
+# A probe after a run also serves the next run if that starts within this time, in seconds: nobody can have used the
+# GPU for long in between.
 SERVES_SECONDS = 600.0
 
 
 class Readiness(NamedTuple):
-    """The state of the GPUs of a run before it: memory in use, what forbids to start it, what its probe failed at.
+    """The state of the GPUs of a run before the run.
 
-    `no_kernels`: its environment's probe fails on a GPU where another's has passed since the boot; the run may show
-    more, as its preset may help.
+    `memory`: the bytes in use, by GPU; None where the driver does not report them.
+    `unfit`: why the run must not start; None where it may.
+    `no_kernels`: the detail of a probe that fails in the run's environment on a GPU where another environment's has
+        passed since the boot; None where there is none. The run starts all the same, because its preset may help.
     """
 
     memory: MemoryBefore
@@ -31,11 +34,12 @@ class Readiness(NamedTuple):
 def before_run(checkup: Checkup) -> Readiness:
     """Probe the GPUs of a run that is about to start.
 
-    A GPU that fails is reset where that is possible. The probe after the run before serves, but for an environment that
-    never passed one on that GPU since the boot: without that, a probe that fails after the run could not tell an
-    unhealthy GPU from an environment that never worked on it. Where no environment has passed one on that GPU since the
-    boot, or no probe followed the last run on it, a probe that fails forbids the run: it could be the doing of the host
-    or of that run. The memory is None where the driver does not tell.
+    No new probe is needed where the probe after the last run passed not long ago, unless the environment never passed
+    one on that GPU since the boot. Without a passed probe, one that fails after the run could not tell an unhealthy GPU
+    from an environment that never worked on it.
+
+    A probe that fails forbids the run if no environment has passed one on that GPU since the boot, or if no probe
+    followed the last run on it: the host or that run could be the cause.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -62,7 +66,7 @@ def before_run(checkup: Checkup) -> Readiness:
     if doubtful:
         return Readiness(before, f"{IN_DOUBT}: {'; '.join(doubtful)}")
     for gpu in checkup.spec.gpus:
-        # From here on a run is on it, whatever becomes of this process: no probe of before serves the next one.
+        # From here on the GPU counts as used, whatever becomes of this process: no earlier probe serves the next run.
         checkup.note(Step("memory", gpu.index, None, _in_words(before[gpu.index]), 0.0), "before-run")
     return Readiness(before, None, f"{NO_KERNELS}: {'; '.join(refuted)}" if refuted else None)
 
@@ -72,7 +76,7 @@ def _probed_before(checkup: Checkup, gpu: GpuFacts) -> Step:
     for step in probe_or_reset(gpu, checkup.actions, proven=checkup.proven(gpu)):
         checkup.note(step, "before-run")
         if not step.killable:
-            # It may hold the locks of all of them for ever.
+            # The probe may hold the locks of all the run's GPUs for ever.
             for other in checkup.spec.gpus:
                 if other != gpu:
                     checkup.note(Step("probe", other.index, False, LOCKED, 0.0), "before-run")
@@ -80,12 +84,12 @@ def _probed_before(checkup: Checkup, gpu: GpuFacts) -> Step:
 
 
 def _serves(step: HealthStep | None, now: float) -> bool:
-    """Return whether the last step on a GPU is a probe that the next run may rely on."""
+    """Return whether the last step on a GPU is a probe on which the next run may rely."""
     return step is not None and _is_good_probe(step) and 0 <= now - step.at < SERVES_SECONDS
 
 
 def _is_good_probe(step: HealthStep | None) -> bool:
-    """Return whether the last step on a GPU is a probe that passed: then no run was begun on it since."""
+    """Return whether the last step on a GPU is a probe that passed; if so, no run has started on it since."""
     return step is not None and step.check == "probe" and bool(step.good)
 
 

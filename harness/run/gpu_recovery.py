@@ -1,4 +1,4 @@
-"""The steps by which GPUs are checked and recovered: until one is known to be healthy or unhealthy."""
+"""The steps that check and recover a GPU, until it is known to be healthy or unhealthy."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,16 +14,17 @@ from harness.host.gpus.kernel_resets import reset_lines
 from harness.host.kernel_log import read_kernel_log
 from harness.run.gpu_probe import Probed
 
+# Longest wait for a GPU's memory after a run, in seconds.
 MEMORY_SECONDS = 60
 POLL_SECONDS = 0.5
-# A desktop takes and gives back this much by itself; what a training holds is more.
+# A desktop takes and gives back up to this many bytes by itself; a training holds more.
 SLACK_BYTES = 256 << 20
 MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Actions:
-    """The actions of recovery on a GPU of this host, and its clock, in seconds."""
+    """The actions of recovery on a GPU of this host, and a clock in seconds."""
 
     memory_in_use: Callable[[GpuFacts], int | None]
     probe: Callable[[GpuFacts], Probed]
@@ -34,10 +35,11 @@ class Actions:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of recovery: its finding, and the seconds it took. `good` is None where nothing can be concluded.
+    """One step of recovery: its finding, and the seconds it took.
 
-    `of_environment`: a probe that failed before it asked anything of the GPU. `in_doubt`: one that failed there, but in
-    an environment that never passed one.
+    `good`: None where nothing can be concluded.
+    `of_environment`: whether a probe failed before it asked anything of the GPU.
+    `in_doubt`: whether a probe failed on the GPU, but in an environment that never passed one there.
     """
 
     check: HealthCheck
@@ -50,7 +52,10 @@ class Step:
     in_doubt: bool = False
 
     def line(self, when: HealthOccasion, intent: Intent, environment: str) -> HealthStep:
-        """Return it as a line of the health log, of now; `environment` is the hash of what a probe ran in."""
+        """Return the step as a line of the health log, dated now.
+
+        `environment`: the hash of the environment in which a probe ran.
+        """
         return HealthStep(
             machine=intent.host.machine,
             boot_id=intent.host.boot_id,
@@ -67,16 +72,17 @@ class Step:
 
 
 def recover_gpu(gpu: GpuFacts, memory_before: int | None, actions: Actions, *, proven: bool) -> Iterator[Step]:
-    """Wait for its memory, probe it, and where it fails reset it and probe it again."""
+    """Wait for the GPU's memory, probe the GPU, and if it fails reset it and probe it again."""
     yield wait_for_memory(gpu, memory_before, actions)
     yield from probe_or_reset(gpu, actions, proven=proven)
 
 
 def probe_or_reset(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Iterator[Step]:
-    """Probe a GPU, and where it fails reset it and probe it again.
+    """Probe a GPU, and if it fails reset it and probe it again.
 
-    `proven`: the environment of the probe passed on this GPU before. Otherwise a probe that fails may be the
-    environment's own fault: nothing is concluded then, and nothing reset, but for a probe that cannot be killed.
+    `proven`: whether the environment of the probe passed on this GPU before. If not, the environment itself may be at
+    fault when the probe fails: then nothing is concluded and nothing is reset, except after a probe that cannot be
+    killed.
     """
     first = probe(gpu, actions, proven=proven)
     yield first
@@ -92,7 +98,7 @@ def probe_or_reset(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Iterator
 def wait_for_memory(gpu: GpuFacts, before: int | None, actions: Actions, most: float = MEMORY_SECONDS) -> Step:
     """Wait until the GPU holds no more memory than before the run, `most` seconds at most.
 
-    Nothing is concluded of memory that did not come back in less than a minute.
+    Nothing is concluded from memory that did not come back if `most` is less than a minute.
     """
     began = actions.now()
     used = actions.memory_in_use(gpu)
@@ -110,12 +116,12 @@ def wait_for_memory(gpu: GpuFacts, before: int | None, actions: Actions, most: f
 
 
 def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:
-    """Probe it once."""
+    """Probe a GPU once. `proven`: as in `probe_or_reset`."""
     began = actions.now()
     probed = actions.probe(gpu)
     good, detail = probed.good, probed.detail
     if not probed.killable:
-        # No environment can do that by itself.
+        # No environment alone can cause that.
         good = False
         detail += "; it cannot be killed"
     in_doubt = good is False and not proven and probed.killable
@@ -128,9 +134,9 @@ def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:
 
 
 def look_for_resets(gpus: Iterable[GpuFacts], since: float, root: Path) -> Step:
-    """Return whether the kernel log tells of a reset of these GPUs from `since` (seconds since 1970) on.
+    """Return whether the kernel log reports a reset of these GPUs from `since` (seconds since 1970) on.
 
-    `root` holds the host's /sys and /dev. `good` is None where the log cannot be read.
+    `root` holds the host's /sys and /dev. `good` of the step is None where the log cannot be read.
     """
     began = time.monotonic()
     log = read_kernel_log(since, root)

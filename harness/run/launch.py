@@ -22,12 +22,18 @@ PhaseName = Literal["features", "train"]
 
 @dataclass(frozen=True)
 class Launch:
-    """The processes that a run starts, in order, what they can read, and what is known of what they are to do.
+    """The processes that a run starts, in order, what they can read, and what is known of their work.
 
-    `variables`: those that only they get, before the preset's; `without`: those of the environment that they do not;
-    `unrecorded`: those that no record repeats. `within`: where in the work folder they begin. `links`: by name in that
-    folder, what they lead to. `limits` are the watchdog's, None where it learns them. `contract`: what their files
-    follow. `not_verified`: why nothing of this host computes it again.
+    Attributes:
+        readable: The files and folders that they can read.
+        contract: The version of the contract that their files follow.
+        variables: Environment variables that only these processes get; those of the preset come after them.
+        without: Variables of the environment that these processes do not get.
+        unrecorded: Variables that no record repeats.
+        within: The folder in the work folder where they start.
+        links: Symbolic links in the work folder: what each leads to, by name.
+        limits: The watchdog's limits; None where it learns them.
+        not_verified: Why this host computes nothing of the run again; None where it does.
     """
 
     commands: Mapping[PhaseName, tuple[str, ...]]
@@ -44,7 +50,7 @@ class Launch:
 
 
 def launch_of(run: Run, seen: WorkFolder, nonce: str) -> Launch:
-    """Return what a run starts; `seen` is its work folder as the processes call it."""
+    """Return what a run starts. `seen`: its work folder, under the path that the processes see."""
     program = run.workload.program
     return _of_app(run, seen, nonce) if program is None else _of_program(run, program, seen)
 
@@ -78,7 +84,7 @@ def _app_command(phase: str, run: Run, words: tuple[str, ...], seen: WorkFolder,
     handed_over = ("--features", str(seen.features)) if "features" in run.cell.preset.phases else ()
     made = ("--output", str(seen.output), "--name", run.name)
     framework = run.cell.stack.framework
-    # Older apps have no such option.
+    # Apps from before the option was added do not know it.
     stated = ("--framework", framework) if framework != "torch" else ()
     known = (*device, *stated, "--workload-hash", run.workload_hash)
     resumed = ("--resume",) if run.resume_from else ()
@@ -87,7 +93,7 @@ def _app_command(phase: str, run: Run, words: tuple[str, ...], seen: WorkFolder,
 
 
 def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
-    """Return a program's one process: where it works there is a link to each thing in its source."""
+    """Return the one process of a program; its working folder has a link to each thing in its source."""
     if program.taken is None:
         raise ValueError("a program is run from the copy that was taken of it")
     contained = run.environment.image is not None
@@ -119,7 +125,7 @@ def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
             "MATRIX_DATA": data_folder,
             "MATRIX_PROGRESS": str(seen.program_progress),
         },
-        # The app is no part of it.
+        # The app is no part of the program.
         without=frozenset({"PYTHONPATH"}),
         within=seen.PROGRAM,
         links=links,
@@ -129,9 +135,11 @@ def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
 
 
 def base_variables(work: WorkFolder, temporary: PurePath, threads: int) -> dict[str, str]:
-    """Return what every process of a run has set but for preset and devices: no variable of the caller's is passed on.
+    """Return the variables that every process of a run gets before those of preset and devices.
 
-    `work`: the work folder as the process calls it, which has every cache.
+    No variable of the caller is passed on.
+
+    `work`: the work folder, with every cache, under the path that the process sees.
     """
     places = {
         "HOME": work.scratch,
@@ -142,17 +150,17 @@ def base_variables(work: WorkFolder, temporary: PurePath, threads: int) -> dict[
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
-        # torch below 2.13 dies on a uid that has no name.
+        # torch below 2.13 dies if the uid has no name.
         "USER": "matrix",
         "LOGNAME": "matrix",
         "PYTHONUNBUFFERED": "1",
-        # A crash in a library says where, also of a program of the user's own.
+        # A crash in a library then shows where, also in a program of the user's own.
         "PYTHONFAULTHANDLER": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
         "OMP_NUM_THREADS": str(threads),
         "POLARS_MAX_THREADS": str(threads),
-        # With no other network, the usual rendezvous by host name waits for ever.
+        # Without any other network, the usual rendezvous by host name waits for ever.
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
         **{name: str(place) for name, place in places.items()},
@@ -160,5 +168,5 @@ def base_variables(work: WorkFolder, temporary: PurePath, threads: int) -> dict[
 
 
 def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """Return the variables that limit a process to some GPUs, by their index among the host's."""
+    """Return the variables that limit a process to some of the host's GPUs, given by index."""
     return {"ROCR_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}

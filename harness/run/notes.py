@@ -1,4 +1,4 @@
-"""Errors that cost no record: of the harness itself, and of reading what an app left, by which that run has failed."""
+"""Errors that cost no record: the harness's own, and those of reading what an app left, by which its run has failed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,11 +7,11 @@ from harness.base.errors import UserError
 
 
 class Notes(list[str]):
-    """Lines for a record about what failed in the harness itself: no reason to lose the record."""
+    """Lines for a record about errors of the harness itself, which are no reason to lose the record."""
 
     @contextmanager
     def tolerated(self, what: str) -> Iterator[None]:
-        """Note an error of what is done in here, and continue after it."""
+        """Note an error in the block, and continue after it. `what`: what the block does, in words."""
         try:
             yield
         except Exception as error:
@@ -19,14 +19,14 @@ class Notes(list[str]):
 
 
 class Unreadable(list[str]):
-    """Lines on what an app left and that nothing here could make sense of."""
+    """Lines about files that an app left and that the harness could not read."""
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Note an error of reading what an app left.
+        """Note an error in the block, which reads what an app left.
 
         Raises:
-            UserError: as what is done in here does: of the harness's own files.
+            UserError: when the block raises one: it is about the harness's own files.
         """
         try:
             yield
@@ -37,5 +37,5 @@ class Unreadable(list[str]):
 
 
 def cannot_be_read(error: Exception) -> str:
-    """Return an error of reading what an app left, in words."""
+    """Return the words for an error of reading what an app left."""
     return f"what it left cannot be read: {type(error).__name__}: {error}"

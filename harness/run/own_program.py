@@ -1,4 +1,4 @@
-"""A run of a program of the user's own: what is made for it before, and what was seen of it after."""
+"""A run of a program of the user's own: prepares its working folder, and judges what the program left."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +16,9 @@ from harness.run.watch.watch import Watch
 
 
 class OwnProgram:
-    """The program of a run, if it is the user's own; of one of our app this does nothing.
+    """The program of a run, if it is the user's own; for a run of our app the methods do nothing.
 
-    `progress` reads what it tells of its progress; None for our app.
+    `progress`: reads the progress that the program reports; None for our app.
     """
 
     def __init__(self, spec: RunSpec) -> None:
@@ -30,10 +30,10 @@ class OwnProgram:
             self.progress = progress_of(spec.folder, program)
 
     def prepare(self) -> None:
-        """Make the place where it works, or take it over, with a link to each thing in its source.
+        """Make the program's working folder, or take over an earlier one, with a link to each thing in its source.
 
         Raises:
-            UserError: when it cannot be made.
+            UserError: when the folder cannot be made.
         """
         if self._program:
             if self._spec.taken_over:
@@ -42,11 +42,11 @@ class OwnProgram:
             self._before = stamps(self._spec.folder, self._program)
 
     def judged(self, evidence: Evidence, watch: Watch, executor: Executor, root: Path) -> Evidence:
-        """Return the evidence with what was seen of one that ended by itself; its files are checked if all else holds.
+        """Return the evidence of a program that ended by itself; check its files if nothing else speaks against it.
 
         Raises:
             UserError: when a copy of a file cannot be written.
-            KeyboardInterrupt: when somebody interrupts that.
+            KeyboardInterrupt: when the checks are interrupted.
         """
         spec, program, progress = self._spec, self._program, self.progress
         if program is None or progress is None or watch.stopped_by:

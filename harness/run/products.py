@@ -1,4 +1,4 @@
-"""The files that a program of the user's own left: copied to where it cannot reach them, the copies checked."""
+"""Copies the files that a program of the user's own left to where it cannot reach them, and checks the copies."""
 
 import json
 import math
@@ -17,11 +17,13 @@ from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import FoundProduct
 from harness.matrix.programs import Product, Program
 
-# Empty lists take thirty times as much in memory.
+# Largest JSON file that is read, in bytes: empty lists take thirty times as much memory.
 LARGEST_JSON = 4 << 20
-# Those of a hundred thousand tensors, of eight values each, are within both.
+# Largest header of a safetensors file, in bytes, and most values in it: enough for a hundred thousand tensors of eight
+# values each.
 LARGEST_HEADER, MOST_HEADER_VALUES = 16 << 20, 1 << 20
-# An object of one value takes twenty times as much as a number. A tensor has one, and two lists.
+# Most opening brackets in a header: an object of one value takes twenty times as much memory as a number. A tensor has
+# one object and two lists.
 MOST_BRACKETS = 3 << 17
 MOST_DIMENSIONS = 64
 PREFIX = struct.Struct("<Q")
@@ -34,11 +36,12 @@ TYPE_BITS = {
     "C64": 64,
 }
 
+# Loads a copy of weights; returns what is wrong with it, and why that could not be found out. Either may be empty.
 Loader = Callable[[Path], tuple[str, str]]
 
 
 def stamps(folder: RunFolder, program: Program) -> dict[str, tuple[object, ...]]:
-    """Return what tells whether a file is newer than now, for each that is there already, as a run before left it."""
+    """Return a stamp of each product that already exists; the stamp changes when the file is rewritten."""
     found: dict[str, tuple[object, ...]] = {}
     for product in program.produces:
         try:
@@ -52,7 +55,9 @@ def stamps(folder: RunFolder, program: Program) -> dict[str, tuple[object, ...]]
 def check_products(
     folder: RunFolder, program: Program, before: Mapping[str, tuple[object, ...]], loads: Loader | None
 ) -> tuple[FoundProduct, ...]:
-    """Copy and check what a program had to leave. `loads` says of a copy of weights what is wrong, or why unknown.
+    """Copy and check the files that a program had to leave.
+
+    `loads`: checks a copy of weights; None where nothing can load one.
 
     Raises:
         UserError: when a copy cannot be written.
@@ -86,11 +91,11 @@ def _checked(found: FoundProduct, copy: Path, loads: Loader | None) -> FoundProd
 
 
 def _json_problem(copy: Path, product: Product) -> tuple[Diagnosis, str]:
-    """Return what is wrong with the numbers of a JSON file; empty where nothing is."""
+    """Return what is wrong with the numbers of a JSON file; an empty text where nothing is."""
     if copy.stat().st_size > LARGEST_JSON:
         return "no-result", f"has more than {LARGEST_JSON} bytes"
     try:
-        # NaN is no JSON, and yet what Python writes.
+        # NaN is not allowed in JSON, but Python writes it.
         value = json.loads(copy.read_bytes())
     except (ValueError, RecursionError):
         return "no-result", "is no JSON"
@@ -100,17 +105,17 @@ def _json_problem(copy: Path, product: Product) -> tuple[Diagnosis, str]:
             number = number.get(part) if isinstance(number, dict) else None
         if isinstance(number, bool) or not isinstance(number, int | float):
             return "no-result", f"has no number {key}"
-        # An integer of any size is.
+        # Every integer is finite, and one may be too large for a float.
         if isinstance(number, float) and not math.isfinite(number):
             return "not-finite", f"says that {key} is {number}"
     return "no-result", ""
 
 
 def safetensors_problem(file: Path) -> str:
-    """Return what is wrong with a file of weights in the format safetensors; empty where nothing is.
+    """Return what is wrong with a file of weights in the safetensors format; an empty text where nothing is.
 
-    Its header is JSON with type, shape and place of each tensor, and those fill the rest of the file without a gap:
-    huggingface.co/docs/safetensors, "Format".
+    Its header is JSON with the type, shape and place of each tensor, and the tensors fill the rest of the file without
+    a gap: huggingface.co/docs/safetensors, "Format".
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -151,7 +156,7 @@ def _bytes(tensor: Mapping[str, Any]) -> int:
 
 
 def _integers(values: Sequence[Any]) -> Sequence[int]:
-    """Return them, if they are so few, and of a size that JSON is read with: a text of digits has any."""
+    """Return the values if they are few, and integers from 0 on: JSON is read with integers of limited size only."""
     if len(values) > MOST_DIMENSIONS or not all(type(value) is int and value >= 0 for value in values):
         raise ValueError("no shape or place")
     return values

@@ -48,16 +48,17 @@ def run_cell(
     on_stall: OnStall = lambda _: None,
     say: Say = lambda _: None,
 ) -> Record:
-    """Run a cell once and leave a record of it. `root` holds the driver's files, and can be a fake tree.
+    """Run a cell once and leave a record of the run.
 
-    `say` takes a line on what the run waits for.
+    `say`: called with a line of text on what the run waits for.
+    `root`: the root of the driver's files; may be a fake tree.
 
-    Once there is an intent, an interruption counts only between the steps that must not be torn.
+    Once the intent is written, an interruption takes effect only between the steps that must not be torn.
 
     Raises:
-        UserError: when the results folder cannot be written, or its disk is full; what was running is ended, and
-            recorded as interrupted where a record can be written.
-        KeyboardInterrupt: after the run was recorded, as interrupted where it had not ended by itself.
+        UserError: when the results folder cannot be written, or its disk is full. What was running is ended, and
+            recorded as interrupted if a record can be written.
+        KeyboardInterrupt: after the run was recorded; as interrupted unless it had ended by itself.
     """
     with shielded():
         spec = resolve_run(run, results.folder_of(run.run_id))
@@ -79,7 +80,7 @@ def run_cell(
         )
         checkup = Checkup(spec, results, executor, root)
         notes, ready = Notes(), Readiness({})
-        # As far as the processes came, also where what comes after them cannot go on.
+        # Filled while the processes run, so that it is complete even if a later step fails.
         exits: dict[str, Exit] = {}
         evidence = Evidence(exits=exits)
         interrupted_by: Interruption | None = None
@@ -94,7 +95,7 @@ def run_cell(
                     ready = before_run(checkup)
                     if ready.unfit:
                         evidence = Evidence(exits=exits, stopped_by="unhealthy", stop_detail=ready.unfit)
-                # What the kernel log says of a reset by recovery before it is none of the run's.
+                # Resets that recovery made before the run are in the kernel log, too, and are not the run's.
                 began = time.monotonic()
                 if evidence.stopped_by is None:
                     evidence = carry_out(spec, watch, accounting, results, notes, exits)
@@ -111,7 +112,7 @@ def run_cell(
         except UserError as error:
             evidence, interrupt = _cannot_go_on(replace(evidence, steps_accounted=accounting.steps), watch, error)
         except Exception as error:
-            # Whatever the app wrote: the run has its record, and the next one begins.
+            # Whatever the app wrote, the run gets its record, and the next one can start.
             evidence = replace(
                 evidence, stopped_by="work-folder", stop_detail=cannot_be_read(error), steps_accounted=()
             )
@@ -129,7 +130,7 @@ def run_cell(
         _remove_unneeded(spec, conclusion.outcome, notes)
         record = write_record(spec, conclusion, watch, notes, interrupted_by, results)
         if evidence.stopped_by in ("user", "harness"):
-            # After the record: whoever interrupts may not wait for long.
+            # After the record, because a user who interrupts may not wait for long.
             with notes.tolerated("waiting for the GPUs' memory"):
                 after_interruption(checkup, ready.memory, wall_time(began))
         if interrupt:
@@ -138,7 +139,7 @@ def run_cell(
 
 
 def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:
-    """Return what interrupted a run, what that counts as, and both in words; `caught` names the signal."""
+    """Return what interrupted a run, what that counts as, and the reason in words. `caught`: the name of the signal."""
     by = interruption_by(caught, shutting_down=host_is_shutting_down())
     # Schedulers end their jobs by TERM, too.
     if by == "term" and run.scheduled:
@@ -148,9 +149,9 @@ def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:
 
 
 def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[Evidence, UserError | None]:
-    """Return the evidence of a run whose files cannot be written, or that cannot be started, and what to tell of it.
+    """Return the evidence of a run whose files cannot be written or that cannot be started, and the error to report.
 
-    Where it had failed before, or itself removed its folder or filled the disk, there is no error.
+    There is no error to report where the run had failed before, or itself removed its folder or filled the disk.
     """
     if isinstance(error, RemovedMeanwhileError):
         return replace(evidence, stopped_by="work-folder", stop_detail=f"the work folder is gone: {error}"), None
@@ -164,12 +165,12 @@ def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[E
 
 
 def _remove_unneeded(spec: RunSpec, outcome: Outcome, notes: Notes) -> None:
-    """Remove the files that nobody needs after the run."""
+    """Remove the files that are not needed after the run."""
     with notes.tolerated("removing the files that nobody needs"):
         notes += spec.folder.remove_places(all_of_it=outcome.name == "completed" and spec.resume_from is None)
         if outcome.diagnosis == "disk-limit":
             notes.append(remove_excess(spec.work))
             if shutil.disk_usage(spec.folder.path).free < RECORD_BYTES:
-                # The record comes first, and the next run.
+                # The record and the next run are more important.
                 why = spec.work.tree.remove(spec.work.OUTPUT)
                 notes.append(why or "its models and checkpoints are removed, too: the disk is full")

@@ -1,4 +1,4 @@
-"""One run: what is asked for, and everything that follows from it, derived once and only read afterwards."""
+"""One run: the request, and everything that follows from it, derived once and only read afterwards."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ ENV = "/usr/bin/env"
 
 
 def _since_boot() -> float:
-    """Return seconds, with those that the host slept."""
+    """Return the seconds since the boot, including those in which the host slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -37,12 +37,19 @@ def _since_boot() -> float:
 class RunSpec:
     """Everything that follows from a run in its folder.
 
-    `phases` are the processes that train, in order; `container` is theirs, with the nodes of GPUs. What probes its GPUs
-    has the environment without preset: `app` and `variables`. `verification` computes parts of the run again, in this
-    host's own environment; it lacks the words on the models, and is None where this host has none for it. `gpus`: those
-    given to the run of which the driver tells; none on the CPU. `work`: the folder that the app writes to, as the host
-    calls it. `environment_hash` is that of the environment without preset; `workload_hashes` are those of the workload,
-    resumed or not. `option_names`: options that the app knows by another name.
+    Attributes:
+        work: The folder that the app writes to, under its path on the host.
+        gpus: The GPUs of the run that the driver lists; empty on the CPU.
+        phases: The processes that train, in order.
+        container: The container of these processes, with the device nodes of the GPUs; None where they run without one.
+        loader: Returns the process that loads a copy of weights; None where this host has no environment for it.
+        verification: The process that computes parts of the run again, in this host's own environment. Its arguments do
+            not name the models yet. None where this host has no environment for it.
+        app: The app's command, without the preset; for the probes of GPUs.
+        option_names: Options that the app of this environment knows by another name.
+        variables: The environment variables without the preset; for the probes of GPUs.
+        environment_hash: The hash of the environment without the preset.
+        workload_hashes: The hashes of the workload, resumed and not.
     """
 
     intent: Intent
@@ -67,16 +74,16 @@ class RunSpec:
 
     @property
     def now(self) -> float:
-        """The seconds since 1970 by the clock as it stood at the start: it may have been set since."""
+        """The seconds since 1970 by the clock as it was at the start, because the clock may have been set since."""
         return self.intent.started + _since_boot() - self._since_boot
 
     @property
     def kfd_ids(self) -> frozenset[str] | None:
-        """The driver's ids of its GPUs; None where it tells of none, so that any may be meant."""
+        """The driver's ids of the run's GPUs; None where it lists none of them, so that any GPU may be the run's."""
         return frozenset(str(gpu.kfd_id) for gpu in self.gpus) or None
 
     def probe(self, gpu: GpuFacts, words: tuple[str, ...]) -> Job:
-        """Return the process that checks one GPU and sees no other."""
+        """Return the process that probes one GPU and sees no other."""
         options = (self.option_names.get(word, word) for word in words)
         command = (*self.app, "probe", "--device", self.intent.device, "--json", *options)
         container, visible = None, visible_devices((gpu.index,))
@@ -90,7 +97,7 @@ class RunSpec:
 
 
 def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
-    """Derive everything that follows from a run in its folder, with the intent of this process to run it now."""
+    """Derive everything that follows from a run in its folder; the intent names this process as the run's owner."""
     jobs = VerifierJobs(run, folder, verifier) if (verifier := run.verifier.environment) else None
     environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
     nonce = token_hex(16)
@@ -100,7 +107,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     launch = launch_of(run, seen, nonce)
     temporary = seen.temporary if contained else folder.temporary
     plain = {**base_variables(seen, temporary, run.workload.threads), **environment.variables}
-    # In a container other GPUs have no device nodes.
+    # A container has no device nodes of other GPUs.
     visible = {} if contained else visible_devices(run.gpus)
     shared = {name: value for name, value in plain.items() if name not in launch.without}
     variables = {
@@ -192,7 +199,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
 
 
 def _container(run: Run, folder: RunFolder, readable: tuple[Path, ...]) -> Container | None:
-    """Return what limits the container of the phases; None where they run as processes."""
+    """Return the container of the phases, with its limits; None where they run as processes."""
     if run.environment.image is None:
         return None
     memory = run.host.memory_bytes // (1 + len(run.beside))
@@ -201,12 +208,12 @@ def _container(run: Run, folder: RunFolder, readable: tuple[Path, ...]) -> Conta
 
 
 def _request(run: Run, launch: Launch, nonce: str) -> Request:
-    """Return what the evidence is compared with."""
+    """Return the request, with which the evidence is compared."""
     return Request(
         workload_hash=run.workload_hash,
         data_sha256=run.data.sha256,
         device=run.environment.device,
-        # The strategy `single` uses one GPU, however many it can see.
+        # The strategy `single` uses one GPU, however many the run can see.
         gpus=0 if run.environment.device == "cpu" else run.device_count,
         torch=run.cell.stack.torch,
         rocm=run.cell.stack.rocm,
@@ -226,6 +233,6 @@ def _request(run: Run, launch: Launch, nonce: str) -> Request:
 
 
 def _plain_app(run: Run) -> tuple[str, ...]:
-    """Return a command of the app without the preset, which in an image is baked in."""
+    """Return a command of the app without the preset, whose variables are part of an image."""
     unset = (word for name in run.cell.preset.variables for word in ("--unset", name))
     return (*((ENV, *unset) if run.environment.image else ()), *run.environment.app())

@@ -1,4 +1,4 @@
-"""The verification of a run: what it left is copied, and parts of it are computed again by this host's own app."""
+"""Verifies a run: copies what the run left, and computes parts of it again with this host's own app."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -26,16 +26,17 @@ from harness.run.spec import RunSpec
 from harness.run.watch.limits import KNOWN_LIMITS, Limits
 from harness.run.watch.watch import Watch
 
-# Seconds without an advance. Nothing is compiled and no device is waited for, but the disk may be slow, and the app of
-# the run chose what is in the files.
+# Limits of the watchdog, in seconds without an advance. Nothing is compiled and no device is waited for, but the disk
+# may be slow, and the app of the run chose the content of the files.
 STALL_LIMITS: Mapping[Phase, float] = {**KNOWN_LIMITS, "import": 120, "data": 300, "features": 600, "step": 120}
-# Altogether: the largest model takes half an hour for as many samples as fifteen years have.
+# Longest verification, in seconds: the largest model takes half an hour for the samples of fifteen years.
 LIMIT_SECONDS = 3600
+# Longest time to load a file of weights, in seconds.
 LOAD_SECONDS = 600
-# Copies of its models and of a state of each.
+# Most bytes of the copies of a run's models, with a state of each.
 MOST_KEPT_BYTES = 8 << 30
-# What ends the run as a whole: nothing could be started to verify it, which is not its fault; a process that cannot be
-# ended.
+# Reasons that end the run as a whole: the verification could not be started, which is not the run's fault, or its
+# process cannot be killed.
 PASSED_ON: Mapping[StoppedBy, StoppedBy] = {"start": "engine", "host": "host"}
 KILLED = -signal.SIGKILL
 
@@ -53,14 +54,15 @@ def verify_run(spec: RunSpec, executor: Executor, evidence: Evidence, result: Re
 
 
 def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
-    """Copy the models of a run, and the state of each that is picked, to where its app cannot reach them.
+    """Copy the models of a run, and one picked state of each, to where the app cannot reach them.
 
     Raises:
-        UserError: when the folder cannot be written to, or its disk is too full for the copies: the host's matter.
+        UserError: when the folder cannot be written to, or its disk is too full for the copies, which is the host's
+            problem.
     """
     folder = spec.folder
     if [training.model_kind for training in result.trainings] != spec.request.models:
-        # It has failed by that, and lists as many as it likes.
+        # The run has failed by that; besides, its result may list any number of models.
         return evidence
     states = [pick(training) for training in result.trainings]
     if too_much := _too_much_to_keep(folder, evidence, result, states):
@@ -77,7 +79,7 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
 
 
 def _too_much_to_keep(folder: RunFolder, evidence: Evidence, result: Result, states: Sequence[KeptState | None]) -> str:
-    """Return in words that models and states of a run are too large to be copied; empty where not.
+    """Return in words why the models and states of a run are too large to be copied; empty where they are not.
 
     Raises:
         NoSpaceError: when too little of the disk is left for them.
@@ -87,7 +89,7 @@ def _too_much_to_keep(folder: RunFolder, evidence: Evidence, result: Result, sta
     names += [f"{work.STATES}/{PurePath(state.file).name}" for state in states if state]
     size = on_disk = 0
     for name in names:
-        # What is not there, or has too many holes, is found by what copies it.
+        # A file that is missing, or has too many holes, is reported when it is copied.
         with suppress(FileNotFoundError, NotAFileError), work.tree.open(name, ANY_SIZE) as file:
             size, on_disk = size + file.size, on_disk + file.size - max(0, file.holes)
     if size > MOST_KEPT_BYTES:
@@ -99,20 +101,20 @@ def _too_much_to_keep(folder: RunFolder, evidence: Evidence, result: Result, sta
         f"no room for copies of its models and states of {size_in_words(on_disk)}, {size_in_words(most)} may be taken"
     )
     if not all(exit_.ok for exit_ in evidence.exits.values()):
-        # It has failed by that, whatever it left.
+        # The run has failed by its exit code, whatever it left.
         return no_room
     raise NoSpaceError(f"{folder.path}: {no_room}; free space there, then give the same command")
 
 
 def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:
-    """Compute parts of a run again, where nothing else speaks against it and this host has something to do it in.
+    """Compute parts of a run again, if nothing else speaks against the run and this host has an environment for that.
 
-    Where a limit of this host ended that, or its engine, nothing is known of the run: it was not verified. An error of
-    the process that verifies it speaks against the run, as what the run left may have caused it.
+    If a limit of this host or its Docker engine ended the verification, the run counts as not verified. Any other error
+    of the verifying process speaks against the run, because the files of the run may have caused it.
 
     Raises:
         UserError: when the folder cannot be written to.
-        KeyboardInterrupt: when somebody interrupts it; it is ended then.
+        KeyboardInterrupt: when it is interrupted; the verifying process is ended by then.
     """
     if spec.verification is None or not stands_so_far(spec.request, evidence):
         return evidence
@@ -133,7 +135,7 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
 
 
 def loader_of(spec: RunSpec, executor: Executor, root: Path) -> Loader | None:
-    """Return what loads a copy of weights in a process of this host's own; None where there is nothing to do it in."""
+    """Return the function that loads a copy of weights in a process of this host's; None where no environment can."""
     make = spec.loader
     if make is None:
         return None
@@ -150,7 +152,7 @@ def loader_of(spec: RunSpec, executor: Executor, root: Path) -> Loader | None:
 
 
 def _watch(folder: RunFolder, executor: Executor, root: Path) -> Watch:
-    """Return what watches a process that verifies a run, with a new work folder for that.
+    """Return the watch of a process that verifies a run, with a new work folder for that process.
 
     Raises:
         UserError: when the folder cannot be made.
@@ -160,7 +162,7 @@ def _watch(folder: RunFolder, executor: Executor, root: Path) -> Watch:
 
 
 def _with_files(job: Job, folder: RunFolder, evidence: Evidence, result: Result) -> Job:
-    """Return the process with the words on the copies of models and states."""
+    """Return the process with the arguments that name the copies of models and states."""
 
     def seen(file: Path) -> str:
         return str(inside(folder.kept) / file.name if job.container else file)

@@ -14,8 +14,8 @@ from harness.matrix.workload_options import REFERENCE_OPTIONS, arguments, option
 from harness.run.asked import Run
 from harness.run.launch import base_variables
 
-# Pickles of a program's own are never run: only what weights consist of is read. A list may be in another twice, and in
-# itself.
+# A program's pickles are never executed: only the types that weights consist of are loaded. A list may be in another
+# one twice, and in itself.
 LOAD_WEIGHTS = """
 import sys, torch
 left, seen = [torch.load(sys.argv[1], map_location="cpu", weights_only=True)], set()
@@ -34,7 +34,7 @@ sys.exit("it holds no tensor")
 class VerifierJobs:
     """The processes that verify a run in `environment`: without devices, in a folder of their own.
 
-    In a container they can read the copies of what the run left, and no more than they need besides.
+    In a container they can read only what they need: the copies of what the run left, and the data.
     """
 
     run: Run
@@ -42,7 +42,7 @@ class VerifierJobs:
     environment: Environment
 
     def verify(self) -> Job:
-        """Return the process that computes parts of the run again; it lacks the words on the models."""
+        """Return the process that computes parts of the run again; its arguments do not name the models yet."""
         run, folder, data = self.run, self.folder, Path(self.run.data.path)
         seen, found = self._work, inside(data) if self.environment.image else data
         words = arguments(options_of(run.workload, REFERENCE_OPTIONS))
@@ -57,7 +57,7 @@ class VerifierJobs:
 
     @property
     def _work(self) -> WorkFolder:
-        """Their work folder, as they call it."""
+        """Their work folder, under the path that they see."""
         return WorkFolder(WORK) if self.environment.image else self.folder.verifying
 
     def _job(self, command: tuple[str, ...], readable: tuple[Path, ...]) -> Job:

@@ -1,4 +1,4 @@
-"""The data of workloads: the user's, checked, or synthetic bars, made once."""
+"""The data of workloads: the user's data, checked, and synthetic bars, made once."""
 
 import os
 import re
@@ -28,18 +28,18 @@ from harness.matrix.workloads import SHORTEST_LOOKBACK, Workload
 POLL_SECONDS = 0.05
 WORK = "work"
 LARGEST_DATA = 4 << 30
-# Stamp, four prices, volume and VIX.
+# Time stamp, four prices, volume and VIX.
 FEWEST_COLUMNS = 7
 DELIMITERS = (b",", b";", b"\t")
 PARQUET = b"PAR1"
 GZIP = b"\x1f\x8b"
 HEAD_BYTES = 1 << 16
-# The app knows that column by many names, each with this in it.
+# The app knows that column by many names, and each contains this.
 VIX = b"vix"
 STAMP = b"ts"
 DATE_LENGTH = len("2018-01-02")
 SATURDAY = 5
-# The app's words, and those for who has only `matrix`.
+# The app's own words, and the words for a user who has only `matrix`.
 APP_MERGES = "`vpoc merge` makes one"
 VPOC = ".venv/bin/matrix exec cpu-plain vpoc"
 MERGE = f"{VPOC} merge --bars {{bars}} --vix VIX.csv --output merged.csv"
@@ -48,21 +48,21 @@ ACCEPT = re.compile(r"say --accept (\w+)$")
 
 
 class DataRefusedError(UserError):
-    """The app looked at the user's data, and something in them would stop training."""
+    """Raised when the app checked the user's data and found something that would stop training."""
 
     code = "data-refused"
 
 
 def read_data(file: Path) -> InputFile:
-    """Path and hash of a data file.
+    """Return the path and the hash of a data file.
 
     Raises:
-        UserError: when it cannot be read.
+        UserError: when the file cannot be read.
     """
     fix = f"give --data an existing merged CSV; {HOW_TO_MERGE}"
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            # A FIFO is waited for, and a device has no end.
+            # Reading a FIFO would block, and a device has no end.
             raise UserError(f"{file}: is not a file; {fix}")
         return InputFile(path=str(file.resolve()), sha256=file_hash(file))
     except FileNotFoundError:
@@ -72,10 +72,10 @@ def read_data(file: Path) -> InputFile:
 
 
 def require_table(file: Path) -> None:
-    """Look at the head of the user's data, before anything is downloaded for them; `check_data` reads the rest.
+    """Check the head of the user's data before anything is downloaded for them; `check_data` reads the rest.
 
     Raises:
-        UserError: when they cannot be read, or have too few columns for bars, none of VIX, or no row.
+        UserError: when the data cannot be read, have too few columns for bars, no column of VIX, or no row.
     """
     try:
         with file.open("rb") as stream:
@@ -89,7 +89,7 @@ def require_table(file: Path) -> None:
         raise UserError(f"--data {file}: is packed by gzip; `zcat {packed} > {unpacked}` unpacks it")
     header, _, rows = start.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")
     columns = 1 + max(header.count(mark) for mark in DELIMITERS)
-    # What a program wrote for programs has zeros; so has UTF-16, which the app names.
+    # Binary formats contain zeros; so does UTF-16, which the app reports itself.
     utf16 = start.startswith((b"\xff\xfe", b"\xfe\xff"))
     not_text = b"\0" in start and not utf16
     if not (not_text or utf16 or columns < FEWEST_COLUMNS - 1) and VIX not in header.lower():
@@ -107,12 +107,12 @@ def require_table(file: Path) -> None:
 
 
 def require_sessions(file: Path, workload: Workload) -> None:
-    """Count the weekdays of the user's data, before anything is downloaded for them: no session has bars of two.
+    """Count the weekdays of the user's data before anything is downloaded for them; each has one session at most.
 
-    Files of which nothing is known here, such as Parquet, are left to `check_data`, and so are gaps and holidays.
+    Files that cannot be read here, such as Parquet, are left to `check_data`, and so are gaps and holidays.
 
     Raises:
-        UserError: when they are fewer days than the sessions that the workload needs.
+        UserError: when there are fewer days than the sessions that the workload needs.
     """
     fewest = FEWEST_SESSIONS[workload.rows]
     needed = workload.lookback + fewest
@@ -127,7 +127,7 @@ def require_sessions(file: Path, workload: Workload) -> None:
 
 
 def _days(file: Path, most: int) -> int | None:
-    """Return on how many weekdays in UTC there are bars, up to `most`; None where no column has their stamps."""
+    """Return on how many weekdays in UTC there are bars, up to `most`; None where no column has their time stamps."""
     try:
         with file.open("rb") as stream:
             names = stream.readline(HEAD_BYTES).lstrip(b"\xef\xbb\xbf").strip().lower().split(b",")
@@ -139,7 +139,7 @@ def _days(file: Path, most: int) -> int | None:
                 if len(line) == HEAD_BYTES:
                     return None
                 cells = line.split(b",", place + 1)
-                # What is no stamp stops training, too, and is the app's to name.
+                # Something else than a time stamp stops training, too, but the app reports that.
                 day = cells[place].strip(b'" \r\n')[:DATE_LENGTH] if place < len(cells) else b""
                 if not _is_of_weekend(day):
                     days.add(day)
@@ -151,7 +151,7 @@ def _days(file: Path, most: int) -> int | None:
 
 
 def _is_of_weekend(day: bytes) -> bool:
-    """Return whether a date is of a weekend, the bars of which are of Monday's session."""
+    """Return whether a date is on a weekend; bars of a weekend belong to Monday's session."""
     try:
         return date.fromisoformat(day.decode()).weekday() >= SATURDAY
     except ValueError:
@@ -165,7 +165,7 @@ def synthetic_place(workload: Workload) -> Path:
 
 
 def synthetic_file(workload: Workload, environment: Environment, executor: Executor) -> Path:
-    """The synthetic bars of a workload, made once for each version of the app.
+    """Return the file of the synthetic bars of a workload, made once for each version of the app.
 
     Raises:
         UserError: when the app cannot make them.
@@ -189,11 +189,11 @@ def synthetic_file(workload: Workload, environment: Environment, executor: Execu
 
 
 def check_data(file: Path, workload: Workload, environment: Environment, executor: Executor) -> None:
-    """Have the app look at the user's data before anything is run, so that its faults are not taken for a cell's.
+    """Have the app check the user's data before anything is run, so that their faults are not attributed to a cell.
 
     Raises:
-        DataRefusedError: with the app's line when something in it would stop training.
-        UserError: when the app could not look at it to the end.
+        DataRefusedError: with the app's line when something in the data would stop training.
+        UserError: when the app could not check the data to the end.
     """
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".check-", suffix=".tmp", dir=DATA) as place:
@@ -207,7 +207,7 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
         said = said.removeprefix(APP_ERROR).replace(str(seen), str(file)).replace(APP_MERGES, HOW_TO_MERGE)
         said = said.replace("`vpoc ", f"`{VPOC} ")
         if workload.name != OWN_DATA:
-            # The app names its own option.
+            # The app names its own command-line option.
             said = ACCEPT.sub(rf"put `accepted: [\1]` under `{workload.name}:` in the matrix file", said)
         raise DataRefusedError(f"--data: {said}")
 
@@ -215,10 +215,10 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
 def _app(
     folder: Path, environment: Environment, executor: Executor, words: tuple[str, ...], *data: Path
 ) -> tuple[Exit, str]:
-    """Run a command of the app, which may write to a folder in this one; return how it ended, and its last line.
+    """Run a command of the app, which may write to a folder in `folder`; return how it ended, and its last line.
 
     Raises:
-        UserError: when it cannot be started.
+        UserError: when the command cannot be started.
     """
     work = folder / WORK
     work.mkdir()

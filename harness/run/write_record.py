@@ -1,4 +1,4 @@
-"""Writes the record of a run: all that is known of it, or that it was not begun."""
+"""Writes the record of a run: everything that is known of it, or that it was not started."""
 
 import time
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from harness.run.spec import RunSpec, resolve_run
 from harness.run.watch.watch import Watch
 
 APP_WORDS = {"app-error", "refused", *APP_EXITS.values()}
-"""Diagnoses of what the app said itself, where there is no result."""
+"""Diagnoses for which the record quotes the app's own last line, where there is no result."""
 
 
 def write_record(
@@ -31,7 +31,7 @@ def write_record(
     interrupted_by: Interruption | None,
     results: Results,
 ) -> Record:
-    """Write the record, and return it; one without all that the app wrote, where that cannot be written.
+    """Write the record, and return it. If it cannot be written with what the app wrote, write one without that.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -52,7 +52,7 @@ def write_record(
             outcome.detail,
             finished=spec.now,
             seconds=watch.seconds,
-            # Nothing more may be resumed from than of a run whose record can be written.
+            # As in a full record, so that no more may be resumed from because that one could not be written.
             steps_accounted=conclusion.evidence.steps_accounted or (),
             interrupted_by=interrupted_by,
         )
@@ -61,7 +61,7 @@ def write_record(
 
 
 def record_not_begun(run: Run, results: Results, why: str) -> Record:
-    """Leave the intent and the record of a run of which nothing was started; `why` is its host's fault.
+    """Write the intent and the record of a run of which nothing was started. `why`: the reason, a problem of the host.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -90,7 +90,8 @@ def _record(
         intent=spec.intent,
         outcome=outcome.name,
         diagnosis=outcome.diagnosis,
-        # What was decided, what the app said of it, what it left that still ran or cannot be read, what of ours failed.
+        # In this order: the reason of the outcome, the app's own words, processes that were left running, files that
+        # cannot be read, errors of the harness, the origin of the image.
         detail="; ".join(
             filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes, *_origin(spec)])
         ),

@@ -1,4 +1,4 @@
-"""Evidence at the moment of failure: collected before anything is killed, each part for a short time only."""
+"""Collects the evidence of a failure before anything is killed; each part may take a short time only."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,22 +19,23 @@ from harness.host.processes.py_spy import dump_from_outside
 from harness.host.processes.run_processes import RunProcess, look_at_processes, table
 from harness.run.watch.python_stacks import StackSample, take_stacks
 
-# All parts are looked for at the same time.
+# Longest time for all parts of the evidence, in seconds: they are read at the same time.
 SECONDS = 15.0
-# Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
+# Pause between the two samples of the stacks when a run is stopped that is not suspected to hang, in seconds.
 BETWEEN_SAMPLES_SECONDS = 1.0
 
 
 class Missing(LookupError):  # noqa: N818
-    """A part of the evidence that is not there, and why."""
+    """Raised for a part of the evidence that cannot be had; the text says why."""
 
 
 @dataclass(frozen=True)
 class FailureScene:
     """Everything known at the moment of a failure.
 
-    `began`: when it started, on the monotonic clock. `container`: what the engine says of it; None where there is none.
-    `memory_group`: gives what its control group counted, or raises LookupError.
+    `began`: when the process started, on the monotonic clock.
+    `container`: the engine's description of the container; None where there is none.
+    `memory_group`: returns the counts of the run's control group, or raises LookupError.
     """
 
     began: float
@@ -46,11 +47,13 @@ class FailureScene:
 
 
 class Collector:
-    """Takes samples of the stacks of a run, and writes the evidence of its failure into its folder.
+    """Takes samples of the stacks of a run, and writes the evidence of its failure into the run folder.
 
-    `work` has what its ranks tell. `tells_stacks`: its processes can be asked for them; signals to a program of the
-    user's own may mean anything. `on_gpus`: what is seen of the host's GPUs is worth a word. `collected`: whether there
-    is evidence of a failure.
+    `work`: the work folder, to which the ranks write their stacks and positions.
+    `tells_stacks`: whether the processes can be asked for their stacks. A program of the user's own cannot, because a
+        signal may mean anything to it.
+    `on_gpus`: whether the run uses GPUs, so that notes on the host's GPUs concern it.
+    `collected`: whether evidence of a failure was written.
     """
 
     def __init__(self, folder: RunFolder, work: WorkFolder, root: Path, *, tells_stacks: bool, on_gpus: bool) -> None:
@@ -65,28 +68,28 @@ class Collector:
         self.collected = False
 
     def begin(self, handle: Handle, began: float) -> None:
-        """Take note of a process that was started, at that time on the monotonic clock."""
+        """Note a process that was started, and when, on the monotonic clock."""
         self._handle, self._began = handle, began
         self._memory_group = None
 
     def look(self) -> None:
-        """Look at what is gone once the process has ended: the counts of its control group."""
+        """Read the counts of the process's control group, which are gone once the process has ended."""
         if self._memory_group:
             self._memory_group.look()
         elif self._handle and self._handle.pid:
             self._memory_group = MemoryGroupWatch(self._handle.pid)
 
     def take_stacks(self) -> StackSample:
-        """Take a sample."""
+        """Take a sample of the stacks of the run's processes."""
         processes = look_at_processes(self._folder.path)
         if self._tells_stacks:
             return take_stacks(self._work, processes)
-        # It has no other rank, and does not say so.
+        # A program of the user's own has one rank only, and its processes do not name it.
         alone = tuple(replace(one, rank=0) for one in processes)
         return StackSample(time.monotonic(), time.time(), alone, (), {})
 
     def samples(self, count: int) -> tuple[StackSample, ...]:
-        """Take some samples; one, where that shows no stacks."""
+        """Take `count` samples, or only one where the first shows no stacks."""
         samples = [self.take_stacks()]
         while samples[0].stacks and len(samples) < count:
             time.sleep(BETWEEN_SAMPLES_SECONDS)
@@ -94,7 +97,7 @@ class Collector:
         return tuple(samples)
 
     def keep(self, samples: Sequence[StackSample]) -> tuple[str, ...]:
-        """Keep the evidence while it is there, as `FailureScene` has it; return what of it is worth a word."""
+        """Write the evidence of a failure into the run folder; return the notes on the GPUs if the run uses any."""
         self.collected = True
         scene = FailureScene(
             began=self._began,
@@ -136,7 +139,7 @@ def collect(folder: RunFolder, scene: FailureScene) -> tuple[str, ...]:
             # Evidence never fails a run.
             missing[Path(file).stem] = _reason(error)
     notes = _notes(looks[RunFolder.GPUS])
-    # The index comes last, and knows what could not be written; a full disk is reported where the record is written.
+    # The index is written last, so that it names what could not be written. A full disk is reported with the record.
     index = {"schema": 2, "collected": collected, "missing": missing, "notes": notes}
     for file, content in {**contents, RunFolder.FAILURE_INDEX: index}.items():
         try:
@@ -179,7 +182,7 @@ def _processes(scene: FailureScene) -> str:
 
 
 def _kernel_log(scene: FailureScene) -> str:
-    # Not the wall clock's time of the start: the clock may have been set since.
+    # Computed from the monotonic clock, because the wall clock may have been set since the start.
     log = read_kernel_log(time.time() - (time.monotonic() - scene.began), scene.root)
     if log.missing:
         raise Missing(log.missing)

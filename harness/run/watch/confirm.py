@@ -1,4 +1,4 @@
-"""Finds hangs: two samples of the stacks confirm what is suspected, whatever load the CPU and the GPU show."""
+"""Finds hangs: two samples of the stacks confirm a suspicion. Load counts only where a program gives no stacks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,12 +8,13 @@ from harness.run.watch.python_stacks import StackSample, waits_for_others
 from harness.run.watch.stalled_rank import describe_hang
 from harness.run.watch.watchdog import SUSPECT_EARLIER_SECONDS, RankStall, Watchdog
 
-# So that the second one is taken when the time of a suspect is up.
+# Pause between two samples, in seconds: the second one is taken when a suspect reaches its limit.
 BETWEEN_SAMPLES_SECONDS = SUSPECT_EARLIER_SECONDS
-# Once it is up: taking samples takes longer on a loaded machine.
+# The same once a suspect is over its limit: on a loaded machine the sampling itself takes longer.
 LEAST_BETWEEN_SAMPLES_SECONDS = 5.0
+# Pause between two calls of `on_stall`, and the shortest stall that is reported, in seconds.
 TELL_SECONDS = 1.0
-# A program of the user's own that tells nothing, while its GPU computes, has so many times its limit.
+# While its GPU computes, a program that gives no stacks may stall for so many times its limit.
 WHILE_COMPUTING = 3.0
 
 
@@ -26,16 +27,17 @@ class Hang:
 
 
 class Confirmation:
-    """Takes samples by `take` while there are suspects."""
+    """Confirms hangs; calls `take` for samples of the stacks while there are suspects."""
 
     def __init__(self, take: Callable[[], StackSample]) -> None:
         self._take = take
         self._samples: tuple[StackSample, ...] = ()
 
     def judge(self, suspects: Sequence[RankStall], late: Sequence[RankStall], now: float) -> Hang | None:
-        """Return a hang once all are known to hang that are late, or one has made no progress for too long in any case.
+        """Return a hang once every late suspect is known to hang, or one of them has exceeded its cap.
 
-        `late`: the suspects whose time is up.
+        `suspects`: the ranks that are over their limit, or nearly.
+        `late`: those that are over it.
         """
         if not suspects:
             self._samples = ()
@@ -59,13 +61,13 @@ class Confirmation:
         if silent or self._samples[1:] == ():
             return None
         seen = {sample.fingerprint(suspect.rank) for sample in self._samples}
-        # A rank that waits for others moves within its waiting.
+        # A rank that waits for others may show different stacks while it waits.
         waiting = all(_waits(sample, suspect.rank) for sample in self._samples)
         return "" if waiting or len(seen) == 1 else None
 
 
 class HangWatch:
-    """Finds the hang of one process group, by what its `watchdog` suspects and by the stacks that `take` samples.
+    """Finds the hang of one process group, from the suspects of its `watchdog` and the stacks that `take` samples.
 
     `on_stall` hears about once a second of the rank that advanced last, while none advances. `computes`: of what tells
     no stacks, whether it was seen to compute in the last so many seconds; None for our app.
@@ -85,7 +87,7 @@ class HangWatch:
         self._computes = computes
 
     def tell_of_stall(self, now: float) -> None:
-        """Tell of the rank that advanced last."""
+        """Call `on_stall` with the rank that advanced last, at most once a second, if it has stalled that long."""
         if now - self._told < TELL_SECONDS:
             return
         self._told = now
@@ -99,7 +101,7 @@ class HangWatch:
         hang = self._confirmation.judge(self.watchdog.suspects(now), late, now)
         if hang is None:
             return None
-        # Taking the last sample took its time.
+        # Ranks may have advanced while the last sample was taken.
         catch_up()
         stalled = self.watchdog.stalled(now)
         if not stalled or self._is_computing(stalled):
@@ -108,11 +110,11 @@ class HangWatch:
         return replace(hang, why=f"{where} ({hang.why})" if hang.why else where)
 
     def describe(self, stalled: Sequence[RankStall], sample: StackSample) -> str:
-        """Return which rank is stuck, since when and where, in words."""
+        """Return in words which rank is stuck, since when and where."""
         return describe_hang(stalled, self.watchdog.ranks, sample)
 
     def _is_computing(self, stalled: Sequence[RankStall]) -> bool:
-        """Return whether a program that tells nothing is seen from outside to work all the same, for a while yet."""
+        """Return whether a program that gives no stacks is seen to compute, and may do so for a while yet."""
         if self._computes is None:
             return False
         limit = max(_whole_limit(one) for one in stalled)
@@ -120,12 +122,12 @@ class HangWatch:
 
 
 def _whole_limit(one: RankStall) -> float:
-    """Return the seconds after which a rank hangs that gives no stacks."""
+    """Return the seconds without an advance after which a rank that gives no stacks counts as hung."""
     return 2 * one.limit
 
 
 def _pause(suspects: Sequence[RankStall], *, hurry: bool) -> float:
-    """Return the seconds between two samples."""
+    """Return the pause between two samples, in seconds."""
     usual = LEAST_BETWEEN_SAMPLES_SECONDS if hurry else BETWEEN_SAMPLES_SECONDS
     return min(usual, *(one.limit / 3 for one in suspects))
 

@@ -1,4 +1,4 @@
-"""Waits for a Docker engine that does not answer: as a job is to be started, and while it runs."""
+"""Waits for a Docker engine that does not answer, while a job is started and while it runs."""
 
 import time
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from harness.environments.executors.job import EngineSilent, Executor, Handle, J
 from harness.host.engine import AGAIN_SECONDS, WAIT_SECONDS, WAITING
 from harness.run.watch.watchdog import Watchdog
 
-# Takes a line on what is waited for.
+# Called with a line of text on what the run waits for.
 Say = Callable[[str], object]
 
 
 class EngineWatch:
-    """Starts jobs, and says when what they run on is waited for."""
+    """Starts jobs, and says so while the Docker engine does not answer."""
 
     def __init__(self, executor: Executor, say: Say) -> None:
         self._executor = executor
@@ -20,11 +20,11 @@ class EngineWatch:
         self._silent = 0.0
 
     def start(self, job: Job) -> Handle:
-        """Start a process; an engine that does not answer is waited for.
+        """Start a process; wait for a Docker engine that does not answer.
 
         Raises:
-            JobLost: when it cannot be started, or nothing has answered for too long.
-            OSError, ValueError: when it cannot be started.
+            JobLost: when the process cannot be started, or the engine has not answered for too long.
+            OSError, ValueError: when the process cannot be started.
         """
         self._silent = 0.0
         until, told = time.monotonic() + WAIT_SECONDS, False
@@ -40,7 +40,10 @@ class EngineWatch:
             time.sleep(AGAIN_SECONDS)
 
     def note_silence(self, handle: Handle, watchdog: Watchdog | None) -> None:
-        """Say that an engine does not answer, and that it answers again: what writes to it has waited so long."""
+        """Say when the engine stops answering and when it answers again.
+
+        The silence is forgiven in the watchdog, because a process that writes to the engine has waited for so long.
+        """
         if handle.unanswered:
             if not self._silent:
                 self._say(WAITING)

@@ -1,4 +1,4 @@
-"""Looks at the sensors of a run's GPUs while it runs."""
+"""Samples the sensors of a run's GPUs while it runs."""
 
 import time
 from collections import deque
@@ -13,52 +13,53 @@ from harness.host.facts import GpuFacts
 from harness.host.gpus.amdgpu import device_folder
 from harness.host.gpus.gpu_state import GpuSample, sample_gpu
 
-# Of a GPU that computes; one that shows a picture is busier than not at all.
+# Least load of a GPU that computes, in percent: a GPU that only drives a display shows a little load, too.
 COMPUTING_PERCENT = 10
-# Looks that are remembered, one a second.
+# Samples that are remembered, one a second.
 MOST_REMEMBERED = 900
 
 
 class SensorWatch:
-    """Writes what the driver reports about the `gpus` of a run into its folder. `root` holds the driver's files.
+    """Writes what the driver reports about the `gpus` of a run into the run folder.
 
-    Only GPUs of the run are read: to read an idle one may wake it. While the driver does not answer there is a gap.
+    Only GPUs of the run are read, because reading an idle one may wake it. While the driver does not answer there is a
+    gap. `root` holds the driver's files.
     """
 
     def __init__(self, folder: RunFolder, gpus: Iterable[GpuFacts], root: Path = Path("/")) -> None:
         self._folders = {gpu.index: place for gpu in gpus if (place := device_folder(gpu, root))}
         self._log = SensorLog(folder)
         self._look: Look[tuple[GpuSensorSample, bool]] | None = None
-        # When it was looked, on the monotonic clock, and whether a GPU computed.
+        # When each sample was taken, on the monotonic clock, and whether a GPU computed.
         self._computed: deque[tuple[float, bool]] = deque(maxlen=MOST_REMEMBERED)
 
     def look(self) -> None:
-        """Keep what the last look saw, and begin another; that takes no time here, whatever the driver does."""
+        """Keep the last sample, and begin another one in the background, so that a slow driver delays nothing here."""
         if not self._folders or (self._look and not self._look.done):
             return
         self._keep()
         self._look = Look(self._sample)
 
     def computes(self, seconds: float) -> bool:
-        """Return whether a GPU of the run was seen to compute in at least half of the looks of the last `seconds`."""
+        """Return whether a GPU of the run computed in at least half of the samples of the last `seconds`."""
         since = time.monotonic() - seconds
         seen = [computed for at, computed in self._computed if at >= since]
         return bool(seen) and sum(seen) >= len(seen) / 2
 
     def close(self) -> None:
-        """Keep what the last look saw, and look no more."""
+        """Keep the last sample if it is there, and take no more."""
         if self._look and self._look.done:
             self._keep()
         self._log.close()
 
     def _keep(self) -> None:
-        # What could not be read is a gap, too.
+        # Values that could not be read leave a gap, too.
         with suppress(OSError):
             if self._look is None:
                 return
             sample, computing = self._look.result(0)
             self._computed.append((sample.monotonic, computing))
-            # Of a GPU of another vendor, or one that fell off the bus, nothing is reported.
+            # For a GPU of another vendor, or one that fell off the bus, nothing is reported.
             if any(map(_tells_something, sample.gpus)):
                 self._log.add(sample)
 
@@ -73,7 +74,7 @@ class SensorWatch:
 
 
 def _computes(one: GpuSample) -> bool:
-    """Return whether a GPU computes; one that is only said to be busy waits for something that does not come."""
+    """Return whether a GPU computes; one that reports full load although it idles only waits for something."""
     return (one.busy_percent or 0) >= COMPUTING_PERCENT and one.idle_at_full_load is None
 
 

@@ -9,7 +9,8 @@ from harness.evidence.files.run_files import Intent
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 
-# Seconds without an advance until enough is known. Loose on purpose: cold disks and kernel compilation look like hangs.
+# Limits until enough runs are known, in seconds without an advance. They are loose on purpose, because cold disks and
+# kernel compilation look like hangs.
 LIMITS: Mapping[Phase, float] = {
     "import": 180,
     "init": 180,
@@ -21,27 +22,28 @@ LIMITS: Mapping[Phase, float] = {
     "checkpoint": 300,
     "teardown": 180,
 }
-# The least once enough runs are known. A disk may be slow or cold for once, which those runs need not have seen.
+# Lowest limits once enough runs are known, in seconds. A disk may be slow or cold now that was not in those runs.
 KNOWN_LIMITS: Mapping[Phase, float] = {
     "import": 60,
     "init": 60,
     "data": 120,
     "features": 120,
-    # A cold cache of compiled kernels.
+    # The cache of compiled kernels may be cold.
     "first-step": 300,
     "step": 30,
     "validate": 120,
     "checkpoint": 120,
     "teardown": 60,
 }
-# The same for the first step after a validation or a checkpoint, with new loader workers.
+# The same for the first step after a validation or a checkpoint, when new loader workers start.
 RESUME_LIMIT, KNOWN_RESUME_LIMIT = 300.0, 120.0
+# Completed runs from which limits are learned.
 ENOUGH_RUNS = 5
-# The newest tell best what this machine is like now.
+# Most runs to learn from: the newest ones show best what this machine is like now.
 RUNS = 20
-# How much longer than ever before something may take.
+# A limit is so many times the longest stall that is known.
 FACTOR = 3.0
-# Of this run, until it is known how even its steps are.
+# Steps of a run until it is known how even they are.
 STEADY_STEPS = 20
 
 
@@ -49,10 +51,11 @@ STEADY_STEPS = 20
 class Limits:
     """Seconds without an advance after which a rank hangs.
 
-    `phases`: by phase, and for what is waited for the first step after a validation or a checkpoint. `steady_step`: in
-    phase `step` once steps are steady, which is after `steady_after` of them, and with `steady_after_validation` after
-    the first validation: the short last batch of the first epoch has shapes of its own, for which a GPU's kernels are
-    compiled.
+    `phases`: the limits by phase; `resume` is that of the first step after a validation or a checkpoint.
+    `steady_step`: the limit in phase `step` once the steps are steady.
+    `steady_after`: the number of steps after which they are steady.
+    `steady_after_validation`: whether that takes the first validation, too. The short last batch of the first epoch has
+        shapes of its own, for which a GPU's kernels are compiled.
     """
 
     phases: Mapping[Wait, float]
@@ -68,9 +71,9 @@ class Limits:
 
 
 def limits_of(history: Sequence[Mapping[Wait, float]], device: Literal["cpu", "cuda"]) -> Limits:
-    """Return limits from what is known: the longest stalls, by phase, of completed runs of the same kind.
+    """Return limits that follow from `history`: the longest stalls, by phase, of completed runs of the same kind.
 
-    They are max(floor, 3 x the longest); the floors are loose until five runs are known.
+    Each limit is max(floor, 3 x the longest stall), in seconds; the floors are loose until five runs are known.
     """
     enough = len(history) >= ENOUGH_RUNS
     floors: dict[Wait, float] = dict((KNOWN_LIMITS if enough else LIMITS).items())
@@ -85,9 +88,11 @@ def limits_of(history: Sequence[Mapping[Wait, float]], device: Literal["cpu", "c
 
 
 def known_stalls(results: Results, intent: Intent, workload_hashes: Collection[str]) -> list[Mapping[Wait, float]]:
-    """Return the longest stalls, by phase, of the newest runs with the same identity of evidence that completed.
+    """Return the longest stalls, by phase, of the newest completed runs like this one.
 
-    `workload_hashes`: those of the workload; a resumed training has one of its own, and yet takes as long in a step.
+    They have the same environment, kind of host, executor and workload.
+
+    `workload_hashes`: the hashes of the workload. A resumed training has a hash of its own, and its steps take as long.
 
     Raises:
         UserError: when index or records cannot be read.
@@ -100,7 +105,7 @@ def known_stalls(results: Results, intent: Intent, workload_hashes: Collection[s
         and row.workload_hash in workload_hashes
         and row.outcome == "completed"
         and row.can_be_evidence
-        # How long it takes here, no other machine can tell.
+        # Runs of other machines do not show how long a phase takes on this one.
         and not row.imported
     ]
     records = (results.record(run_id) for run_id in same[-RUNS:])

@@ -1,4 +1,4 @@
-"""Takes note of the progress of a run while it is made."""
+"""Reads the progress of a run while it runs."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -12,22 +12,23 @@ from harness.evidence.reported.progress import ProgressReader
 from harness.evidence.reported.rank_account import SeenAt
 from harness.run.watch.watchdog import Watchdog
 
-# At the end, for what was written while nobody looked: of eight ranks the lines of some hours.
+# Most reads at the end of a run, for lines that were not read in time: enough for some hours of eight ranks.
 MOST_LAST_LOOKS = 32
 
 
 class ProgressWatch:
-    """Notes the progress that a `reader` yields, as it comes; all of it goes to the `accounting`.
+    """Notes the progress that a `reader` yields, and passes all of it to the `accounting`.
 
-    `ranks`: how many the run has; of others only the accounting hears. `last`: the newest line. `exposure`
-    is that of the processes which are expected to tell their progress.
+    `ranks`: the number of ranks of the run; lines of other ranks only go to the accounting.
+    `last`: the newest line.
+    `exposure`: the exposure of the processes that are expected to report progress.
     """
 
     def __init__(self, reader: ProgressReader | ProgramProgress, ranks: int, accounting: Accounting | None) -> None:
         self._reader = reader
         self._ranks = ranks
         self._accounting = accounting
-        # When all lines that there were had been read.
+        # When every line that existed had last been read, on the monotonic clock.
         self._all_read = self._started = time.monotonic()
         self.memory = MemoryHistory()
         self.exposure = ExposureWatch()
@@ -35,21 +36,21 @@ class ProgressWatch:
 
     @property
     def breaches(self) -> tuple[str, ...]:
-        """The breaches of the contract that it shows so far."""
+        """The breaches of the contract that the progress shows so far."""
         return self._accounting.breaches if self._accounting else ()
 
     @property
     def odd_files(self) -> Mapping[str, str]:
-        """The progress files that no app writes so, by name, and why."""
+        """The progress files that no app writes in this way, by name, with the reason."""
         replaced = dict.fromkeys(self._reader.replaced, "was replaced")
         return {**dict.fromkeys(self._reader.refused, f"is of no rank of {self._ranks}"), **replaced}
 
     def begin(self, now: float) -> None:
-        """Take note that another process is started; times are on the monotonic clock."""
+        """Note when another process is started, on the monotonic clock."""
         self._started = now
 
     def new(self, watchdog: Watchdog | None, now: float) -> Iterator[Progress]:
-        """Yield the new lines, each when note was taken of it: who takes one may end the run by it."""
+        """Yield each new line after it was noted; the caller may stop the run because of it."""
         began, none = time.monotonic(), True
         for line in self._reader.new():
             none = False
@@ -67,7 +68,7 @@ class ProgressWatch:
             self._all_read = began
 
     def rest(self, watchdog: Watchdog | None, now: float) -> Iterator[Progress]:
-        """Yield the same of a process that has ended, to its last line."""
+        """Yield the remaining lines of a process that has ended."""
         for _ in range(MOST_LAST_LOOKS):
             yield from self.new(watchdog, now)
             if not self._reader.behind:

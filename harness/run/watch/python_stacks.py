@@ -1,6 +1,6 @@
 """Asks the processes of a run for their Python stacks: each that catches SIGUSR1 appends them to its rank's file.
 
-One that does not answer, as a call holds the interpreter's lock, is asked with SIGUSR2.
+A process that does not answer, because a call holds the interpreter's lock, is asked with SIGUSR2.
 """
 
 import contextlib
@@ -18,24 +18,26 @@ from harness.evidence.reported.step_position import Position, read_positions
 from harness.host.processes.run_processes import RunProcess, catches
 
 SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2
-# How long one process may take, after which pause it is taken to be through, and how long all may take together.
+# In seconds: the longest wait for the answer of one process, the pause after which an answer counts as complete, the
+# longest wait for all processes, and the pause between two looks at the files.
 ANSWER_SECONDS = 1.0
 SETTLED_SECONDS = 0.06
 SAMPLE_SECONDS = 10.0
 LOOK_SECONDS = 0.01
-# Of one answer, and of all: the stacks of a few hundred threads, and of a few thousand. Each byte takes some forty.
+# Most bytes of one answer and of all: the stacks of a few hundred and of a few thousand threads. Once parsed, each byte
+# takes some forty.
 MOST_BYTES, MOST_BYTES_OF_ALL = 1 << 18, 1 << 20
-# Where a rank waits for others: torch's collectives, and the app's own exchange through shared memory.
+# Files in which a rank waits for others: torch's collectives, and the app's own exchange through shared memory.
 COLLECTIVE = re.compile(r"/torch/distributed/|/vpoc/ranks/exchange\.py$")
 AUTOGRAD_ENGINE = re.compile(r"/torch/autograd/(__init__|graph)\.py$")
 STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")
-# How the app answers is no place where it stalls.
+# The code with which the app writes its stacks is not where a rank stalls.
 ANSWERING = re.compile(r"/vpoc/stacks\.py$")
 
 
 @dataclass(frozen=True)
 class ProcessStacks:
-    """The stacks of one process: its text, and a stack for each thread, the main thread last."""
+    """The stacks of one process: the `text` that it wrote, and its parsed `threads`."""
 
     pid: int
     rank: int
@@ -43,18 +45,22 @@ class ProcessStacks:
 
     @property
     def threads(self) -> tuple[CallStack, ...]:
-        """One stack for each thread."""
+        """One stack for each thread, the main thread's last."""
         return tuple(thread.stack for thread in parse_stacks(self.text.split("\n")))
 
     @property
     def main(self) -> CallStack:
-        """The main thread's."""
+        """The main thread's stack; empty where the process gave none."""
         return self.threads[-1] if self.threads else ()
 
 
 @dataclass(frozen=True)
 class StackSample:
-    """All stacks of a run at one time, `taken` on the monotonic clock, with the processes and positions there were."""
+    """All stacks of a run at one time, with its processes and the positions of its ranks.
+
+    `taken`: when, on the monotonic clock.
+    `wall`: the same in seconds since 1970.
+    """
 
     taken: float
     wall: float
@@ -67,13 +73,13 @@ class StackSample:
         return tuple(one for one in self.stacks if one.rank == rank)
 
     def fingerprint(self, rank: int) -> object:
-        """Return a value that is equal in two samples where a rank has not moved; None where it gave no stacks."""
+        """Return a value that is equal in two samples if the rank has not moved; None where the rank gave no stacks."""
         told = {(one.pid, one.threads) for one in self.of_rank(rank)}
         return (frozenset(told), self.positions.get(rank)) if told else None
 
     @property
     def text(self) -> str:
-        """For people, and for a file."""
+        """The sample as text, for people and for a file."""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self.wall))
         parts = [f"{when} UTC\n"]
         parts += [f"\nrank {one.rank}, process {one.pid}:\n{one.text}" for one in self.stacks]
@@ -81,17 +87,17 @@ class StackSample:
 
     @property
     def silence(self) -> tuple[str, ...]:
-        """The likely reason of each process that gave no stacks."""
+        """A line for each process that gave no stacks, with the likely reason."""
         told = {one.pid for one in self.stacks}
         silent = (process for process in self.processes if process.pid not in told)
         return tuple(f"process {one.pid} ({one.name}) told nothing: {one.why_silent}" for one in silent)
 
 
 def take_stacks(work: WorkFolder, processes: Sequence[RunProcess]) -> StackSample:
-    """Ask each process in turn, so that what the file of a rank grew by is one process's.
+    """Ask each process in turn, so that a rank's file grows by the answer of one process only.
 
-    A process that does not catch the signal would be ended by it, and is left alone; so is a stopped one, which could
-    not answer.
+    A process that does not catch the signal is not asked, because the signal would end it. Neither is a stopped one,
+    because it could not answer.
     """
     until = time.monotonic() + SAMPLE_SECONDS
     # A rank's own process is older than its workers.
@@ -106,19 +112,19 @@ def take_stacks(work: WorkFolder, processes: Sequence[RunProcess]) -> StackSampl
 
 
 def waits_for_others(stack: CallStack) -> bool:
-    """Return whether the innermost frame outside of Python's own library is of an exchange between ranks."""
+    """Return whether the innermost frame outside Python's own library belongs to an exchange between ranks."""
     frame = innermost_own_frame(stack)
     return frame is not None and COLLECTIVE.search(frame.file) is not None
 
 
 def may_wait_for_others(stack: CallStack) -> bool:
-    """Tell the same, or of torch's engine of backward passes, in which DDP and FSDP exchange gradients."""
+    """Return the same, also for torch's engine of backward passes, in which DDP and FSDP exchange gradients."""
     frame = innermost_own_frame(stack)
     return frame is not None and (waits_for_others(stack) or AUTOGRAD_ENGINE.search(frame.file) is not None)
 
 
 def innermost_own_frame(stack: CallStack) -> Frame | None:
-    """Return the innermost frame outside of Python's own library; where there is none, the innermost one."""
+    """Return the innermost frame outside Python's own library; the innermost of all where there is no such frame."""
     own = (frame for frame in stack if not STANDARD_LIBRARY.search(frame.file) and not ANSWERING.search(frame.file))
     return next(own, stack[0] if stack else None)
 
@@ -126,7 +132,7 @@ def innermost_own_frame(stack: CallStack) -> Frame | None:
 def _ask(work: WorkFolder, process: RunProcess, most: int) -> ProcessStacks | None:
     before = _sizes(work, process.rank)
     for signum in (SIGNAL, WITHOUT_LOCK):
-        # What an interpreter that ends does not catch any more would kill it.
+        # An interpreter that is ending no longer catches the signal, which would kill it.
         if not catches(process.pid, signum):
             continue
         with contextlib.suppress(OSError, NotAFileError):
@@ -139,7 +145,7 @@ def _ask(work: WorkFolder, process: RunProcess, most: int) -> ProcessStacks | No
 
 
 def _grown(work: WorkFolder, rank: int | None, before: Mapping[int, int]) -> int | None:
-    """Wait until the file of a rank, or of any, has grown and stays as it is; return its rank."""
+    """Wait until the file of a rank, or of any rank, has grown and no longer changes; return that rank."""
     until = time.monotonic() + ANSWER_SECONDS
     last, since = before, time.monotonic()
     while (now := time.monotonic()) < until:
@@ -153,7 +159,7 @@ def _grown(work: WorkFolder, rank: int | None, before: Mapping[int, int]) -> int
 
 
 def _sizes(work: WorkFolder, rank: int | None) -> dict[int, int]:
-    """Return the sizes of the files of stacks, by rank: another rank that answers late is not taken for this one."""
+    """Return the sizes of the files of stacks by rank: of `rank` only if it is known, so that no late answer counts."""
     sizes = {}
     for one, name in work.stacks().items():
         with contextlib.suppress(OSError, NotAFileError):

@@ -14,7 +14,7 @@ STEPPING = ("first-step", "step")
 
 @dataclass(frozen=True)
 class Sight:
-    """All that is seen of a rank: `stalled` is None where it never reported any progress."""
+    """Everything seen of a rank. `stalled`: None where the rank never reported any progress."""
 
     rank: int
     stalled: RankStall | None
@@ -24,19 +24,19 @@ class Sight:
 
     @property
     def blocked(self) -> RunProcess | None:
-        """A process of it that the kernel does not run: stopped, or in an uninterruptible wait."""
+        """A process of the rank that the kernel does not run: stopped, or in an uninterruptible wait."""
         return next((process for process in self.processes if process.state in STATES), None)
 
     @property
     def place(self) -> tuple[Position | None, Frame | None]:
-        """Its position in a step and its innermost own frame."""
+        """The rank's position in a step and its innermost own frame."""
         return self.position, innermost_own_frame(self.stack)
 
 
 def describe_hang(stalled: Sequence[RankStall], told: Collection[int], sample: StackSample) -> str:
-    """Return which rank is stuck, since when and where, in words; the ranks that wait come after it.
+    """Return in words which rank is stuck, since when and where; the ranks that wait come after it.
 
-    `told` are all ranks that ever reported progress.
+    `told`: all ranks that ever reported progress.
     """
     sights = _sights(stalled, told, sample)
     stuck = stuck_ranks(sights)
@@ -50,7 +50,7 @@ def describe_hang(stalled: Sequence[RankStall], told: Collection[int], sample: S
 
 
 def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:
-    """Return the rank that is behind; several where nothing tells them apart."""
+    """Return the rank that is behind the others; several ranks where nothing tells them apart."""
     behind = [sight for sight in sights if sight.stalled is None]
     if behind:
         return tuple(behind)

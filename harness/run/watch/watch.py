@@ -40,21 +40,21 @@ from harness.run.watch.watchdog import RankStall, Watchdog
 
 POLL_SECONDS = 0.1
 SAMPLE_SECONDS = 1.0
-# Helpers of Python's multiprocessing end by themselves, soon after the process that they helped.
+# Time for helpers of Python's multiprocessing, which end soon after the process that they helped, in seconds.
 SETTLE_SECONDS = 3.0
-# A pause that takes so long: this process was stopped, or its machine, and the run may have been, too.
+# A longer pause than this, in seconds, means that this process or its machine was suspended, and perhaps the run, too.
 UNSEEN_SECONDS = 15.0
-# Who interrupts a run that was stalled for longer than that may want to know where.
+# If a run that is interrupted has stalled for longer than this, its stacks are kept first, in seconds.
 STUCK_SECONDS = 30.0
 
 Observer = Callable[[Progress], None]
-# Told about once a second of the rank that advanced last, while none advances.
+# Called about once a second, while no rank advances, with the rank that advanced last.
 OnStall = Callable[[RankStall], None]
 
 
 @dataclass(frozen=True)
 class Started:
-    """A process that was started at `began`, on the monotonic clock. `hangs` is None where it tells no progress."""
+    """A process that was started at `began`, on the monotonic clock. `hangs`: None where it reports no progress."""
 
     handle: Handle
     began: float
@@ -62,22 +62,35 @@ class Started:
 
     @property
     def watchdog(self) -> Watchdog | None:
-        """The watchdog of its ranks."""
+        """The watchdog of the process's ranks; None where it reports no progress."""
         return self.hangs.watchdog if self.hangs else None
 
 
 class Watch:
     """Runs and watches the processes of one run, and as a context manager ends what they leave behind.
 
-    After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU. `accounting` takes the progress; a
-    run whose progress is a breach is ended. `work`: the folder that has the progress, by default the run's. `ranks`:
-    how many it has; no progress of others is read. `sensors`: takes note of its GPUs while it runs. `program`: the
-    progress of a program of the user's own, which is not asked for its stacks: its signals may mean anything. `say`:
-    takes a line when a Docker engine that does not answer is waited for; nothing is taken for a hang then.
+    Nothing more is to be started once `stopped_by` is set.
 
-    `longest_stall`: the longest time without an advance, by phase, seconds. `seconds`: how long the processes ran that
-    tell their progress. `idle`: the rank that had advanced last when they were interrupted. `survivors`: what was
-    left of processes that had ended by themselves, and was ended then.
+    Args:
+        folder: The run folder.
+        executor: Starts the processes.
+        observe: Called with each progress line.
+        gpus: Watches the memory of the run's GPUs; None on a CPU.
+        on_stall: Called about once a second, while no rank advances, with the rank that advanced last.
+        root: The root of the driver's files.
+        accounting: Checks the progress; a run whose progress breaches the contract is stopped.
+        work: The folder that has the progress; by default the run's own work folder.
+        ranks: The number of ranks; progress of others is ignored.
+        sensors: Samples the sensors of the run's GPUs.
+        program: The progress of a program of the user's own. Such a program is not asked for its stacks, because a
+            signal may mean anything to it.
+        say: Called with a line of text while the Docker engine does not answer; meanwhile no run is judged to hang.
+
+    Attributes:
+        longest_stall: The longest time without an advance, by phase, in seconds.
+        seconds: How long the processes ran that report progress.
+        idle: The rank that had advanced last when the run was interrupted.
+        survivors: Processes that were still there after those of the run had ended by themselves; they were then ended.
     """
 
     def __init__(
@@ -99,14 +112,14 @@ class Watch:
         self._observe = observe
         self._on_stall = on_stall
         self._engine = EngineWatch(executor, say)
-        # As it was before the app began: whatever it makes of its folder, no other is read.
+        # Opened before the app began: no other folder is read, whatever the app makes of its own.
         self._work = work or folder.work
         self.progress = ProgressWatch(program or ProgressReader(self._work, ranks), ranks, accounting)
         self._collector = Collector(folder, self._work, root, tells_stacks=program is None, on_gpus=gpus is not None)
         self._computes = (sensors.computes if sensors else lambda _: False) if program else None
         self._gpus = gpus
         self._sensors = sensors
-        # What verifies a run has no part in what the run took.
+        # The space that the run itself took does not count against the process that verifies it.
         self._disk = DiskWatch((Path(work.path) if work else folder.path, folder.temporary))
         self._sampled = -math.inf
         self.stopped_by: StoppedBy | None = None
@@ -123,7 +136,7 @@ class Watch:
 
     @property
     def gpus_seen(self) -> int | None:
-        """On how many of its GPUs the run was seen from outside."""
+        """The number of GPUs on which the run was seen from outside; None on a CPU."""
         return self._gpus.used if self._gpus else None
 
     def __enter__(self) -> Self:
@@ -135,18 +148,18 @@ class Watch:
         self.sweep()
 
     def execute(self, job: Job, limit: float, phase_limits: Limits | None = None) -> Exit | None:
-        """Run one process for `limit` seconds at most; return how it ended, None where nobody can say.
+        """Run one process for `limit` seconds at most; return how it ended, None where that is not known.
 
-        `phase_limits` are the watchdog's. Without them the process is not expected to tell its progress, and no
+        `phase_limits`: the watchdog's limits. Without them the process is not expected to report progress, and no
         evidence is collected when it fails.
 
         Raises:
-            KeyboardInterrupt: of the kind that came, when the process was ended; its text says where the ranks stalled,
-                had none advanced.
+            KeyboardInterrupt: of the type that interrupted it, once the process is ended; the text says where the ranks
+                stalled if none had advanced.
         """
         began = time.monotonic()
         self.progress.begin(began)
-        # By what is free before it can take anything.
+        # The limit follows from the space that is free before the process can take any.
         _ = self._disk.limit
         hangs = self._hang_watch(began, phase_limits)
         try:
@@ -162,7 +175,7 @@ class Watch:
             ended = self._until_end(started, limit)
             return self._after_end(started, ended)
         except JobLost as lost:
-            # What was stopped before stays what it was.
+            # An earlier reason for the stop is kept.
             if self.stopped_by is None:
                 self.stopped_by, self.stop_detail = "engine", str(lost)
             started.handle.stop(GRACE_SECONDS)
@@ -170,16 +183,16 @@ class Watch:
         except KeyboardInterrupt as interrupt:
             where = ""
             try:
-                # Whatever the app wrote, it was interrupted.
+                # The run counts as interrupted, whatever the app wrote.
                 with suppress(Exception):
                     where = self._keep_stacks_of_stuck(started)
             finally:
                 started.handle.stop(GRACE_SECONDS)
                 with suppress(Exception):
-                    # An interrupted app made a checkpoint, which its last lines account for.
+                    # An interrupted app made a checkpoint, and its last progress lines account for that.
                     deque(self.progress.rest(None, time.monotonic()), maxlen=0)
             if where:
-                # Of its own kind, which says what is to follow.
+                # The type is kept, because it says what is to follow.
                 raise type(interrupt)(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
             raise
         except BaseException:
@@ -190,12 +203,12 @@ class Watch:
                 self.seconds += time.monotonic() - began
 
     def sweep(self) -> None:
-        """End whatever the run left behind."""
+        """End all processes that the run left behind."""
         if not end_processes_of_run(self._folder, GRACE_SECONDS):
             self.stopped_by, self.stop_detail = "host", cannot_be_killed(self._folder)
 
     def look_at_disk(self) -> None:
-        """Note that a run that has ended took too much of the disk, where nothing else had stopped it."""
+        """Note that a run that has ended took too much of the disk, unless something else had stopped it."""
         if self.stopped_by is None and (excess := self._disk.last_excess()):
             self.stopped_by, self.stop_detail = "disk-limit", excess
 
@@ -206,7 +219,7 @@ class Watch:
         return HangWatch(dog, self._collector.take_stacks, self._on_stall, self._computes)
 
     def _until_end(self, started: Started, limit: float) -> float:
-        """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
+        """Watch until the process has ended or is stopped; return when that was decided, on the monotonic clock."""
         handle, watchdog = started.handle, started.watchdog
         while handle.poll() is None:
             now = time.monotonic()
@@ -229,13 +242,13 @@ class Watch:
         return time.monotonic()
 
     def _reason_to_stop(self, started: Started, now: float, limit: float) -> tuple[StoppedBy, str] | None:
-        """Return what ends a process that runs, and why in words; of a hang or a limit the evidence is kept by then."""
+        """Return why a process is to be stopped, also in words; evidence of a hang or a time limit is kept first."""
         if started.hangs and self.progress.breaches:
             return "breach", "; ".join(self.progress.breaches)
         if hang := self._confirmed(started, now):
             return "watchdog", "; ".join([hang.why, *self._collector.keep(hang.samples)])
         if excess := self._disk.excess(now):
-            # Nothing is collected: that takes a while, and it goes on writing.
+            # No evidence is collected: that takes a while, in which the run would go on writing.
             return "disk-limit", excess
         if now - started.began > limit + started.handle.silent_seconds:
             if started.hangs:
@@ -244,7 +257,7 @@ class Watch:
         return None
 
     def _confirmed(self, started: Started, now: float) -> Hang | None:
-        """Return a hang of what runs; an engine that was restarted may have ended what seems to hang."""
+        """Return a confirmed hang of the process, if it still runs: a restarted engine may have ended it meanwhile."""
         handle, hangs = started.handle, started.hangs
         if hangs is None or handle.unanswered:
             return None
@@ -252,10 +265,10 @@ class Watch:
         return hang if hang and handle.poll() is None and not handle.unanswered else None
 
     def _after_end(self, started: Started, ended: float) -> Exit | None:
-        """Take note of what a process left, which `ended` at that time; return how."""
+        """Note what a process left that ended at the time `ended`; return how it ended."""
         if self.stopped_by is None and (mounted := mount_in(self._folder)):
             self.stopped_by, self.stop_detail = "work-folder", mounted
-            # What may serve it is ended before anything there is read.
+            # A process that may serve the mounted file system is ended before anything there is read.
             self.sweep()
         for line in self.progress.rest(started.watchdog, ended):
             self._observe(line)
@@ -276,11 +289,11 @@ class Watch:
             self._observe(line)
 
     def _sample(self, now: float) -> None:
-        """Look at what is gone once the run has ended."""
+        """Sample the GPU memory, the sensors and the control group: their counters disappear when the run ends."""
         if now - self._sampled < SAMPLE_SECONDS:
             return
         self._sampled = now
-        # An unhealthy driver may keep whoever asks it, but not this watch.
+        # These looks do not wait for the driver: an unhealthy one may block its callers, but not this watch.
         if self._gpus:
             self._gpus.look(partial(is_of_run, folder=self._folder))
         if self._sensors:
@@ -288,10 +301,10 @@ class Watch:
         self._collector.look()
 
     def _keep_stacks_of_stuck(self, started: Started) -> str:
-        """The evidence of a hang, where an interrupted run looks like one; where its ranks stand, in words."""
+        """Keep the evidence of a hang, if an interrupted run looks like one; return in words where its ranks stall."""
         if (hangs := started.hangs) is None:
             return ""
-        # Not observed any more: that must not put another interruption in the place of this one.
+        # Lines are no longer passed to `observe`, which might raise another interruption in place of this one.
         deque(self.progress.new(hangs.watchdog, time.monotonic()), maxlen=0)
         stalled = hangs.watchdog.at_work(time.monotonic())
         self.idle = min(stalled, key=lambda one: one.idle)

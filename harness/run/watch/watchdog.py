@@ -1,4 +1,4 @@
-"""Which ranks stall for longer than they may. Pure: the caller gives the time."""
+"""Finds the ranks that stall for longer than they may. Pure: the caller gives the time."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,9 +8,10 @@ from harness.evidence.files.app_files import Phase, Progress, Wait
 from harness.evidence.reported.step_position import OUTSIDE, WAITING, Position
 from harness.run.watch.limits import FACTOR, LIMITS, Limits
 
-# A rank is looked at before its time is up, so that two samples of its stacks are there when it is.
+# A rank is suspected so many seconds before its limit, so that there are two samples of its stacks at the limit.
 SUSPECT_EARLIER_SECONDS = 10.0
-# A rank that waits for another has not stalled longer than that one, but for the second between two lines of each.
+# A rank that waits for another may seem to have stalled for so many seconds longer than that one, because each rank
+# writes only one line a second.
 JITTER_SECONDS = 3.0
 
 PositionOf = Callable[[int], Position | None]
@@ -18,9 +19,9 @@ PositionOf = Callable[[int], Position | None]
 
 @dataclass(frozen=True)
 class RankStall:
-    """A rank that does not advance: since `idle` seconds, where `limit` are allowed.
+    """A rank that has not advanced for `idle` seconds, of which `limit` are allowed.
 
-    It is suspected shortly before. After `cap` seconds it hangs, whatever else there is to be seen of it.
+    The rank is suspected shortly before its limit. After `cap` seconds it hangs, whatever its stacks show.
     """
 
     rank: int
@@ -31,21 +32,23 @@ class RankStall:
 
     @property
     def suspected(self) -> bool:
-        """True where its time is up, or nearly."""
+        """True where the rank is over its limit, or nearly."""
         return self.idle > self.limit - min(SUSPECT_EARLIER_SECONDS, self.limit / 3)
 
     @property
     def cap(self) -> float:
-        """Longer than any limit of this phase that is not learned."""
+        """Seconds without an advance that are too long in any case: at least the loose limit of the phase."""
         return max(LIMITS[self.phase], 2 * self.limit)
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """The place of a rank, and since when it is there.
+    """The place of a rank, and since when the rank is there.
 
-    `fresh`: no step was made since it came back to stepping from something else. `steps`: how many it made of this
-    model in this process; `step`: the number of the last one that was reported, if any.
+    `fresh`: whether it has made no step since it came back to stepping from another phase.
+    `steps`: the number of steps of this model that it made in this process.
+    `step`: the number of the last step that it reported, if any.
+    `validated`: whether it has validated this model.
     """
 
     phase: Phase
@@ -58,7 +61,7 @@ class _Rank:
 
     @property
     def wait(self) -> Wait:
-        """The kind of what is waited for."""
+        """The phase that the rank waits to advance in; after a return to stepping, `first-step` or `resume`."""
         if not self.fresh:
             return self.phase
         return "resume" if self.steps else "first-step"
@@ -74,13 +77,13 @@ class Watchdog:
         self._limits = limits
         self._position_of = position_of
         self._longest: dict[Wait, float] = {}
-        # The same of what is trained now: a second model's steps and kernels are not those of the first.
+        # The same for the model that is trained now: a second model has other steps and kernels than the first.
         self._known: dict[Wait, float] = {}
-        # Before its first line a process is importing.
+        # Before its first line a process imports modules.
         self._ranks: dict[int, _Rank] = {0: _Rank("import", 0, now)}
 
     def saw(self, line: Progress, now: float) -> None:
-        """Take note of a progress line; only an advance counts."""
+        """Note a progress line; only an advance counts."""
         before = self._ranks.get(line.rank)
         if before is None:
             self._ranks[line.rank] = _Rank(line.phase, line.done, now)
@@ -90,26 +93,26 @@ class Watchdog:
             if another_model:
                 for wait in ("step", "first-step", "resume"):
                     self._known.pop(wait, None)
-            # Loader workers that make the first batch may be starting.
+            # The loader workers that make the first batch may still be starting.
             fresh = line.phase == "step" and before.phase not in ("step", "first-step")
             steps, step = (0, None) if another_model else (before.steps, before.step)
             if line.phase in ("first-step", "step"):
-                # Quick ones are not all told: those of an epoch may show only in the first number after it.
+                # Quick steps are not all reported: those of an epoch may show only in the first number after it.
                 steps, step = steps + max(0, line.done - (line.done if step is None else step)), line.done
             validated = line.phase == "validate" or (before.validated and not another_model)
             self._ranks[line.rank] = _Rank(line.phase, line.done, now, fresh, steps, step, validated)
 
     def forgive(self, seconds: float) -> None:
-        """Take note that nobody could look for so long: what was not seen then is no stall."""
+        """Shorten every stall by `seconds`: for so long nobody could watch, and what was not seen then is no stall."""
         self._ranks = {rank: replace(seen, since=seen.since + seconds) for rank, seen in self._ranks.items()}
 
     @property
     def ranks(self) -> frozenset[int]:
-        """All ranks that are known."""
+        """All ranks that have reported progress, and rank 0."""
         return frozenset(self._ranks)
 
     def longest_stall(self, now: float) -> dict[Wait, float]:
-        """Return the longest time without an advance so far, by what was waited for; seconds."""
+        """Return the longest time without an advance so far, in seconds, by what the rank waited for."""
         told = dict(self._longest)
         for rank in self._ranks.values():
             told[rank.wait] = max(told.get(rank.wait, 0.0), now - rank.since)
@@ -141,7 +144,7 @@ class Watchdog:
         ]
 
     def _since(self) -> Mapping[int, float]:
-        """Return when each rank that is not through advanced; when all are, since when they could have ended."""
+        """Return when each unfinished rank last advanced; once all have finished, since when they could have ended."""
         at_work = {rank: seen.since for rank, seen in self._ranks.items() if seen.phase != "teardown"}
         last = max(seen.since for seen in self._ranks.values())
         return {rank: at_work.get(rank, math.inf if at_work else last) for rank in self._ranks}
@@ -162,7 +165,7 @@ class Watchdog:
         enough = self._limits.steady_after
         steady = validated and (rank.steps >= enough or _steps_made(rank, self._position_of(number)) >= enough)
         floor = self._limits.steady_step if steady else self._limits.phases["step"]
-        # Before the second step the first is all there is to go by.
+        # Before the second step only the first one shows how long a step takes.
         return max(floor, FACTOR * waits.get("step", first))
 
     def _note(self, rank: _Rank, now: float) -> None:
@@ -193,7 +196,7 @@ def _jitter(one: RankStall) -> float:
 
 
 def _steps_made(rank: _Rank, position: Position | None) -> int:
-    """Return how many steps it made in this process, with those since its last line, of which there is one a second."""
+    """Return how many steps the rank made in this process, with those since its last line, which is up to 1 s old."""
     if position is None or rank.step is None:
         return rank.steps
     last = position.step - (position.stage != OUTSIDE)
@@ -204,5 +207,5 @@ def _has_its_batch(rank: _Rank, position: Position | None) -> bool:
     """Return whether the rank is past waiting for the first batch since it came back to stepping."""
     if position is None:
         return False
-    # Outside a step its number is that of the last one that was made.
+    # Outside a step, the position has the number of the last step that was made.
     return position.step > rank.done + 1 or (position.step == rank.done + 1 and position.stage != WAITING)
