@@ -22,9 +22,13 @@ class Command(File):
 
 @dataclass(frozen=True)
 class LastAnswer:
-    """The cell that a conclusion names, the conclusion in a sentence, and what continues the campaign.
+    """The answer of the last campaign.
 
-    `of_program`: the conclusion is about a program of the user's own; the cell is the one that was named before.
+    Attributes:
+        named: the cell that the conclusion names.
+        sentence: the conclusion, in one sentence.
+        next_command: the command that continues the campaign.
+        of_program: the conclusion is about a program of the user's own; `named` is then the cell of an earlier answer.
     """
 
     named: NamedCell | None = None
@@ -34,17 +38,19 @@ class LastAnswer:
 
 
 def remember_answer(results: Results, machine: str, answer: LastAnswer) -> None:
-    """Write it for a machine, with the run that was the newest then."""
+    """Write the answer of a campaign on this machine, with the id of the newest run at this time."""
     following = answer.next_command and answer.next_command.model_dump()
     told = {**asdict(answer), "next_command": following, "newest_run": _newest_run(results)}
     write_json(_file(results, machine), {"schema": 2, **told})
 
 
 def last_answer(results: Results, machine: str, rows: Sequence[Row] | None = None) -> LastAnswer:
-    """Return it; an empty one where no campaign ended. `rows` are all of the index, where they were read before.
+    """Return the last answer of a machine; an empty one if no campaign has ended.
 
-    Once another run was made, the sentence and the command are those of the past, and left out. So they are of another
-    user's: whoever shares the folder could have any command typed.
+    `rows` are all rows of the index, if the caller has read them already.
+
+    If a run was made since, the sentence and the command are out of date and left out. They are also left out if
+    another user wrote the file, because anybody who shares the folder could have any command typed.
     """
     file, mine = _file(results, machine), True
     try:

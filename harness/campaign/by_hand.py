@@ -32,20 +32,20 @@ from harness.run.launch import visible_devices
 from harness.run.spec import resolve_run
 from harness.run.workload_data import read_data, synthetic_place
 
-# What a command is printed with where there is no GPU.
+# GPUs and device nodes in a printed command if the host has no GPU.
 ASSUMED_GPUS = (0, 1)
 ASSUMED_NODES = (DeviceNode(KFD, KFD, 0), DeviceNode("/dev/dri/renderD128", "/dev/dri/renderD128", 0))
 NO_GPU_HERE = "No GPU was found here: put in your own render node, and the numeric group of /dev/kfd."
 ASKS_HELP = frozenset({"--help", "-h"})
-# What `matrix exec` runs, as arguments of the interpreter.
+# The programs that `matrix exec` runs, each as arguments of the interpreter.
 PROGRAMS = {"vpoc": ("-m", "vpoc"), "python": ()}
 
 
 def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str:
-    """Return the `docker run` that trains a cell by hand as a run would, as lines for a shell.
+    """Return the `docker run` commands that train a cell by hand as a run would, as lines for a shell.
 
-    Nothing is pulled, built or made for it, and no GPU is needed: lines before it make the data where there is none,
-    and comments say what else is missing here.
+    This function pulls, builds and makes nothing, and needs no GPU. If there are no data, the first lines make them;
+    comments say what else is missing here.
 
     Raises:
         UserError: when the cell has no image, or the data cannot be read.
@@ -54,7 +54,7 @@ def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str
         raise UserError(f"cell {cell.id} only runs as a process" if not cell.excluded else cell.excluded)
     host = read_host(options.root)
     file = options.data or synthetic_place(workload)
-    # Of bars that the lines have yet to make the hash is not known; it is only repeated in the result.
+    # The hash of data that the lines have yet to make is unknown; the app only repeats the hash in its result.
     missing = options.data is None and not file.is_file()
     data = InputFile(path=str(file.absolute()), sha256="0" * 64) if missing else read_data(file)
     identity = inputs_of(None, cell.stack).identity
@@ -102,7 +102,7 @@ def nodes_or_assumed(chosen: tuple[int, ...], host: HostFacts, root: Path) -> tu
 
 
 def never_pulled(command: str) -> str:
-    """Return a `docker run` that never looks for the image in a registry: anybody could have one of that name."""
+    """Return a `docker run` command that never pulls its image, because anybody could publish one of that name."""
     return command.replace("docker run ", "docker run --pull never ", 1)
 
 
@@ -118,7 +118,7 @@ def best_cell(matrix: Matrix, host: HostFacts) -> Cell:
 def command_in_cell(
     matrix: Matrix, cell_id: str, command: Sequence[str], notify: Notify, root: Path = Path("/")
 ) -> tuple[str, list[str], dict[str, str]]:
-    """Return program, arguments and environment of a command of the app in a cell's environment.
+    """Return the program, arguments and variables that run a command of the app in a cell's environment.
 
     Raises:
         UserError: when the cell cannot run here, or the command is not `vpoc` or `python`.
@@ -126,7 +126,7 @@ def command_in_cell(
     if command[0] not in PROGRAMS:
         raise UserError(f"{command[0]}: only {' and '.join(PROGRAMS)} can be run in a cell's environment")
     if command[0] == "vpoc" and ASKS_HELP.intersection(command[1:]):
-        # The same in every cell, and the app's options need nothing that is installed in one.
+        # The help is the same in every cell, and printing it needs nothing that is installed in a cell.
         return sys.executable, [sys.executable, *PROGRAMS["vpoc"], *command[1:]], {**os.environ, "PYTHONPATH": str(APP)}
     host = read_host(root)
     cell = best_cell(matrix, host) if cell_id == BEST else matrix.cells[cell_id]

@@ -1,4 +1,4 @@
-"""Campaigns of a results folder: begun once, held by one process at a time, continued when they were interrupted."""
+"""Campaigns of a results folder: begun once, held by one process at a time, continued after an interruption."""
 
 import json
 import time
@@ -40,16 +40,16 @@ SEEDS = 2**32
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign of a results folder. `beside`: another of the same runs that a process had open when it was begun."""
+    """A campaign of a results folder. `beside`: a campaign of the same runs that was open when this one began."""
 
     id: str
     results: Results
     beside: str | None = None
 
     def next_attempt(self, planned: PlannedRun, *, following: bool = False) -> str | None:
-        """Return the id for the next attempt; None when the run is done.
+        """Return the id for the next attempt at a run; None when the run is done.
 
-        `following`: one that has no record yet is under way elsewhere, and is followed.
+        With `following`, an attempt without a record is under way on another host: its id is returned, to be followed.
         """
         for run_id in attempt_ids(f"{self.id}-{planned.cell.id}{planned.placement}-{planned.repeat}"):
             if not self.results.run_folder(run_id).exists():
@@ -79,25 +79,25 @@ class Campaign:
         return [replace(pending, run_id=run_id)] if run_id else []
 
     def next_repeats(self, placements: list[PlannedRun]) -> list[PendingRun]:
-        """Return the next run of each placement, those first that had the fewest runs in this campaign."""
+        """Return the next run of each placement, starting with the placement that has the fewest runs so far."""
         pending = [next(self.repeats_of(planned)) for planned in placements]
         return sorted(pending, key=lambda one: one.planned.repeat)
 
     def repeats_of(self, planned: PlannedRun, *, following: bool = False) -> Iterator[PendingRun]:
-        """Yield the runs of a placement that are still to be done, without an end; `following` as in `next_attempt`."""
+        """Yield the runs of a placement that are still to be done, without end; `following` as in `next_attempt`."""
         for repeat in count(planned.repeat):
             one = replace(planned, repeat=repeat)
             if run_id := self.next_attempt(one, following=following):
                 yield PendingRun(one, run_id)
 
     def finished_runs(self) -> list[Row]:
-        """Return the runs that are done. Of several attempts at one all but the last were interrupted or not begun."""
+        """Return the runs that are done, without the attempts that were interrupted or not begun."""
         rows = [row for row in Index(self.results).rows() if row.campaign == self.id]
         return [row for row in rows if row.outcome != "interrupted" and row.diagnosis != NOT_BEGUN]
 
     @property
     def seed(self) -> int:
-        """The seed that decides the order of equals where the plan leaves it open."""
+        """The random seed for the order of runs that the plan ranks as equal."""
         return int(parse_campaign(read_regular(self._file))["seed"])
 
     def end(self, why: str) -> None:
@@ -105,11 +105,11 @@ class Campaign:
         write_json(self._end, {"schema": 2, "ended": why})
 
     def begin_controls(self) -> None:
-        """Record that its runs are done and its controls begin: until `end` the same command continues them."""
+        """Record that the runs are done and the controls begin: until `end`, the same command continues them."""
         write_json(self._controls, {"schema": 2})
 
     def is_over(self, plan: Plan) -> bool:
-        """Return whether nothing of it is left to be done."""
+        """Return whether nothing of this campaign is left to do."""
         if plan.goal or self._controls.exists():
             return self._end.exists()
         return self.done(plan) >= len(plan.runs)
@@ -129,14 +129,14 @@ class Campaign:
 
 @contextmanager
 def begin_or_continue(plan: Plan, bench: Bench) -> Iterator[tuple[Campaign, bool]]:
-    """Open the newest unfinished campaign of this very plan that no other process has open, or a new one.
+    """Open the newest unfinished campaign of exactly this plan that no other process has open, or a new one.
 
-    Yields it with True when it is continued. While it is open nobody else continues it.
+    Yields the campaign, and whether it is continued. While it is open, no other process can continue it.
     """
     reached("campaign-begins")
     key = _key(plan, bench)
     with ExitStack() as stack:
-        # Until it is held nobody else may see a campaign.
+        # No other process may look at the campaigns until this one is locked.
         with locked(bench.results.folder / CAMPAIGNS_LOCK, seconds=SHORT_LOCK_SECONDS):
             campaign, continued = _hold(plan, bench.results, key, stack)
         reached("campaign-begun")
@@ -156,7 +156,7 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
             try:
                 stream = looking.enter_context(open_regular(file))
             except OSError:
-                # Whoever shares the folder may have put anything there.
+                # Any user who shares the folder may have put anything there.
                 continue
             if not _is_of(stream.read(LARGEST_READ), key):
                 continue
@@ -174,7 +174,7 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
 
 
 def _key(plan: Plan, bench: Bench) -> str:
-    """Return what is equal for two campaigns of the same runs: continuing one must not mix evidence."""
+    """Return a hash that is equal for two campaigns of the same runs: continuing one must not mix evidence."""
     cells = [
         [
             planned.cell.stack.model_dump(exclude={"mirror", "pypi"}),
@@ -185,26 +185,26 @@ def _key(plan: Plan, bench: Bench) -> str:
         for planned in plan.runs
     ]
     stacks = {planned.cell.stack.name: planned.cell.stack for planned in plan.runs}
-    # The lock of a stack may be resolved by the campaign itself: only what is committed is known before.
+    # Hash committed files only, because the campaign itself may resolve the lock of a stack.
     files = [LOCKS / f"{name}{ending}" for name in sorted(stacks) for ending in (".in", ".txt")]
     pinned = [file_hash(file) if file.is_file() else None for file in files]
     data = read_data(bench.data).sha256 if bench.data else plan.workload.synthetic.model_dump()
     interpreter = str(bench.interpreter.absolute()) if bench.interpreter else None
     what = [options_of(plan.workload), plan.workload.time_limit, data]
-    # What images are made by; their base and lock may be resolved by the campaign itself.
+    # Hash the recipes of images only, because the campaign itself may resolve their base and lock.
     recipes = json_hash([recipe(stack) for stack in stacks.values()]) if bench.engine else ""
-    # Not their order: it follows the screens that are plugged in.
+    # Ignore the order of the cells: it depends on which GPUs drive a screen.
     cells.sort(key=json.dumps)
     goal = asdict(plan.goal) if plan.goal else None
-    # On other hosts any of a kind does.
+    # With a scheduler, any hosts of the same kind will do.
     host = f"{bench.dispatcher.host.kind} by a scheduler" if bench.dispatcher else bench.host.fingerprint
-    # The compiler of the app's kernel is fetched by the campaign itself, or refused.
+    # The compiler of the app's kernel is left out, because the campaign itself fetches or refuses it.
     made_by = [app_source_hash(), interpreter, host, bench.executor_name + recipes]
     return json_hash([cells, pinned, what, *made_by, goal])
 
 
 def _is_of(content: bytes, key: str) -> bool:
-    """Return whether a campaign's file is sound and of this plan."""
+    """Return whether the content of a campaign's file is valid and belongs to the plan with this key."""
     try:
         return bool(parse_campaign(content)["key"] == key)
     except (ValueError, KeyError, TypeError, RecursionError):

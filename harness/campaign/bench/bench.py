@@ -41,9 +41,10 @@ REACH = "check the network, set HTTPS_PROXY behind a proxy, or name a mirror: `m
 
 
 class StackUnavailableError(UserError):
-    """The environment of a stack's cells cannot be made. `left_out` says so of a campaign.
+    """The environment of a stack's cells cannot be made. `left_out` is the message of a campaign that skips the stack.
 
-    `like`: another stack that was left out for the same reason, not said twice. `passes`: it may be made later.
+    - `like`: another stack that was left out for the same reason, which is then not repeated.
+    - `passes`: the reason may go away, so that the environment can be made later.
     """
 
     code = "stack-unavailable"
@@ -63,12 +64,15 @@ def _of_any(stack: Stack, why: str) -> str:
 
 @dataclass
 class Bench:
-    """The bench that cells are run on: this host, its environments, a results folder. With an engine in containers.
+    """The bench that cells are run on: this host, its environments and a results folder.
 
-    `gpus` are those that may be used, in the order of preference. `root` holds the device nodes, and can be a fake
-    tree. `verifying` is the stack that runs are verified in. `lacks_base`: why the base image of a stack that also runs
-    as a process cannot be had; None where none was missing. With a `dispatcher` runs are made on other hosts, for which
-    `host` stands, and here is only made what they run in.
+    Attributes:
+        gpus: indexes of the GPUs that may be used, in the order of preference.
+        engine: the Docker engine; with one, cells run in containers, otherwise as processes.
+        root: the folder with the device nodes; it can be a fake tree.
+        verifying: the stack that runs are verified in.
+        lacks_base: why the base image of a stack is missing that also runs as a process; None if none was missing.
+        dispatcher: carries runs to other hosts, which `host` then represents; this host only prepares environments.
     """
 
     results: Results
@@ -95,7 +99,7 @@ class Bench:
         return "docker" if self.engine else "process"
 
     def environment(self, cell: Cell, notify: Notify = lambda _: None) -> Environment:
-        """Return what a cell runs in, made where needed: an image of its own, or what its stack shares.
+        """Return the environment of a cell, made if needed: an image of its own, or one that its stack shares.
 
         Raises:
             UserError: when it cannot be made.
@@ -117,29 +121,29 @@ class Bench:
         return self._environments[name]
 
     def verifier(self, notify: Notify = lambda _: None) -> Verifier:
-        """Return what this host verifies runs in, made where needed, or why there is none; asked for once."""
+        """Return what this host verifies runs in, made on the first call, or why there is none."""
         if self._verifier is None:
             self._verifier = make_verifier(self.verifying, self.engine, notify)
         return self._verifier
 
     def images_of(self, cell: Cell) -> NodeImages | None:
-        """Return the images that nodes take for the runs of a cell, once it is ready; None where they need none."""
+        """Return the images that nodes use for the runs of a cell that is ready; None if the nodes need none."""
         return self._images.get(cell.id)
 
     def use_verifier(self, verifier: Verifier) -> None:
-        """Verify runs in this, whatever would be made for it."""
+        """Verify runs with this verifier instead of making one."""
         self._verifier = verifier
 
     def use_data(self, workload: Workload, data: InputFile) -> None:
-        """Take these data for a workload, unchecked."""
+        """Use these data for a workload without checking them."""
         self._data[workload] = data
 
     def use_environment(self, cell: Cell, environment: Environment) -> None:
-        """Run a cell in this environment, whatever would be made for it."""
+        """Run a cell in this environment instead of making one."""
         self._environments[self._name(cell)] = environment
 
     def has_environment(self, cell: Cell) -> bool:
-        """Return whether what a cell runs in was made."""
+        """Return whether the environment of a cell was made."""
         return self._name(cell) in self._environments
 
     def data_of(self, workload: Workload, environment: Environment) -> InputFile:
@@ -154,7 +158,8 @@ class Bench:
         if workload not in self._data:
             if self.data:
                 check_data(self.data, workload, environment, self.executor)
-            # Bars that an image of others makes would be for all runs, not for its own alone.
+            # Prefer the verifier: an image that somebody else built would make the bars of all runs, not only of its
+            # own.
             own = (self._verifier and self._verifier.environment) or environment
             self._data[workload] = read_data(self.data or synthetic_file(workload, own, self.executor))
         return self._data[workload]
@@ -164,12 +169,13 @@ class Bench:
         return (self._name(cell), workload) in self._ready
 
     def make_ready(self, cell: Cell, workload: Workload, display: Display) -> None:
-        """Make what a cell runs in, and the data of a workload.
+        """Make the environment of a cell, and the data of a workload.
 
-        The user's data are checked in the small stack that verifies, where it can be made, before a large one is.
+        The user's data are checked first in the small stack that verifies, if it can be made, before a large stack is
+        made.
 
         Raises:
-            StackUnavailableError: when what it runs in cannot be made.
+            StackUnavailableError: when the environment cannot be made.
             UserError: when the data cannot be trained on.
         """
         display.preparing(cell.stack)
@@ -196,7 +202,7 @@ class Bench:
         self._ready.add((self._name(cell), workload))
 
     def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
-        """Return a planned run with everything that decides it on this bench."""
+        """Return the full description of a planned run on this bench: its environment, data, GPUs and device nodes."""
         cell = planned.cell
         environment = self.environment(cell)
         data = self.data_of(workload, environment)
@@ -219,7 +225,7 @@ class Bench:
         )
 
     def await_engine(self, say: Say) -> None:
-        """Return once the engine answers, if there is one; say so where it is waited for.
+        """Wait until the Docker engine answers, if there is one; `say` is called with a line of text meanwhile.
 
         Raises:
             NoEngineError: when it does not answer for two minutes.
@@ -228,7 +234,7 @@ class Bench:
             wait_for_engine(self.engine, say)
 
     def remove_lost_containers(self) -> None:
-        """Remove what is left of containers whose runs were lost with the engine: it was not there to do so."""
+        """Remove leftover containers of runs that were lost with the engine, which could not remove them then."""
         if isinstance(self.executor, DockerExecutor):
             self.executor.remove_leftovers(self.results.record)
 
@@ -239,7 +245,7 @@ class Bench:
         on_stall: OnStall = lambda _: None,
         say: Say = lambda _: None,
     ) -> Record:
-        """Run a cell once and leave its record; `say` takes a line on what it waits for.
+        """Run a cell once and write its record; `say` is called with a line of text while the engine does not answer.
 
         Raises:
             UserError: when the results folder cannot be written.
@@ -249,9 +255,9 @@ class Bench:
 
     @contextmanager
     def gpus_for(self, runs: Sequence[tuple[PlannedRun, str]], notify: Notify) -> Iterator[int]:
-        """Hold the GPUs of the first of these planned runs, each with its id, that can have them; yields which.
+        """Lock the GPUs of the first of these planned runs, each with its id, that can have its GPUs; yield its index.
 
-        They are held until the processes of the run are gone, whatever becomes of this one.
+        The locks are held until the processes of the run are gone, even if this process ends earlier.
         """
         claims = [self._claim(planned, run_id) for planned, run_id in runs]
         with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
@@ -265,7 +271,7 @@ class Bench:
         return GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
 
     def _environment_made(self, cell: Cell, display: Display) -> Environment:
-        """Return what a cell runs in; where the engine went away while it was made, it is made once more."""
+        """Return the environment of a cell; if the engine went away meanwhile, wait and try once more."""
         try:
             return self.environment(cell, display.step)
         except UserError:
@@ -275,7 +281,7 @@ class Bench:
         return self.environment(cell, display.step)
 
     def _show_data(self, workload: Workload, display: Display) -> None:
-        """Show that the data of a workload are checked or made, where they are not known yet."""
+        """Show that the data of a workload are being checked or made, unless they are known already."""
         if workload.program or workload in self._data:
             return
         if self.data:
@@ -284,7 +290,7 @@ class Bench:
             display.moment(f"making synthetic bars of {workload.synthetic.sessions} sessions")
 
     def _look_at_source(self, cell: Cell, verifier: Verifier) -> None:
-        """Look whether nodes of a scheduler can have the images that runs of a cell need."""
+        """Check that the nodes of a scheduler can get the images that runs of a cell need."""
         if self.dispatcher and self.dispatcher.images and self.engine:
             try:
                 self._images[cell.id] = images_in_source(
@@ -297,21 +303,21 @@ class Bench:
     def _packages_of(
         self, cell: Cell, workload: Workload, environment: Environment, notify: Notify = lambda _: None
     ) -> Path | None:
-        """Return the folder with the packages of a program of the user's own, made where needed; None without any."""
+        """Return the folder with the packages of a user's program, made if needed; None without a program."""
         if workload.program is None:
             return None
         version = None if environment.image else environment.version
         return ensure_packages(workload.program, cell.stack, version, notify)
 
     def _name(self, cell: Cell) -> str:
-        """The key of its environment: cells of a stack share it, but for images."""
+        """Return the key of a cell's environment: cells of a stack share an environment unless they run in images."""
         return cell.id if self.engine else cell.stack.name
 
     def _gpu(self, index: int) -> GpuFacts:
         return next(gpu for gpu in self.host.gpus if gpu.index == index)
 
     def _container_runs(self, folder: Path) -> bool:
-        # It may have been started in one though this bench runs processes.
+        # An earlier run may have been started in a container although this bench runs processes.
         with suppress(UserError, *ENGINE_ERRORS):
             if engine := self.engine or find_engine():
                 return bool(engine.client.api.containers(filters={"label": f"{LABEL}={run_mark(folder)}"}))
@@ -319,5 +325,5 @@ class Bench:
 
 
 def gpus_needed(planned: PlannedRun) -> tuple[int, ...]:
-    """Return the GPUs that a planned run needs for itself: an interpreter of the user's may use the one it is given."""
+    """Return the GPUs to lock for a planned run. The user's own interpreter may use a GPU, so its GPUs are locked."""
     return () if planned.cell.stack.accelerator == "cpu" else planned.gpus

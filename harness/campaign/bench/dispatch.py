@@ -1,6 +1,6 @@
 """The interface of a scheduler that carries runs to other hosts: a job for each run.
 
-A job is told apart by the id of its run. Whatever a scheduler says of a job, what became of the run is in its record.
+Each job is identified by the id of its run. Whatever the scheduler reports, only a run's record tells how it ended.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,14 +20,18 @@ from harness.matrix.stacks import ExecutorName, Stack
 from harness.matrix.workloads import Workload
 
 Closing = Literal["asked", "under-way", "left-none", "gone", "unkillable"]
-"""The node of a run was asked for its record now; was asked, and has not answered yet; or left none, and is not asked.
+"""The answer to the request that the node of a run that is over without a record writes one.
 
-It takes no jobs; or none any more, since a process of the run could not be killed.
+- `asked`: the node was asked just now.
+- `under-way`: the node was asked before and has not finished yet, or the scheduler does not answer.
+- `left-none`: there is no record, and the node is not asked now.
+- `gone`: the node takes no jobs.
+- `unkillable`: the node takes no jobs because a process of the run could not be killed.
 """
 
 
 class RunRequest(Versioned):
-    """A run as another host is asked for it, with all that decides it: no matrix file is read there."""
+    """A run as another host is asked for it, with everything that decides it, because no matrix file is read there."""
 
     run_id: str
     campaign: str | None
@@ -51,10 +55,12 @@ class RunRequest(Versioned):
 
 @dataclass(frozen=True)
 class JobSeen:
-    """The state of the job of a run, as a scheduler tells it.
+    """The state of a run's job, as the scheduler reports it.
 
-    `ended` is what ended one that is over, where that is known; `never`: why one that waits will never run; `why`: why
-    it waits, where that is not for others alone.
+    Attributes:
+        ended: what ended a job that is over, if that is known.
+        never: why a waiting job will never run.
+        why: why a job waits; None if it only waits for other jobs.
     """
 
     phase: JobPhase
@@ -65,12 +71,15 @@ class JobSeen:
 
 
 class Dispatcher(Protocol):
-    """Carries runs to other hosts.
+    """A scheduler that carries runs to other hosts.
 
-    `host` stands for them all: it has their kind, but is no machine, and has no boot. `images`: the registry or folder
-    that they take images from. `at_once`: how many jobs it is
-    given at a time, at most. `nodes_at_work`: how many nodes take jobs. `settle_seconds`: how long a record may take
-    until it is seen here. `gone_seconds`: after how long a node that does not answer is taken for one that went down.
+    Attributes:
+        host: represents all hosts of the scheduler: it has their kind, but is no machine and has no boot.
+        images: the registry or folder that nodes take images from.
+        at_once: the highest number of jobs that the scheduler is given at a time.
+        nodes_at_work: how many nodes take jobs.
+        settle_seconds: how long it may take until this host sees a record.
+        gone_seconds: after how long a node that does not answer counts as down.
     """
 
     @property
@@ -87,39 +96,39 @@ class Dispatcher(Protocol):
     def gone_seconds(self) -> float: ...  # noqa: D102
 
     def submit(self, request: RunRequest) -> bool:
-        """Submit the job of a run; False where nobody knows whether that was done, or the queue is full.
+        """Submit the job of a run; return False if the queue is full, or if it is unknown whether that worked.
 
         Raises:
-            UserError: when it is refused.
+            UserError: when the scheduler refuses the job.
         """
 
     def only(self, node: str) -> "Dispatcher":
-        """Return what carries runs to one node alone."""
+        """Return a dispatcher that carries runs to one node only."""
 
     def look(self) -> Mapping[str, JobSeen] | None:
         """Return this user's jobs by the ids of their runs; None when the scheduler does not answer."""
 
     def away(self) -> Mapping[str, str] | None:
-        """Return those of its nodes that take no jobs, each with why; None when the scheduler does not answer."""
+        """Return the nodes that take no jobs, each with the reason; None when the scheduler does not answer."""
 
     def close(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
-        """Have the node of a run that is over, and has no record, write one, where that is not under way already.
+        """Ask the node of a run that is over without a record to write one, unless the node is already at it.
 
-        Without `asks` nothing is begun.
+        Without `asks`, nothing is started and only the state is returned.
         """
 
     def cancel(self, run_ids: Collection[str]) -> None:
         """Cancel the jobs of runs."""
 
     def avoid(self, intent: Intent, waiting: Collection[str]) -> bool:
-        """Submit no more jobs to the node that did not begin a run; False where no node is left.
+        """Submit no more jobs to the node that failed to begin a run; return False if no node is left.
 
-        `waiting`: runs whose jobs wait, which are kept from it, too. The last one stays, until three runs in a row were
-        not begun there.
+        `waiting` are the runs whose jobs wait; they are kept from that node, too. The last node that is left is only
+        excluded after it failed to begin three runs in a row.
         """
 
     def learn(self, intent: Intent) -> None:
-        """Take note of the node that a run was made on: it may have been booted since it was asked."""
+        """Record the facts of the node that made a run: it may have been rebooted since they were last recorded."""
 
     def last_words(self, run_id: str, *, closing: bool = False) -> str:
-        """Return the last line that the job of a run printed; `closing`: that asked its node for a record."""
+        """Return the last line that the job of a run printed; `closing`: the job that asked its node for a record."""

@@ -1,4 +1,4 @@
-"""The interface of what shows runs to a person while they are made ready and run."""
+"""The interface of displays that show runs to the user while they are prepared and run."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,10 @@ from harness.run.watch.watchdog import RankStall
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The host that a run is on, where it is not this one; `done` runs of the campaign are done by then.
+    """The host that a run is on, where it is not this one.
 
-    They end in any order, which a run's position does not say.
+    `done` is the number of runs of the campaign that are done by then. The run's position does not tell that number,
+    because runs on other hosts end in any order.
     """
 
     host: str | None
@@ -21,28 +22,28 @@ class Elsewhere:
 
 
 class Display:
-    """Takes the events of a campaign, and shows nothing."""
+    """A display that receives the events of a campaign and shows nothing."""
 
     def preparing(self, stack: Stack) -> None:
         """An environment is being made ready."""
 
     def step(self, text: str) -> None:
-        """Something takes its time before a run can begin."""
+        """A step begins that takes a while before a run can begin."""
 
     def moment(self, text: str) -> None:
-        """Something takes some seconds: shown where somebody watches, and no line of a log."""
+        """A step begins that takes some seconds: shown on a terminal, but not written to a log."""
 
     def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
-        """A run begins; `total` is 0 where nobody knows how many there will be."""
+        """A run begins; `total` is 0 if it is unknown how many runs there will be."""
 
     def progress(self, line: Progress) -> None:
         """The current run advanced."""
 
     def still(self, standing: RankStall) -> None:
-        """No rank of the current run advances; of the one that advanced last."""
+        """No rank of the current run advances; `standing` describes the rank that advanced last."""
 
     def time_left(self, seconds: float | None) -> None:
-        """The seconds that the campaign still takes; None where that is not known."""
+        """The campaign is expected to take so many more seconds; None if that is unknown."""
 
     def finished(self, record: Record) -> None:
         """A run has its record."""
@@ -51,9 +52,9 @@ class Display:
         """Something kept cells from being run, or the index from being written."""
 
     def agrees(self, _question: str) -> bool:
-        """Ask the person who pressed Ctrl-C; False where nobody watches, or does not answer."""
+        """Ask a question of the user who pressed Ctrl-C; return False if nobody watches or answers."""
         return False
 
     def lane(self, _number: int) -> "Display":
-        """Return what takes the events of one of several runs side by side, by its number from 0."""
+        """Return the display of one of several runs side by side, by its number from 0."""
         return self

@@ -1,7 +1,8 @@
-"""One run per GPU of this host, whoever starts it: a lock file per GPU, held by the processes of the run.
+"""Locks that allow one run per GPU of this host, whoever starts it: a file per GPU, held by the run's processes.
 
-The kernel frees such a lock when the last process that has it open is gone, so none outlives them. What a container
-does the lock cannot tell: for that the file names the run, and a new taker looks whether something of it still runs.
+The kernel frees such a lock when the last process that has the file open is gone, so no lock outlives its processes.
+The lock does not cover what a container does. For that the file names the run, and the next process that takes the lock
+checks whether a container or process of that run still uses the GPU.
 """
 
 import fcntl
@@ -31,14 +32,14 @@ _MOST_BYTES = 4096
 
 @dataclass(frozen=True)
 class GpuClaim:
-    """A run, by its folder, and the GPUs that it wants for itself."""
+    """A run, by its folder, and the GPUs that it needs for itself."""
 
     folder: Path
     gpus: tuple[GpuFacts, ...]
 
 
 class Holder(File):
-    """The holder of a GPU, as its lock file names it: a run folder, and the process of the harness."""
+    """The holder of a GPU, as its lock file names it: the run folder, and the process of the harness."""
 
     folder: str
     user: str
@@ -48,15 +49,15 @@ class Holder(File):
 
     @classmethod
     def of(cls, claim: GpuClaim) -> "Holder":
-        """The holder that is this process, for a run."""
+        """Return this process as the holder for a run."""
         me = ProcessId.mine()
         user = psutil.Process().username()
         return cls(folder=str(claim.folder.absolute()), user=user, pid=me.pid, started=me.started, boot=me.boot)
 
     def __str__(self) -> str:
-        """For a person who waits for it."""
+        """Return a description for a user who waits for this holder."""
         alive = ProcessId(self.pid, self.started, self.boot).alive()
-        # The file is anybody's.
+        # Any user may have written the file.
         whose = one_line(f"run {self.folder} of {self.user}")
         return f"{whose}, process {self.pid}{'' if alive else ', which is gone'}"
 
@@ -71,10 +72,11 @@ def lock_gpus(
     container_runs: ContainerRuns = lambda _: False,
     root: Path = Path("/"),
 ) -> Iterator[int]:
-    """Hold the GPUs of the first claim that can have all of its own, waiting for one that can; yields which.
+    """Hold the GPUs of the first claim whose GPUs are all free, waiting for one if necessary; yield the claim's index.
 
-    `notify` gets a line that names the holder it waits for; what it raises ends the waiting. `container_runs` returns
-    whether a container of the run in a folder still runs. `root` can be a fake tree.
+    - `notify`: called with a line that names the current holders; an exception that it raises ends the wait.
+    - `container_runs`: returns whether a container of the run in a folder still runs.
+    - `root`: the root of the file system; it can be a fake tree.
 
     Raises:
         UserError: when there is no place for lock files, or no room in one.
@@ -86,7 +88,7 @@ def lock_gpus(
             for descriptor in locks:
                 _note(descriptor, Holder.of(claims[chosen]).model_dump_json())
         except OSError as error:
-            # Anybody may fill it.
+            # Any user may have filled that folder's file system.
             raise cannot_be_written(folder_of_locks(root), error) from None
         reached("gpus-noted")
         try:
@@ -98,7 +100,7 @@ def lock_gpus(
 
 
 def is_free(claim: GpuClaim, container_runs: ContainerRuns = lambda _: False, root: Path = Path("/")) -> bool:
-    """Return whether a claim could have its GPUs now; it does not get them.
+    """Return whether a claim could have its GPUs now, without holding them.
 
     Raises:
         UserError: when there is no place for lock files.
@@ -123,7 +125,7 @@ def gpu_lock_file(gpu: GpuFacts, root: Path = Path("/")) -> Path:
 
 
 class _InUse(Exception):  # noqa: N818
-    """A GPU cannot be had now, and why."""
+    """A GPU cannot be locked now; the text says why."""
 
 
 def _wait(
@@ -138,7 +140,7 @@ def _wait(
         obstacles: list[str] = []
         for place, claim in enumerate(claims):
             with ExitStack() as taken:
-                # In one order everywhere, so that of two who want the same GPUs one gets them.
+                # Everybody locks in the same order, so that of two claims for the same GPUs one gets them all.
                 gpus = sorted(claim.gpus, key=lambda gpu: str(gpu_lock_file(gpu, root)))
                 try:
                     locks = [_take(gpu, taken, container_runs, root) for gpu in gpus]
@@ -155,7 +157,7 @@ def _wait(
 
 
 def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: Path) -> int:
-    """Lock a GPU; raises _InUse, saying who has it."""
+    """Lock a GPU and return the descriptor of its lock file; raise _InUse, naming the holder, if it is in use."""
     file = gpu_lock_file(gpu, root)
     descriptor = open_shared_lock(file)
     stack.callback(os.close, descriptor)
@@ -165,7 +167,7 @@ def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: 
     except BlockingIOError:
         raise _InUse(f"{in_use} {_holder(descriptor) or 'a run that does not say whose it is'}") from None
     if not is_at(descriptor, file):
-        # Whoever comes next would lock another one. What tidies temporary folders removes what is old.
+        # Something that tidies temporary folders removed the old file, so the next process would lock a new one.
         raise _InUse(f"GPU {gpu.index}: its lock {file} was removed just now")
     before = _holder(descriptor)
     if before and before.boot == boot_id() and (left := _left(before, gpu, container_runs, root)):
@@ -180,7 +182,7 @@ def _note(descriptor: int, text: str) -> None:
 
 
 def _holder(descriptor: int) -> Holder | None:
-    """The holder named in a lock file; None where there is none, or it is being written."""
+    """Return the holder that a lock file names; None if it names none, or is being written."""
     try:
         return Holder.parse(os.pread(descriptor, _MOST_BYTES, 0))
     except (OSError, ValueError):
@@ -192,11 +194,11 @@ def _left(holder: Holder, gpu: GpuFacts, container_runs: ContainerRuns, root: Pa
     if container_runs(Path(holder.folder)):
         return "its container still runs"
     memory_of: ByProcess = {}
-    # Where the driver does not answer, nobody would ever have the GPU again: its probe says whether it is well.
+    # If the driver does not answer, do not block the GPU for ever: its probe tells whether it is healthy.
     with suppress(TimeoutError):
         memory_of = Look(partial(memory_by_process, root)).result(ANSWER_SECONDS)
     users = [pid for pid, memory in memory_of.items() if memory.get(str(gpu.kfd_id))]
-    # Only what is younger than that harness: a desktop or a notebook may have been there before.
+    # Count only processes younger than that harness: a desktop or a notebook may have used the GPU before.
     left = [str(pid) for pid in users if (process := _process(pid)) and process.started >= holder.started]
     return f"process {', '.join(left)} still holds memory on it" if left else None
 

@@ -1,4 +1,4 @@
-"""The bench that a command asks for."""
+"""Opens the bench that a command asks for."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -35,9 +35,13 @@ NO_SOURCE = (
 class BenchOptions:
     """The options of a command about the place where it runs cells.
 
-    `data` is the user's merged CSV, `interpreter` that of the stack `host`; without `executor` containers are used
-    where a Docker engine answers. `root` holds the host's /sys and /dev, and can be a fake tree. `verifying` is the
-    stack that runs are verified in. `dispatcher` carries runs to other hosts.
+    Attributes:
+        data: the user's merged CSV.
+        interpreter: the interpreter of the stack `host`.
+        executor: without one, containers are used if a Docker engine answers.
+        root: the folder with the host's /sys and /dev; it can be a fake tree.
+        verifying: the stack that runs are verified in.
+        dispatcher: carries runs to other hosts.
     """
 
     results: Results
@@ -55,12 +59,13 @@ def open_bench(
     gpus_of: Callable[[HostFacts], Iterable[GpuFacts]] = training_gpus,
     host: HostFacts | None = None,
 ) -> Bench:
-    """Return the bench on which these cells are run: this host as it is now, unless it was read before.
+    """Return the bench on which these cells are run. `host` is read now unless it is given.
 
-    `gpus_of` chooses the GPUs that may be used. While this process lives nothing removes what cells run in.
+    `gpus_of` chooses the GPUs that may be used. While this process lives, nothing removes the environments of cells.
 
     Raises:
-        UserError: when the data are no merged CSV, the interpreter is no program, or the executor is not there.
+        UserError: when the data are no merged CSV, the interpreter cannot be executed, or the executor is not
+            available.
     """
     keep_in_place()
     engine = choose_engine(cells, options.executor)

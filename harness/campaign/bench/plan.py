@@ -1,4 +1,4 @@
-"""Plans the runs of a campaign on this host, and the room and time that they take. Pure."""
+"""Plans the runs of a campaign on this host, and computes the disk space and time that they take. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from harness.search.fault_isolation import MOST_RUNS
 from harness.search.goal import Goal
 
 NOTHING_RUNS = "`matrix doctor` says what to fix, `matrix plan` alone what runs here"
-# What stands for the cell that `first_plain_cell` returns.
+# The name that stands for the cell that `first_plain_cell` returns.
 BEST = "best"
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to be done; `repeat` counts from 1. `placement` distinguishes it from the same on other GPUs."""
+    """One run to be made. `repeat` counts from 1; `placement` distinguishes the same repeat on different GPUs."""
 
     cell: Cell
     repeat: int
@@ -53,12 +53,15 @@ class PendingRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """Runs in order, cells left out with reasons, and what it all takes.
+    """Runs in order, cells left out with reasons, and what the runs take in space and time.
 
-    With a goal, which run comes next is decided when the one before is known: `runs` are then what can be chosen from,
-    and the seconds are those of a single run. `pids`: the most processes and threads of any run; None where nothing
-    limits them. `controls`: at most so many further runs, where failures appear that a GPU or the host can cause.
-    `side_by_side`: runs of one GPU each, of the same cell and repeat, share the time.
+    With a `goal`, the next run is chosen when the result of the one before is known: `runs` are then the candidates,
+    and the seconds are those of a single run.
+
+    Attributes:
+        pids: the most processes and threads of any run; None if nothing limits them.
+        controls: the most further runs that are added if failures appear that a GPU or the host can cause.
+        side_by_side: runs on one GPU each, of the same cell and repeat, run at the same time.
     """
 
     workload: Workload
@@ -79,13 +82,13 @@ class Plan:
 
     @property
     def indexes(self) -> dict[str, str]:
-        """The places that the wheels of its stacks come from, by stack."""
+        """The wheel index of each stack of the plan that shows one, by the name of the stack."""
         stacks = (planned.cell.stack for planned in self.runs)
         return {stack.name: stack.shown_index for stack in stacks if stack.shown_index}
 
     @property
     def fits(self) -> bool:
-        """Return whether the disk has room for it, as far as that is known."""
+        """Return whether the disk has room for the plan, as far as that is known."""
         return self.free_gb is None or self.disk_gb <= self.free_gb
 
     @property
@@ -99,7 +102,7 @@ class Plan:
 
     @property
     def is_hosts(self) -> bool:
-        """Return whether a cell is left out for what this host is or lacks; no doctor helps with other reasons."""
+        """Return whether a cell is left out for what this host is or lacks: only then can `matrix doctor` help."""
         return any(skipped.of_host for skipped in self.skipped)
 
     def check_feasible(self) -> None:
@@ -116,7 +119,7 @@ class Plan:
 
 
 def rounds_of(runs: Sequence[PlannedRun], *, side_by_side: bool) -> int:
-    """Return how many of these runs are made one after the other; side by side are those of a cell and a repeat."""
+    """Return how many rounds these runs take: `side_by_side`, the runs of a cell and a repeat share a round."""
     return len({(one.cell.id, one.repeat) for one in runs}) if side_by_side else len(runs)
 
 
@@ -132,22 +135,23 @@ def make_plan(
     controls: bool = False,
     side_by_side: bool = False,
 ) -> Plan:
-    """Plan a campaign. `named`: the user named these very cells, so only what cannot run is left out.
+    """Plan a campaign.
 
-    `controls`: where cells fail repeatedly in ways that a GPU or the host can cause, runs are added to tell them apart.
-    `side_by_side`: the host allows runs of one GPU each to share the time.
-
-    `past_seconds` holds the durations of earlier completed runs of the same workload on this kind of host, by cell;
-    the time is expected only where there are such runs, everything else would be a guess.
+    - `past_seconds`: durations of earlier completed runs of the same workload on this kind of host, by cell. An
+      expected time is only given if there are such runs; anything else would be a guess.
+    - `named`: the user named these very cells, so only cells that cannot run are left out.
+    - `controls`: where cells fail repeatedly in ways that a GPU or the host can cause, runs are added to find the
+      cause.
+    - `side_by_side`: the host allows runs on one GPU each to run at the same time.
     """
     cells = list(cells)
     skipped = [one for cell in cells if (one := _skipped(cell, workload, host, named=named))]
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
     by_cell = ([placements(cell, workload, repeat, host.gpus) for cell in kept] for repeat in range(1, repeats + 1))
-    # Otherwise every cell has a run on the first GPU before one has its run on another.
+    # If runs are not side by side, every cell runs on the first GPU before any cell runs on the next one.
     in_turn = (run for placed in by_cell for runs in (placed if side_by_side else zip_longest(*placed)) for run in runs)
-    # What uses several GPUs at once hangs hosts most often: by then the rest has its records.
+    # Runs on several GPUs hang hosts most often, so they come last, when all other runs have their records.
     runs = tuple(sorted(filter(None, in_turn), key=lambda run: len(run.gpus) > 1))
     stacks = [cell.stack for cell in kept]
     if stacks and host.verifying:
@@ -177,7 +181,7 @@ def make_plan(
 
 def _skipped(cell: Cell, workload: Workload, host: Capabilities, *, named: bool) -> Skipped | None:
     if reason := why_not(cell, host, named=named):
-        # For the others an option is missing, or the name of the cell.
+        # Otherwise an option is missing, or the cell has to be named.
         return Skipped(cell, reason, of_host=cell.stack.accelerator == "rocm" and not cell.excluded)
     if reason := unfit(cell, workload, host.gpus):
         few = reason == too_few_gpus(cell, workload, host.gpus)
@@ -197,7 +201,7 @@ def _pids(runs: Iterable[PlannedRun], workload: Workload, host: Capabilities) ->
 
 
 def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...]) -> list[PlannedRun]:
-    """Return the runs of a cell on the GPUs of a host: `single` on each GPU alone, one of several on all.
+    """Return the runs of a cell on the GPUs of a host: for `single` one on each GPU, otherwise one on all GPUs.
 
     A preset that names its devices keeps them.
     """
@@ -228,7 +232,7 @@ def unfit(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
 
 
 def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
-    """Return why the strategy of a workload cannot use several GPUs in a cell; None where it can, or uses one."""
+    """Return why the workload's strategy lacks GPUs in a cell; None if it has several, or needs only one."""
     if workload.strategy == "single" or cell.stack.accelerator != "rocm" or len(cell.preset.devices or gpus) > 1:
         return None
     given = "its preset gives it one" if cell.preset.devices else "this host has one"
@@ -249,7 +253,7 @@ def first_plain_cell(matrix: Matrix, able: Capabilities) -> Cell:
 
 
 def plain_cpu_cell(matrix: Matrix) -> Cell | None:
-    """Return the cell of a CPU stack that sets nothing, the last resort of a training; None where there is none."""
+    """Return the cell of a CPU stack that sets no variables, the last resort of a training; None if there is none."""
     cells = (
         cell
         for cell in matrix.cells.values()
@@ -259,7 +263,7 @@ def plain_cpu_cell(matrix: Matrix) -> Cell | None:
 
 
 def pythons_to_fetch(stacks: Iterable[Stack], host: Capabilities) -> tuple[str, ...]:
-    """The Pythons that uv has to fetch: one for each stack that no Python of this host will do for."""
+    """Return the Python versions that uv has to fetch: those of the stacks that can use no Python of this host."""
     if host.executor == "docker":
         return ()
     lacking = (s for s in stacks if s.accelerator != "any" and not host.pythons.intersection(s.pythons))

@@ -1,4 +1,4 @@
-"""Runs on this host that say which variables of a cell's preset matter, and whether cells differ."""
+"""Makes runs on this host to find which variables of a cell's preset matter, and whether cells differ."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,7 +34,7 @@ _Found = TypeVar("_Found")
 
 @dataclass
 class PlacedTrials:
-    """Runs trials of cells where `placed` is run then: on the same GPUs."""
+    """Runs trials of cells on the same GPUs as the planned run `placed`."""
 
     runner: Runner
     placed: PlannedRun
@@ -56,16 +56,16 @@ class PlacedTrials:
         return record
 
     def counts(self) -> Counts:
-        """Return the count of every run of the results folder."""
+        """Return how every run of the results folder counts."""
         return counts_of(self.runner.bench.results)
 
 
 def minimise_cell(
     bench: Bench, placed: PlannedRun, workload: Workload, control: Cell, max_runs: int, display: Display
 ) -> Minimum:
-    """Search the preset of the cell of `placed`; with the same question again, continue where that stopped.
+    """Search for the variables that matter in the preset of the cell of `placed`.
 
-    More runs may be allowed later.
+    The same question asked again continues where the search stopped, and may allow more runs.
 
     Raises:
         UserError: when the preset sets nothing, another process searches it, or the host fails.
@@ -93,9 +93,9 @@ def minimise_cell(
 
 
 def searched(placed: PlacedTrials, campaign: str, search: Callable[[Callable[[Cell], bool]], _Found]) -> _Found:
-    """Return what a search finds by runs, of which it asks whether each passed; again where one is recounted.
+    """Return what a search finds. The search asks whether runs passed, and starts over when a run is recounted.
 
-    The records are its memory: what it asks for follows from the answers, so the runs it asked for before are found by
+    The records are its memory: its questions follow from the answers, so the runs that it asked for before are found by
     their ids.
 
     Raises:
@@ -111,7 +111,7 @@ def searched(placed: PlacedTrials, campaign: str, search: Callable[[Callable[[Ce
 
 
 def describe_minimum(cell: Cell, control: Cell, found: Minimum) -> dict[str, Any]:
-    """Return what a search found as plain values."""
+    """Return the result of a search as plain values."""
     return {
         "cell": cell.id,
         "control": control.id,
@@ -124,10 +124,10 @@ def describe_minimum(cell: Cell, control: Cell, found: Minimum) -> dict[str, Any
 
 
 def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload, runs: int, display: Display) -> str:
-    """Run cells until each has so many runs that count, those made before included; returns the workload's hash.
+    """Run cells until each has `runs` runs that count, earlier runs included; return the workload's hash.
 
-    `placed` is a run of each cell. Each round runs the cells in another order: what drifts with time must not favour
-    one of them.
+    `placed` has one planned run for each cell. Each round runs the cells in a new random order, so that a drift over
+    time favours none of them.
 
     Raises:
         UserError: when the host fails.
@@ -146,14 +146,14 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
     while short := [cell for cell, run in wanted.items() if _counted(bench, run) < runs]:
         for cell in random.sample(short, len(short)):
             running.placed = placed[cell]
-            # Every run is counted again in the next round.
+            # The next round counts every run again.
             with suppress(RecountedError):
                 trials.passed(placed[cell].cell)
     return next(iter(wanted.values())).workload_hash
 
 
 def _counted(bench: Bench, run: Run) -> int:
-    """Return the number of runs that may be counted together with this one."""
+    """Return the number of runs that may be counted together with a run."""
     intent = resolve_run(run, bench.results.folder_of(run.run_id)).intent
     where = (intent.host.kind, intent.executor, scope_of(intent))
     identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)
@@ -169,10 +169,10 @@ def _counted(bench: Bench, run: Run) -> int:
 
 @contextmanager
 def alone(bench: Bench, campaign: str) -> Iterator[None]:
-    """Be the only process that makes the runs of this campaign.
+    """Hold the lock of a campaign, so that this process alone makes its runs.
 
     Raises:
-        UserError: when another one does.
+        UserError: when another process holds the lock.
     """
     file = bench.results.folder / f".{campaign}.lock"
     file.parent.mkdir(parents=True, exist_ok=True)
