@@ -1,4 +1,4 @@
-"""Starts a command that outlives its terminal: as a unit of the user's systemd, or in a session of its own."""
+"""Starts a command that outlives its terminal, as a unit of the user's systemd or in a session of its own."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from harness.base.errors import UserError
 from harness.base.files.storage import cannot_be_written, open_regular
 
 ANSWER_SECONDS = 10
-# What a unit sees of the caller's environment besides the variables of our own.
+# Variables of the caller that a unit gets, besides our own.
 PASSED_ON = ("PATH", "DOCKER_HOST", "HOME", "USER", "UV_FIND_LINKS")
 OWN_PREFIX = "MATRIX_"
 
@@ -27,15 +27,16 @@ class Detached:
 
 
 def detach(command: Sequence[str], log: Path) -> Detached:
-    """Start a command in the background, in this folder; what it says goes to the log.
+    """Start a command in the background in the current folder, with its output appended to the log.
 
-    A unit of the user's systemd ends with the last login unless the user lingers: else it is a session of its own.
+    The command becomes a unit of the user's systemd if the user lingers. Otherwise such a unit would end with the last
+    login, so the command gets a session of its own.
 
     Raises:
         UserError: when it cannot be started.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    # Systemd would follow a link.
+    # Check the log first, because systemd would follow a link.
     _opened(log).close()
     if _lingers() and shutil.which("systemd-run"):
         name = f"matrix-{os.getpid()}"
@@ -45,9 +46,9 @@ def detach(command: Sequence[str], log: Path) -> Detached:
 
 
 def unit_words(command: Sequence[str], folder: Path, log: Path, name: str) -> list[str]:
-    """Return the words that start a command as a unit; stopping the unit is Ctrl-C to it."""
+    """Return the words that start a command as a unit; stopping the unit acts like Ctrl-C on the command."""
     passed = [key for key in os.environ if key in PASSED_ON or key.startswith(OWN_PREFIX)]
-    # The signal is for the command alone: it ends what it runs in order, and records it.
+    # Signal the command alone: it ends its runs in order and records them.
     properties = ("KillMode=mixed", "KillSignal=SIGINT", f"StandardOutput=append:{log}", f"StandardError=append:{log}")
     options = [*(f"--property={one}" for one in properties), *(f"--setenv={key}" for key in sorted(passed))]
     return [
@@ -57,7 +58,7 @@ def unit_words(command: Sequence[str], folder: Path, log: Path, name: str) -> li
 
 
 def in_own_session(command: Sequence[str], log: Path) -> Detached:
-    """Start a command in a session of its own, in which the end of a terminal is ignored.
+    """Start a command in a session of its own, where it ignores the end of the terminal.
 
     Raises:
         UserError: when it cannot be started.
@@ -70,7 +71,7 @@ def in_own_session(command: Sequence[str], log: Path) -> Detached:
     ]
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        # A shell without job control has its background jobs ignore Ctrl-C; here it is how the command is ended.
+        # A shell without job control lets background jobs ignore SIGINT, but here SIGINT is how the command is stopped.
         pid = os.posix_spawnp(
             command[0], tuple(command), os.environ, file_actions=files, setsid=True, setsigdef=[signal.SIGINT]
         )
@@ -83,7 +84,7 @@ def in_own_session(command: Sequence[str], log: Path) -> Detached:
 
 
 def _opened(log: Path) -> BinaryIO:
-    """Open the log to add to it: whoever shares its folder may have put a link or a FIFO there."""
+    """Open the log to append to it; refuse a link or a FIFO, which other users of its folder may have put there."""
     try:
         return open_regular(log, adding=True)
     except OSError as error:
@@ -95,7 +96,7 @@ def _lingers() -> bool:
 
 
 def _asked(*words: str) -> str | None:
-    """Return what a command says; None where it fails or does not answer."""
+    """Return the output of a command; None if it fails or does not answer."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""Runs the controls that tell whether failures are the cell's, its stack's, a GPU's or the host's."""
+"""Runs the controls that tell whether failures come from the cell, its stack, a GPU or the host."""
 
 import json
 import time
@@ -26,15 +26,21 @@ from harness.search.fault_isolation import CAMPAIGN_ERROR, MOST_RUNS, Arm, Contr
 from harness.search.schedule import OF_THE_STACK
 
 PREFIX = "isolate-"
-# One may be chance, and the answer takes some thirty runs.
+# Fewest failures of a cell before controls are run: one may be chance, and the controls take some thirty runs.
 FEWEST_FAILURES = 2
-# Classes that are no GPU's doing by their own, but what becomes of one.
+# Diagnoses that say what became of a GPU or of the host, rather than what caused it.
 _OF_THE_HOST = frozenset({"unhealthy-gpu", "unkillable", "driver"})
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A cell with failures of a kind that a host can cause: how many, the GPU of most of them, and the last of them."""
+    """A cell with failures of a kind that a host can cause.
+
+    Attributes:
+        failures: how many such failures the cell had.
+        gpu: the GPU of most of these failures.
+        last: the id of the last run that failed so.
+    """
 
     cell: str
     failures: int
@@ -44,7 +50,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Question:
-    """The cells to run, where, and which failures they are about."""
+    """The cells to run as controls, the GPUs to run them on, and the failures to explain."""
 
     suspect: Suspect
     cells: Mapping[Unit, Cell]
@@ -52,12 +58,12 @@ class Question:
 
     @property
     def controls(self) -> Controls:
-        """The runs that are possible."""
+        """The controls that these cells and GPUs allow."""
         return Controls("cell" in self.cells, "other-plain" in self.cells, len(self.gpus) > 1)
 
 
 def may_be_the_hosts(row: Row, counts: Counts) -> bool:
-    """Return whether a run on a GPU failed in a way that a host, or a GPU, can cause."""
+    """Return whether a run on a GPU failed in a way that a GPU or the host can cause."""
     counted = counts[row.run_id]
     if row.device == "cpu" or counted.counts_as != "failed":
         return False
@@ -68,7 +74,7 @@ def may_be_the_hosts(row: Row, counts: Counts) -> bool:
 
 
 def suspects(rows: Iterable[Row], counts: Counts) -> list[Suspect]:
-    """Return the cells of these runs that failed so, those with the most failures first; controls are left out."""
+    """Return the suspects among the cells of these runs, most failures first; runs of controls are left out."""
     failed: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.started):
         if not is_control(row) and may_be_the_hosts(row, counts):
@@ -78,14 +84,14 @@ def suspects(rows: Iterable[Row], counts: Counts) -> list[Suspect]:
 
 
 def is_control(row: Row) -> bool:
-    """Return whether a run was made to tell what is at fault."""
+    """Return whether a run was a control, made to find out what is at fault."""
     return (row.campaign or "").startswith(PREFIX)
 
 
 def question_about(
     suspect: Suspect, matrix: Matrix, workload: Workload, bench: Bench, others: Sequence[Cell]
 ) -> Question:
-    """Return the controls for a cell; `others` are the `plain` cells of other stacks, the one to use first.
+    """Return the controls to run for a cell; `others` are the `plain` cells of other stacks, the preferred one first.
 
     Raises:
         UserError: when the cell is not in the matrix, uses no GPU, or nothing can be varied.
@@ -119,9 +125,10 @@ def _places(gpu: int, cell: Cell, workload: Workload, gpus: Sequence[int]) -> tu
 
 
 def plain_cells(matrix: Matrix, rows: Iterable[Row], bench: Bench) -> list[Cell]:
-    """Return the `plain` cells with a GPU that ran on this kind of host, those that completed most often first.
+    """Return the `plain` cells that ran on a GPU of this kind of host, those that completed most often first.
 
-    Not those that failed by what is their stack's own, such as no code for this GPU: they say nothing of another one.
+    Runs that failed for a reason of their own stack, such as no code for this GPU, say nothing of another stack and are
+    ignored.
     """
     completed: Counter[str] = Counter()
     for row in rows:
@@ -132,9 +139,9 @@ def plain_cells(matrix: Matrix, rows: Iterable[Row], bench: Bench) -> list[Cell]
 
 
 def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] = ()) -> str | None:
-    """Return what tells what is at fault in these runs of one machine; None where nothing failed so, or it was asked.
+    """Return a hint to run `matrix isolate` for these runs of one machine; None if no failure is left to explain.
 
-    `answers` are those of that machine.
+    `answers` are the earlier answers for that machine.
     """
     rows = list(rows)
     began = {row.run_id: row.started for row in rows}
@@ -154,10 +161,10 @@ def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] 
 def isolate_fault(
     bench: Bench, question: Question, workload: Workload, display: Display, max_runs: int = MOST_RUNS
 ) -> FaultIsolation:
-    """Run the controls, write down what they show and return it; the same question continues where it stopped.
+    """Run the controls, write down what they show, and return it; the same question continues where it stopped.
 
-    Only runs of its own are looked at, never the failures that raised it. The answer of an earlier harness is computed
-    again from their records.
+    Only the controls' own runs are judged, never the failures that raised the question. If an earlier version of the
+    harness gave an answer, it is computed again from the records of its runs.
 
     Raises:
         UserError: when another process runs these controls, or a GPU or the host fails.
@@ -165,7 +172,7 @@ def isolate_fault(
     """
     close_leftovers(bench, display)
     campaign = _campaign(bench, question, workload, display)
-    # One for all GPUs, so that a run recounted on another one is noticed.
+    # One PlacedTrials for all GPUs, so that it notices when a run on another GPU is recounted.
     placed = PlacedTrials(Runner(bench, workload, display, campaign, max_runs), _placed(question, question.gpus[0]))
 
     def search(passed: Callable[[Cell], bool]) -> Isolation:
@@ -181,7 +188,7 @@ def isolate_fault(
 
 
 def _campaign(bench: Bench, question: Question, workload: Workload, display: Display) -> str:
-    """Make the cells ready, and return the id of the campaign: of the same question, the same."""
+    """Make the cells ready and return the id of the campaign, which is the same for the same question."""
     what: list[object] = [question.suspect.last, bench.host.fingerprint, question.gpus, bench.executor_name]
     for cell in question.cells.values():
         bench.make_ready(cell, workload, display)
@@ -220,7 +227,7 @@ def _answer(bench: Bench, question: Question, workload: Workload, campaign: str,
 
 
 def suspect_of(cell: str, workload: Workload, bench: Bench) -> Suspect:
-    """Return what the records of this machine say of a cell; one without such failures is asked about all the same."""
+    """Return what the records of this machine say of a cell, even if the cell has no failure of such a kind."""
     rows = [row for row in Index(bench.results).rows() if row.machine == bench.host.machine and not row.imported]
     mine = [row for row in rows if row.cell == cell and row.workload == workload.name]
     found = suspects(mine, counts_of(bench.results))
@@ -228,6 +235,6 @@ def suspect_of(cell: str, workload: Workload, bench: Bench) -> Suspect:
 
 
 def _most_often(rows: Sequence[Row]) -> int:
-    """The GPU of most of these runs; of those with several, the first."""
+    """Return the GPU that most of these runs used; 0 if they used none."""
     gpus: Counter[int] = Counter(gpu for row in rows for gpu in json.loads(row.gpus))
     return gpus.most_common(1)[0][0] if gpus else 0

@@ -1,6 +1,7 @@
-"""Runs on this host that say how little of a failed run still fails: of its data, of its steps, of its shape.
+"""Makes runs on this host to find how small a part of a failed run still fails: of its data, steps or shape.
 
-They have a results folder of their own: runs that were chosen for failing would belie the verdict of their cell.
+These runs have a results folder of their own: they are chosen because they fail, and would distort the verdict of their
+cell.
 """
 
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ FOLDER = "minimise"
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run that failed, with what it takes to make it again: the cell, the workload, the data."""
+    """A run that failed, with what is needed to repeat it: the cell, the workload and the data."""
 
     record: Record
     cell: Cell
@@ -43,7 +44,13 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class SmallerRun:
-    """A smaller run: of a workload, on chunks of the data (all where None), ended after some steps (None: never)."""
+    """A smaller version of a failed run.
+
+    Attributes:
+        workload: the workload to run.
+        chunks: the first chunk of the data and the one after the last; None for all data.
+        most_steps: after how many steps the run is ended; None if it is not ended.
+    """
 
     workload: Workload
     chunks: tuple[int, int] | None = None
@@ -52,7 +59,7 @@ class SmallerRun:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of an attempt. `steps` that its progress told; `other`: it failed, but in another way."""
+    """How an attempt ended. `steps`: the steps that its progress reports; `other`: it failed in a different way."""
 
     failed: bool
     steps: int | None = None
@@ -60,11 +67,11 @@ class Ended:
 
 
 class EnoughSteps(KeyboardInterrupt):
-    """A run that is to be ended after some steps has made them."""
+    """Raised to end a run when it has made as many steps as wanted."""
 
 
 def require_failed(record: Record) -> None:
-    """Refuse a run of which nothing can be made smaller.
+    """Refuse a run that cannot be made smaller.
 
     Raises:
         UserError: saying why.
@@ -82,7 +89,9 @@ def require_failed(record: Record) -> None:
 
 
 def failed_run(record: Record, cell: Cell, workloads: dict[str, Workload], data: Path | None) -> FailedRun:
-    """Return a run that failed with what it takes to make it again. `data`: where its data is kept elsewhere.
+    """Return a run that failed, with what is needed to repeat it.
+
+    `data` is the file with the run's data, if the file is no longer where the run read it.
 
     Raises:
         UserError: when its data is not there, or its workload cannot be made from what it says.
@@ -119,12 +128,12 @@ def _options(options: dict[str, object]) -> dict[str, object]:
 
 
 def steps_of(record: Record) -> int | None:
-    """Return the steps that the progress of a run told, of all its models; None where that is not known."""
+    """Return the steps that the progress of a run reports, summed over its models; None if that is unknown."""
     return None if record.steps_accounted is None else sum(record.steps_accounted)
 
 
 def same_failure(record: Record, wanted: Record) -> bool:
-    """Return whether a run failed as another one did: by outcome and diagnosis; where the app ended, also by class."""
+    """Return whether two runs failed alike: same outcome and diagnosis, and for an `app-error` also the same class."""
     if (record.outcome, record.diagnosis) != (wanted.outcome, wanted.diagnosis):
         return False
     classes = [one.explanation and one.explanation.class_ for one in (record, wanted)]
@@ -132,7 +141,7 @@ def same_failure(record: Record, wanted: Record) -> bool:
 
 
 def bench_of_search(bench: Bench, over: Over, failed: FailedRun) -> tuple[Bench, str]:
-    """Return a bench with a results folder of its own for the search, and the name of that: of the same, the same."""
+    """Return a bench with a results folder for the search alone, and its name, the same for the same search."""
     intent = failed.record.intent
     what = [intent.run_id, intent.workload_hash, bench.environment(failed.cell).hash(failed.cell.preset)]
     name = f"{over}-{intent.run_id[:60]}-{json_hash([*what, bench.host.fingerprint])[:8]}"
@@ -141,10 +150,12 @@ def bench_of_search(bench: Bench, over: Over, failed: FailedRun) -> tuple[Bench,
 
 @dataclass
 class ShrinkingRuns:
-    """Makes the runs of one search, and finds those that it made before; at most `max_runs`.
+    """Makes the runs of one search, at most `max_runs`, and finds those that it made before.
 
-    `bench` has a results folder of the search's own. `others` counts runs that failed in another way than `failed`;
-    `refused` those that the data could not be trained on for.
+    Attributes:
+        bench: the bench, with a results folder of the search's own.
+        others: how many runs failed in a different way than `failed`.
+        refused: how many runs were not made because their data cannot be trained on.
     """
 
     bench: Bench
@@ -159,12 +170,12 @@ class ShrinkingRuns:
     _seconds: list[float] = field(default_factory=list)
 
     def end(self, attempt: SmallerRun) -> Ended:
-        """Return what came of an attempt that was made before, or of a new one.
+        """Return how an attempt ended, from its record if it was made before, or else from a new run.
 
-        Runs that somebody or something interrupted say nothing, and are repeated.
+        Interrupted runs say nothing about the failure and are repeated.
 
         Raises:
-            BudgetSpentError: when all runs that are allowed were made.
+            BudgetSpentError: when all allowed runs were made.
             UserError: when a GPU is unhealthy, or the host fails.
         """
         if self.runs >= self.max_runs:
@@ -183,13 +194,13 @@ class ShrinkingRuns:
         raise AssertionError("the attempts never end")
 
     def _judged(self, record: Record, attempt: SmallerRun) -> Ended | None:
-        """Return what came of a run; None where it says nothing."""
+        """Return how a run ended; None if it says nothing about the failure."""
         require_begun(record)
         steps = steps_of(record)
         if record.outcome == "interrupted" and attempt.most_steps and (steps or 0) >= attempt.most_steps:
             return Ended(failed=False, steps=steps)
         counted = counts_of(self.bench.results)[record.intent.run_id]
-        # The app takes no command of this kind, and would refuse it each time.
+        # A refused run is not repeated: the app does not accept such a command, and would refuse it each time.
         if not counted.counts and record.diagnosis != REFUSED:
             return None
         if counted.counts_as == "passed":
@@ -198,14 +209,14 @@ class ShrinkingRuns:
         return Ended(failed=same, steps=steps, other=not same)
 
     def _run(self, attempt: SmallerRun, run_id: str) -> Record | None:
-        """Make a run; None where its data cannot be trained on."""
+        """Make a run and return its record; None if its data cannot be trained on."""
         file = self.failed.data
         part = None
         if attempt.chunks is not None:
             assert self.chunks is not None
             file = part = self.part_file(run_id)
             self.chunks.write(*attempt.chunks, part)
-        # What was read of other data is of no use to it.
+        # Forget the data that the bench has read, because this run has other data.
         bench = replace(self.bench, data=file, _data={}, _ready=set())
         try:
             try:
@@ -235,13 +246,13 @@ class ShrinkingRuns:
         except EnoughSteps as why:
             record = bench.results.record(run_id)
             if record and (steps_of(record) or 0) < (attempt.most_steps or 0):
-                # It would be made again and again.
+                # Such a run would be repeated again and again.
                 raise UserError(
                     f"{run_id}: {why}, and its progress does not account for them; leave --over steps out"
                 ) from None
 
     def words(self, attempt: SmallerRun) -> str:
-        """Return what is run, in words."""
+        """Return what an attempt runs, in words."""
         if attempt.chunks is not None and self.chunks is not None:
             first, last = attempt.chunks
             what = "sessions" if self.chunks.are_sessions else "parts"
@@ -253,10 +264,10 @@ class ShrinkingRuns:
         return f"batches of {workload.batch_size}, model {' then '.join(workload.model)}{layers}"
 
     def part_file(self, name: str) -> Path:
-        """Return the place of a part of the data.
+        """Return the file for a part of the data, and make its folder.
 
         Raises:
-            UserError: when it cannot be made.
+            UserError: when the folder cannot be made.
         """
         folder = self.bench.results.folder
         try:
@@ -267,16 +278,16 @@ class ShrinkingRuns:
 
 
 class _Enough:
-    """Ends a run when its progress tells so many steps, of all its models."""
+    """Ends a run when its progress reports so many steps, summed over its models."""
 
     def __init__(self, most: int | None) -> None:
         self._most, self._before, self._last = most, 0, 0
 
     def saw(self, line: Progress) -> None:
-        """Take in a line.
+        """Count the steps of a progress line.
 
         Raises:
-            EnoughSteps: when the steps are made.
+            EnoughSteps: when the run has made enough steps.
         """
         if self._most is None or line.rank or line.phase not in ("first-step", "step"):
             return

@@ -1,4 +1,4 @@
-"""How little of a failed run still fails: of its data, of its steps, of its shape. Each a search with runs."""
+"""Searches how small a part of a failed run still fails: of its data, its steps or its shape."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from harness.search.belief import RATE_PRIOR
 from harness.search.least_failing import NEVER_AGAIN, BudgetSpentError, LeastFailing, least_failing
 from harness.search.smallest_part import PartOutcome, SmallestPart, smallest_part
 
-# So many numbers of steps are told apart.
+# How many different numbers of steps a search over steps tells apart.
 LEVELS = 500
 
 
@@ -25,10 +25,14 @@ LEVELS = 500
 class Shrunk:
     """The result of a search.
 
-    `smallest`: what still fails, in words, of `whole`; None where nothing was found. `rate`: how often it fails, as far
-    as the runs tell. `others`: runs that failed in another way, or whose data could not be trained on; they say that
-    it did not fail. `notes`: sentences on what was seen besides. `file`: the part of the data. `options`: those that
-    make the smallest run of the same workload.
+    Attributes:
+        whole: what the failed run had, in words.
+        smallest: the smallest part that still fails, in words; None if nothing was found.
+        rate: the share of runs of it that fail, as far as the runs tell.
+        others: runs that failed in a different way, or whose data could not be trained on; they count as not failed.
+        notes: sentences on what was seen besides.
+        file: the smallest part of the data.
+        options: the options that change the workload into the smallest one.
     """
 
     over: Over
@@ -45,10 +49,10 @@ class Shrunk:
 
 
 def shrink(over: Over, bench: Bench, failed: FailedRun, max_runs: int, display: Display) -> Shrunk:
-    """Search how little still fails; with the same question again, continue where that stopped.
+    """Search for the smallest part that still fails; the same question asked again continues where the search stopped.
 
-    The records are the memory: what the search asks for follows from the answers, so the runs it asked for before are
-    found by their ids. More runs may be allowed later.
+    The records are the memory of the search: its questions follow from the answers, so the runs that it asked for
+    before are found by their ids. A later call may allow more runs.
 
     Raises:
         UserError: when nothing can be left out, another process makes these runs, or a GPU or the host fails.
@@ -68,7 +72,7 @@ def _over_data(runs: ShrinkingRuns) -> Shrunk:
     chunks = runs.chunks
     assert chunks is not None
     workload = runs.failed.workload
-    # The first only feed the features; so that every part has as many before it, they are no part themselves.
+    # The first sessions only feed the features. Every part needs as many before it, so they are not part of any part.
     before = workload.lookback if chunks.are_sessions else 0
     fewest = FEWEST_SESSIONS[workload.rows] if chunks.are_sessions else 1
     units = len(chunks) - before
@@ -125,7 +129,7 @@ def _notes_on_data(found: SmallestPart, fewest: int) -> list[str]:
 
 def _over_steps(runs: ShrinkingRuns) -> Shrunk:
     workload, seen = runs.failed.workload, steps_of(runs.failed.record) or 0
-    # The step it failed in was not told any more; the last level is a run that nothing ends.
+    # The failing step itself was not reported any more. The last level is a run that is not ended early.
     numbers = _thinned(seen + 1)
 
     def fails(level: int) -> int | None:
@@ -137,7 +141,7 @@ def _over_steps(runs: ShrinkingRuns) -> Shrunk:
             return level
         return next((one for one, number in enumerate(numbers) if number > ended.steps), len(numbers))
 
-    # Where it failed first is the best guess.
+    # The best guess is the number of steps after which the run failed first.
     levels = len(numbers) + 1
     prior = [0.4 / levels] * levels + [NEVER_AGAIN]
     prior[len(numbers) - 1] += 0.5
@@ -166,14 +170,14 @@ def _over_shape(runs: ShrinkingRuns) -> Shrunk:
 
 
 def _smallest_of(workloads: Sequence[Workload], runs: ShrinkingRuns, rates: Sequence[float]) -> LeastFailing:
-    """Search workloads, the smallest first."""
+    """Search workloads, given smallest first, for the smallest that still fails."""
     return least_failing(
         len(workloads), lambda level: level if runs.end(SmallerRun(workloads[level])).failed else None, rates=rates
     )
 
 
 def _search(search: Callable[[], LeastFailing]) -> LeastFailing | None:
-    """Return what a search finds; None where the runs did not suffice."""
+    """Return what a search finds; None if the allowed runs did not suffice."""
     try:
         return search()
     except BudgetSpentError:
@@ -192,7 +196,7 @@ def _changes(whole: Workload, smaller: Workload) -> tuple[tuple[str, object], ..
 
 
 def _thinned(most: int) -> list[int]:
-    """Return numbers from 1 to `most`, all of them or LEVELS at even distances."""
+    """Return numbers from 1 to `most`: all of them, or LEVELS of them at even distances."""
     if most <= LEVELS:
         return list(range(1, most + 1))
     return sorted({max(1, round(most * level / LEVELS)) for level in range(1, LEVELS + 1)})
@@ -207,9 +211,10 @@ def _halved(size: int) -> list[int]:
 
 
 def smaller_models(workload: Workload) -> list[Workload]:
-    """Return a workload and the same with ever smaller models, the smallest first.
+    """Return a workload and variants of it with ever smaller models, smallest first.
 
-    Of several models the main one alone; of attention the small one; of mlp half of each layer, down to one unit.
+    Of several models only the main one is kept, `attention` becomes the small one, and `mlp` has its layers halved down
+    to one unit.
     """
     made = [workload]
     if len(workload.model) > 1:

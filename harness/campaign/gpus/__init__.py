@@ -1,1 +1,1 @@
-"""GPUs that take no runs, or whose failures say little: unhealthy ones, and those that have not yet passed a probe."""
+"""GPUs that take no runs, or whose failures say little: unhealthy GPUs, and GPUs that have not yet passed a probe."""

@@ -1,4 +1,4 @@
-"""Unhealthy GPUs take no runs: they are probed again when a command begins, and what needs them is left out."""
+"""Unhealthy GPUs take no runs: they are probed again when a command begins, and runs that need them are left out."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -16,7 +16,7 @@ TO_FIX = f"fix the host (`matrix doctor`), then {CONTINUES}"
 
 
 class _InUse(Exception):  # noqa: N818
-    """A GPU is somebody's."""
+    """A GPU is in use."""
 
 
 def _do_not_wait(text: str) -> None:
@@ -24,9 +24,9 @@ def _do_not_wait(text: str) -> None:
 
 
 def recheck_unhealthy(runs: Sequence[PendingRun], workload: Workload, bench: Bench, display: Display) -> None:
-    """Probe GPUs that were unhealthy when they were last used, once: somebody may have reset them.
+    """Probe GPUs once more that were unhealthy when they were last used, because somebody may have reset them.
 
-    Not those in use: what hangs on an unhealthy GPU may hold it for ever.
+    GPUs in use are skipped: a process that hangs on an unhealthy GPU may hold it for ever.
 
     Raises:
         UserError: when the data cannot be trained on, or the results folder cannot be written.
@@ -49,7 +49,7 @@ def recheck_unhealthy(runs: Sequence[PendingRun], workload: Workload, bench: Ben
 
 
 class HealthyGpus:
-    """Leaves out what needs an unhealthy GPU. Each GPU that became unhealthy is reported once."""
+    """Leaves out runs that need an unhealthy GPU, and reports each GPU that became unhealthy once."""
 
     def __init__(self, bench: Bench, display: Display) -> None:
         self._bench = bench
@@ -57,11 +57,11 @@ class HealthyGpus:
         self._reported: set[int] = set()
 
     def forget(self, gpus: Collection[int]) -> None:
-        """Report these again, should they become unhealthy again."""
+        """Report these GPUs again if they become unhealthy again."""
         self._reported -= set(gpus)
 
     def runs(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
-        """Return those that need no unhealthy GPU."""
+        """Return the runs that need no unhealthy GPU."""
         unhealthy = unhealthy_gpus(self._bench.results, self._bench.host)
         for index in unhealthy.keys() - self._reported:
             lost = sum(index in gpus_needed(one.planned) for one in runs)

@@ -1,6 +1,6 @@
-"""GPUs on which no stack's probe has passed since the boot: what fails there may be the host's doing, or the stack's.
+"""GPUs on which no stack's probe has passed since the boot: a failure there may come from the host or the stack.
 
-Failures are recorded against none until one stack's probe has passed. Where the doctor names a cause in the host the
+Failures count against no stack until one stack's probe has passed. If the doctor finds a cause in the host, the
 campaign stops; otherwise other stacks are tried first.
 """
 
@@ -22,16 +22,16 @@ from harness.evidence.gpus.health_log import proven_gpus, unhealthy_gpus
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.cells import Matrix
 
-# What keeps every stack from a GPU.
+# Checks of the doctor whose problems keep every stack from a GPU.
 CAUSES = (system.wsl, driver.amdgpu, access.kfd, access.render_nodes, docker.docker_users, docker.docker_desktop)
 
 HostCause = Callable[[], Finding | None]
 
 
 def host_cause(matrix: Matrix, bench: Bench) -> Finding | None:
-    """Return what keeps every stack from a GPU on this host, as the doctor sees it; None where it sees nothing.
+    """Return the doctor's finding that keeps every stack from a GPU on this host; None if there is none.
 
-    Of other hosts it is not asked.
+    With a dispatcher the answer is None, because the doctor only looks at this host.
     """
     if bench.dispatcher:
         return None
@@ -43,7 +43,7 @@ def host_cause(matrix: Matrix, bench: Bench) -> Finding | None:
 
 
 class UnprovenGpus:
-    """Puts runs off whose stack failed its probe on a GPU where none has passed; each such probe is reported once."""
+    """Puts off runs whose stack failed its probe on a GPU where none has passed, and reports each such probe once."""
 
     def __init__(self, bench: Bench, display: Display, cause: HostCause) -> None:
         self._bench = bench
@@ -52,12 +52,12 @@ class UnprovenGpus:
         self._failed: set[tuple[str, int]] = set()
 
     def runs(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
-        """Return those that are not put off."""
+        """Return the runs that are not put off."""
         unproven = {gpu for _, gpu in self._failed} - self._proven()
         return [one for one in runs if not any((_stack(one), gpu) in self._failed for gpu in _gpus(one) & unproven)]
 
     def saw(self, pending: PendingRun, record: Record) -> bool:
-        """Return whether a run was not begun since no stack's probe has passed there, and is to be put off.
+        """Return whether a run was not begun because no stack's probe has passed on its GPU, and is to be put off.
 
         Raises:
             UserError: when the doctor names a cause in the host, with its remedy.
@@ -65,7 +65,7 @@ class UnprovenGpus:
         if record.diagnosis != NOT_BEGUN:
             return False
         if self._bench.dispatcher:
-            # That host gets no further runs.
+            # The host of that run gets no further runs.
             return True
         gpus = _gpus(pending) - self._proven() - unhealthy_gpus(self._bench.results, self._bench.host).keys()
         if not gpus:
@@ -77,7 +77,7 @@ class UnprovenGpus:
         return True
 
     def report(self, left: Sequence[PendingRun]) -> None:
-        """Say what is left out since no stack's probe has passed on a GPU that it needs."""
+        """Report the runs that are left out because no stack's probe has passed on a GPU that they need."""
         if left:
             gpus = sorted({gpu for one in left for gpu in _gpus(one)} - self._proven())
             self._display.problem(

@@ -1,1 +1,1 @@
-"""Processes that do a part of a campaign: a stack made, or a run watched, while others go on."""
+"""Processes that do a part of a campaign, making a stack or watching a run, while other parts go on."""

@@ -1,4 +1,4 @@
-"""Makes a stack while runs go on: in a process of its own, at the lowest priority."""
+"""Makes a stack while runs go on, in a separate process with the lowest priority."""
 
 import os
 import threading
@@ -18,13 +18,13 @@ LOWEST_PRIORITY = 19
 
 @dataclass(frozen=True)
 class StackToMake:
-    """A stack to be downloaded and built, by one of its cells."""
+    """A stack to download and build, given by one of its cells."""
 
     bench: PortableBench
     cell: Cell
 
     def carry_out(self, _tell: Tell) -> None:
-        """Make it; what is running has the processor and the disk first."""
+        """Make the stack at the lowest priority, so that running work has the processor and the disk first."""
         os.nice(LOWEST_PRIORITY)
         with suppress(psutil.Error, OSError):
             psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
@@ -33,7 +33,7 @@ class StackToMake:
 
 @dataclass
 class Background:
-    """At most one stack that is being made; `begun` are all that were. What failed is made again at its turn."""
+    """Makes one stack at a time in the background; one that failed is made again at its turn. `begun`: all so far."""
 
     bench: Bench
     display: Display
@@ -49,12 +49,12 @@ class Background:
         self.begun.add(cell.stack.name)
         self._stack = cell.stack.name
         self._helper = Helper.begin(StackToMake(PortableBench.of(self.bench), cell))
-        # Its status is taken at once: while a child is there that has ended, whoever watches a run looks ten times a
-        # second at all processes, for what the run may have left.
+        # Reap the child at once: while a dead child remains, the watchdog of a run scans all processes ten times a
+        # second for what the run may have left.
         threading.Thread(target=self._helper.process.wait, daemon=True).start()
 
     def wait_for(self, stack: str) -> bool:
-        """Return whether a stack was made in the background; wait for it, and say what failed of it."""
+        """Wait for a stack that is being made in the background, report its failure, and return whether it was made."""
         if self._helper is None or self._stack != stack:
             return False
         if self._helper.process.poll() is None:
@@ -65,7 +65,7 @@ class Background:
         return why is None
 
     def close(self) -> None:
-        """End what is being made."""
+        """Stop making the current stack."""
         if self._helper:
             self._helper.end()
             self._helper.close()

@@ -1,6 +1,6 @@
-"""Processes that do a part of a campaign for the one that began it: each has one job, and none outlives its campaign.
+"""Processes that do a part of a campaign for the process that began them. Each has one job, and none outlives it.
 
-A run ends in order by a signal to the process that watches it, so that runs side by side need a process each.
+A run is ended in order by a signal to the process that watches it, so runs side by side need a process each.
 """
 
 import os
@@ -17,16 +17,16 @@ from typing import IO, Any, Protocol, cast
 from harness.base.interrupts import GRACE_SECONDS, shielded
 
 MOST_WORDS = 2000
-# It gives what it runs the grace, and removes what is half made.
+# Time for a helper to end: it gives its own processes a grace period, and removes what is half made.
 END_SECONDS = 2 * GRACE_SECONDS
 Tell = Callable[[str, tuple[Any, ...]], None]
 
 
 class HelperJob(Protocol):
-    """A part of a campaign, which can be pickled."""
+    """A part of a campaign that can be pickled."""
 
     def carry_out(self, tell: Tell) -> None:
-        """Do it; what it tells reaches the process that began it."""
+        """Do this part; messages passed to `tell` reach the process that began it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Message:
 
 @dataclass
 class Helper:
-    """A process that carries out a job. `words` is what it wrote to its standard error."""
+    """A process that carries out a job."""
 
     process: subprocess.Popen[bytes]
     _said: IO[bytes]
@@ -55,8 +55,9 @@ class Helper:
     def begin(cls, job: HelperJob) -> "Helper":
         """Start a process for a job.
 
-        It is in this session, so that it is not taken for what a run left behind, but in a group of its own: Ctrl-C
-        reaches it through this process alone. Where this process is gone, its standard input says so.
+        The process stays in this session, so that it is not mistaken for a leftover of a run, but gets a process group
+        of its own, so that Ctrl-C reaches it only through this process. When this process ends, the helper's standard
+        input closes.
         """
         said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the helper
         process = subprocess.Popen(
@@ -66,7 +67,7 @@ class Helper:
             stderr=said,
             process_group=0,
         )
-        # One that ends at once says why on its standard error.
+        # A helper that ends at once reports why on its standard error.
         with suppress(BrokenPipeError):
             if process.stdin:
                 with Connection(os.dup(process.stdin.fileno()), readable=False) as given:
@@ -75,14 +76,14 @@ class Helper:
 
     @property
     def words(self) -> str:
-        """The last lines that it wrote."""
+        """The end of what the helper wrote to its standard error."""
         self._said.seek(0)
         return self._said.read().decode(errors="replace")[-MOST_WORDS:].strip()
 
     def read(self) -> Message | None:
-        """Return its next message, waiting for it; None where it tells no more."""
+        """Wait for the helper's next message and return it; None if it sends no more."""
         try:
-            # Of a process of our own.
+            # Unpickling is safe: the sender is a process of our own.
             message = Message(*self.output.recv())
         except (EOFError, OSError):
             return None
@@ -91,7 +92,7 @@ class Helper:
         return message
 
     def failure(self) -> str | None:
-        """Wait for its end; return why it failed, None where it did not."""
+        """Wait for the helper to end and return why it failed; None if it did not."""
         while self.read():
             pass
         if self.process.wait() == 0:
@@ -100,12 +101,12 @@ class Helper:
         return errors[0] if errors else self.words or f"it ended with status {self.process.returncode}"
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it still runs."""
+        """Send a signal to the helper if it still runs."""
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
 
     def close(self) -> None:
-        """Wait for its end, and close its files."""
+        """Wait for the helper to end, and close its files."""
         with suppress(BrokenPipeError):
             if self.process.stdin:
                 self.process.stdin.close()
@@ -114,9 +115,10 @@ class Helper:
         self._said.close()
 
     def end(self) -> None:
-        """End it, where it still runs: in order, as an image is built outside its group; else at once, with its group.
+        """End the helper if it still runs: in order with SIGTERM, or else with SIGKILL to its group.
 
-        What a builder goes on with stays locked.
+        It must end in order because images are built outside its process group. What a builder goes on with stays
+        locked.
         """
         self.signal(signal.SIGTERM)
         try:
@@ -127,12 +129,12 @@ class Helper:
 
 
 def listen(helpers: Sequence[Helper], heard: Callable[[int, Message], None]) -> None:
-    """Pass on what helpers tell, each with its place in the list, until all have ended."""
+    """Pass on the messages of helpers, each with the helper's position in the list, until all have ended."""
     telling = {helper.output: (place, helper) for place, helper in enumerate(helpers)}
     while telling:
         for output in wait(telling):
             place, helper = telling[cast("Connection", output)]
-            # What was read and not kept would garble what follows.
+            # An interruption in the middle of a message would garble the next one.
             with shielded():
                 message = helper.read()
             if message:

@@ -1,4 +1,4 @@
-"""The process of a helper: takes its job from standard input, and tells through standard output."""
+"""The main program of a helper: reads its job from standard input, and sends messages to standard output."""
 
 import os
 import signal
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def carry_out_job() -> None:
-    """Carry out a job. What goes wrong, or ends it, is reported."""
+    """Carry out a job, and report an error or an interruption to the process that began it."""
     pipe = Connection(os.dup(1), readable=False)
-    # What prints would be taken for a message.
+    # Redirect standard output, because printed text would be read as a message.
     os.dup2(2, 1)
 
     def tell(name: str, values: tuple[Any, ...]) -> None:
@@ -25,7 +25,7 @@ def carry_out_job() -> None:
 
     with interrupts.interruptible():
         try:
-            # Its modules take a moment to import.
+            # Unpickling imports the job's modules, which takes a moment.
             with Connection(os.dup(0), writable=False) as given:
                 job: HelperJob = given.recv()
             threading.Thread(target=_end_with_who_began_it, daemon=True).start()
@@ -35,7 +35,7 @@ def carry_out_job() -> None:
             tell("error", (str(error),))
             sys.exit(2)
         except KeyboardInterrupt as caught:
-            # What was being started at that moment is not known to whom it was started for.
+            # Signal the whole group: processes that were just being started are not recorded yet.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             os.killpg(0, signal.SIGTERM)
             tell("interrupted", (str(caught),))
@@ -43,7 +43,7 @@ def carry_out_job() -> None:
 
 
 def _end_with_who_began_it() -> None:
-    """Die as the process that began this one did: what is running is then the next harness's to close."""
+    """Kill this process group when the process that began it is gone; the next harness then closes the runs."""
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A bench as another process of this host can open it."""
+"""A bench that another process of this host can open."""
 
 from dataclasses import dataclass, replace
 
@@ -11,18 +11,18 @@ from harness.host.engine import find_engine
 
 @dataclass(frozen=True)
 class PortableBench:
-    """A bench without its connection to the engine. `contained`: whether it has one."""
+    """A bench without its connection to the Docker engine. `contained`: whether the bench has an engine."""
 
     bench: Bench
     contained: bool
 
     @classmethod
     def of(cls, bench: Bench) -> "PortableBench":
-        """Return a bench so that it can be pickled, with all that was made ready on it."""
+        """Return a bench that can be pickled, with everything that was made ready on it."""
         return cls(replace(bench, engine=None, executor=ProcessExecutor()), bench.engine is not None)
 
     def open(self) -> Bench:
-        """Return the bench, connected.
+        """Return the bench, connected to the Docker engine if it had one.
 
         Raises:
             UserError: when the engine is gone.

@@ -1,4 +1,4 @@
-"""Runs side by side, each on GPUs of its own and in a process of its own, which watches it and leaves its record."""
+"""Makes runs side by side, each on its own GPUs and in its own process, which watches it and writes its record."""
 
 import signal
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
 from harness.matrix.workloads import Workload
 
-# What is shown of a run; of the rest the process that began it speaks.
+# Events of a run that are shown; the process that began it shows the others itself.
 SHOWN = ("preparing", "step", "started", "progress", "still", "finished", "problem")
 
 
@@ -35,9 +35,9 @@ class SideRun:
     beside: tuple[str, ...]
 
     def carry_out(self, tell: Tell) -> None:
-        """Make the run, and enter its record in the index."""
+        """Make the run, and add its record to the index."""
         runner = Runner(self.bench.open(), self.workload, cast("Display", _Telling(tell)), self.campaign, self.total)
-        # Its record says so, and what follows is for the process that began it.
+        # The record says that the run was interrupted, and the process that began this one acts on it.
         with suppress(InterruptedRunError):
             runner.run([self.pending], change=lambda run: replace(run, beside=self.beside))
 
@@ -45,7 +45,7 @@ class SideRun:
 def that_may_share(pending: Iterable[PendingRun], bench: Bench) -> list[PendingRun]:
     """Return those of these runs of one cell that can begin now, one on each GPU.
 
-    None where fewer than two can. What uses several GPUs, or none, has the host to itself.
+    The list is empty if fewer than two can. Runs that use several GPUs, or none, have the host to themselves.
     """
     chosen: dict[int, PendingRun] = {}
     for one in pending:
@@ -58,12 +58,12 @@ def that_may_share(pending: Iterable[PendingRun], bench: Bench) -> list[PendingR
 def run_together(
     runner: Runner, pending: Sequence[PendingRun], seconds_left: float | None = None
 ) -> list[tuple[PendingRun, Record]]:
-    """Make several runs at once, whose environment and data are ready; returns each with its record.
+    """Make several runs at once whose environment and data are ready; return each with its record.
 
-    An interruption reaches all of them. An error of one leaves the others to their end.
+    An interruption reaches all of them. After an error in one run, the others run to their end.
 
     Raises:
-        InterruptedRunError: when a run was interrupted, and not by the user, as `Runner.run`.
+        InterruptedRunError: when a run was interrupted, but not by the user, as in `Runner.run`.
         UserError: when the results folder cannot be written, or the engine is gone.
         KeyboardInterrupt: after all runs were recorded.
     """
@@ -92,7 +92,7 @@ def run_together(
 
 
 def _listen(helpers: Sequence[Helper], lanes: Sequence[Display]) -> None:
-    """Show what helpers tell until all have ended; where this one cannot go on, they end their runs in order, too."""
+    """Show the messages of helpers until all have ended; if this process must stop, have them stop in order."""
 
     def heard(place: int, message: Message) -> None:
         if message.name in SHOWN:
@@ -105,7 +105,7 @@ def _listen(helpers: Sequence[Helper], lanes: Sequence[Display]) -> None:
         name = str(caught).partition(";")[0]
         for helper in helpers:
             helper.signal(signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT)
-        # To leave before they have their records would kill them. A terminal that was closed shows nothing any more.
+        # Leaving before they have their records would kill them. A closed terminal shows nothing any more.
         with suppress(OSError, SystemExit):
             listen(helpers, heard)
         listen(helpers, lambda *_: None)
@@ -113,10 +113,10 @@ def _listen(helpers: Sequence[Helper], lanes: Sequence[Display]) -> None:
 
 
 def _record(helper: Helper, runner: Runner, pending: PendingRun) -> Record:
-    """Return the record that a helper left.
+    """Return the record that a helper wrote.
 
     Raises:
-        UserError: as it ended.
+        UserError: when the helper reported an error, or left no record.
     """
     for message in helper.ended_with:
         if message.name == "error":
@@ -132,7 +132,7 @@ def _record(helper: Helper, runner: Runner, pending: PendingRun) -> Record:
 
 
 def seconds_spent(rows: Iterable[Row]) -> float:
-    """Return the seconds in which at least one of these runs was under way: those side by side share the time."""
+    """Return the seconds in which at least one of these runs was under way; overlapping times count once."""
     spent = until = 0.0
     for started, finished in sorted((row.started, row.finished) for row in rows):
         spent += max(0.0, finished - max(started, until))
@@ -141,7 +141,7 @@ def seconds_spent(rows: Iterable[Row]) -> float:
 
 
 class _Telling:
-    """A display that tells another process what to show."""
+    """A display that sends its events to another process."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell

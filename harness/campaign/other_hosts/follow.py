@@ -21,22 +21,22 @@ from harness.evidence.index import Index
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.workloads import Workload
 
-# One question to the scheduler for all jobs; records are looked for more often.
+# Seconds between two questions to the scheduler, each for all jobs. Records are looked for more often.
 LOOK_SECONDS = 5.0
 RECORD_SECONDS = 0.5
-# A job that ended before its run began, so often in a row, will not begin.
+# After so many jobs in a row that ended before the run began, no further job is submitted.
 MOST_TRIES = 3
 CONTINUES = "the same command continues where it stopped"
-# Between two looks, so that records are not waited for while thousands of jobs are submitted.
+# Most jobs submitted between two looks, so that records are still seen while thousands of jobs are submitted.
 SUBMITTED_BETWEEN = 20
-# A node that is asked for the record of a run and leaves none is asked again after these; then that is said.
+# Pauses in seconds before a node that left no record is asked again; after the last one that is reported.
 CLOSING_PAUSES = (10.0, 30.0, 120.0, 300.0)
 DRAINED = "a process of it cannot be killed, for which its node was drained; its job said: {}"
 
 
 @dataclass
 class _Followed:
-    """A run on its way to its record. Times are on the monotonic clock."""
+    """A run that has no record yet. Times are on the monotonic clock."""
 
     pending: PendingRun
     workload: Workload
@@ -53,9 +53,9 @@ class _Followed:
 
 @dataclass
 class Follower:
-    """Follows runs on the hosts of a scheduler; `campaign` and `total` as of a `Runner`.
+    """Follows runs on the hosts of a scheduler; `campaign` and `total` are as in `Runner`.
 
-    `done`: how many runs of the campaign are done; without it those before the first that is followed.
+    `done` is how many runs of the campaign are done; if None, all runs before the first followed one.
     """
 
     bench: Bench
@@ -75,22 +75,22 @@ class Follower:
 
     @property
     def room(self) -> int:
-        """How many more runs may be followed."""
+        """The number of further runs that may be followed."""
         return self.dispatcher.at_once - len(self._followed)
 
     def follow(self, pending: Sequence[PendingRun], workload: Workload) -> None:
-        """Follow further runs; those that have a job or a folder already are not submitted again."""
+        """Follow further runs; runs that already have a job or a folder are not submitted again."""
         if self.done is None:
             self.done = min((one.position for one in pending), default=1) - 1
         for one in pending:
             self._followed[one.run_id] = _Followed(one, workload)
 
     def records(self) -> Iterator[tuple[PendingRun, Record]]:
-        """Yield each followed run with its record, once it has it; more may be followed meanwhile.
+        """Yield each followed run with its record as soon as it has one; the caller may follow more runs meanwhile.
 
         Raises:
             UserError: when the scheduler refuses a job, jobs end before their runs begin, no node takes jobs or begins
-                runs, or only runs are left of which no record can be had.
+                runs, or only runs are left whose records cannot be had.
             KeyboardInterrupt: the jobs go on.
         """
         while self._followed:
