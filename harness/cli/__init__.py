@@ -1,1 +1,1 @@
-"""The command `matrix`: parses and prints, one file a command."""
+"""The command line `matrix`: one module for each command, which parses its options and prints its results."""

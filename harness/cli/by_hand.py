@@ -1,4 +1,4 @@
-"""The commands by which a person says what no record shows: `matrix strike` and `matrix host-changed`."""
+"""The commands that record what only a person can know: `matrix strike` and `matrix host-changed`."""
 
 from contextlib import suppress
 
@@ -22,19 +22,19 @@ from harness.screen.terminal import echo
 @as_json
 @pass_settings
 def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_json: bool) -> None:
-    """Strike out RUN by hand: it counts no more, and its reason is shown on verdict, tag and report.
+    """Strike out RUN by hand: it no longer counts, and verdicts, tags and reports show the reason.
 
-    RUN is an id, or `latest`: the newest not completed. The record stays as it is. Nothing else takes a run out: who
-    strikes out failures chooses the verdict.
+    RUN is an id, or `latest`: the newest run that did not complete. Its record is not changed. No other command leaves
+    a run out, because whoever could leave out failures at will could choose the verdict.
     """
     check_run_id(run)
     results = settings.results
     if run == LATEST:
-        # Which one it is, what is printed says.
+        # The output names the run that `latest` stands for.
         run = run_folder(results, run).path.name
     line = strike(results.folder_of(run), "undo" if undo else "strike", worded("--reason", reason))
     if record := results.record(run):
-        # The index of another user, or on another host, learns of it from there.
+        # Another user's index, or that of another host, learns of the strike from this note.
         with suppress(OSError):
             results.note_changed(run)
         Index(results).add(record)
@@ -51,8 +51,8 @@ def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_jso
 def host_changed(settings: Settings, what: str, as_json: bool) -> None:
     """Say WHAT changed about this host, such as "new PSU": from now on it is another kind of host.
 
-    It is for what no file tells. Runs before and after it are not counted together, and known-good tags that rest on
-    runs before it are refused here.
+    Use it for a change that no system file shows. Runs from before and after the change are not counted together, and
+    known-good tags that rest on earlier runs are refused on this host.
     """
     change = note_change(settings.results, machine_of(settings.root), worded("WHAT", what))
     kind = host_of(settings.results, settings.root).kind

@@ -1,9 +1,9 @@
-"""The variables of `make` that stand for options of `matrix`: for the messages to a person who typed `make`."""
+"""The variables of `make` that stand for options of `matrix`, for messages to a person who typed `make`."""
 
 import os
 import re
 
-# The Makefile sets it where it runs `matrix` for a person.
+# The Makefile sets this variable when it runs `matrix` for a person.
 BY_MAKE = "MATRIX_BY_MAKE"
 VARIABLES = {
     "--budget": "BUDGET",
@@ -13,7 +13,7 @@ VARIABLES = {
     "--output": "OUTPUT",
     "--rocm": "ROCM",
     "--selection": "SELECTION",
-    # Those before the command, which ARGS do not reach.
+    # Options that come before the command; ARGS cannot pass them.
     "--base": "MATRIX_BASE",
     "--index": "MATRIX_INDEX",
     "--registry": "MATRIX_REGISTRY",
@@ -25,15 +25,15 @@ OPTION = re.compile(r"--[a-z][a-z-]+")
 
 
 def is_by_make() -> bool:
-    """Return whether a person typed `make`, which runs this."""
+    """Return whether the user typed `make`, which started this process."""
     return bool(os.environ.get(BY_MAKE))
 
 
 def with_make(text: str) -> str:
-    """Return a message; where `make` runs this, with the variable of make for each option that it names as a remedy.
+    """Return a message; under `make`, with the variable of make for each option that its remedy names.
 
-    A remedy is what comes after the first semicolon: an option to give, another value for one, or one to leave out. In
-    backquotes stand whole commands, which are typed as they are.
+    The remedy is the text after the first semicolon: an option to give, another value for an option, or an option to
+    leave out. Text in backquotes is a whole command that is typed as it stands, so its options are not translated.
     """
     if not is_by_make():
         return text

@@ -1,4 +1,4 @@
-"""The options of a campaign, and its preparation as they ask for it."""
+"""The options that describe a campaign, and the preparation of the campaign that they describe."""
 
 import sys
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.workloads import Workload
 
-# More than anybody waits for, and few enough to be planned in seconds.
+# Largest number of repeats: more than anybody waits for, and few enough to plan within seconds.
 MOST_REPEATS = 10_000
-# Of a campaign in stages: an evening and a night.
+# Default budget of a campaign in stages, in seconds: an evening and a night.
 BUDGET = 10 * 3600.0
 
 
 def campaign_options(command: Any) -> Any:
-    """Add the options that say which cells are run, and how often; the command is a `WithProgram`."""
+    """Add the options that say which cells are run and how often. The command must be a `WithProgram`."""
     for option in (
         click.argument("cells", nargs=-1, shell_complete=complete_cells),
         click.option(
@@ -65,10 +65,10 @@ def campaign_options(command: Any) -> Any:
 
 
 def prepare(settings: Settings, **options: Any) -> PreparedCampaign:
-    """Prepare the campaign that is asked for.
+    """Prepare the campaign that the options describe.
 
     Raises:
-        UserError: when it cannot be made, or options contradict each other.
+        UserError: when the campaign cannot be prepared, or options contradict each other.
     """
     matrix, cells = settings.matrix, options["cells"]
     for cell in cells:
@@ -85,12 +85,12 @@ def prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     ):
         return prepared
     if _in_stages(options):
-        # Without a GPU there is the smoke stage alone, and it takes minutes.
+        # Without a GPU only the smoke stage remains, and it takes minutes.
         if options["budget"]:
             warn(["--budget has no effect without a GPU: each cell of the selection is run once"])
         options["budget"] = None
     workload = stage_workload(settings, options) if options["stage"] else chosen_workload(settings, selection, options)
-    # One that is typed twice is run as often as the others.
+    # A cell that is typed twice is run as often as the others.
     chosen = [matrix.cells[cell] for cell in dict.fromkeys(cells)] or matrix.select(selection)
     goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
     if goal and options["repeats"]:
@@ -115,13 +115,16 @@ def prepare(settings: Settings, **options: Any) -> PreparedCampaign:
 def _may_use_screens(
     settings: Settings, host: HostFacts, *, use_screen_gpu: bool | None = None, asks: bool = False, **_: Any
 ) -> bool:
-    """Return whether runs may use a GPU with a screen. A plan asks and notes nothing: else it is as of a run."""
+    """Return whether runs may use a GPU with a screen.
+
+    `matrix plan` asks no question and stores no answer; without an answer it plans what a run would be allowed.
+    """
     ask = partial(asked, option="--use-screen-gpu or --no-use-screen-gpu") if asks and sys.stdin.isatty() else None
     return may_use(host, settings.results, use_screen_gpu, ask, notes=asks)
 
 
 def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
-    """Return the matrix with what its stages run: the lookback that was given, and programs of the user's own taken."""
+    """Return the matrix with its stages' workloads prepared: the lookback that was given is set, programs are taken."""
     lookback, used = options["lookback"], {stage.workload for stage in matrix.stages.values()}
 
     def of_stage(workload: Workload) -> Workload:
@@ -134,6 +137,6 @@ def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
 
 
 def _in_stages(options: Mapping[str, Any]) -> bool:
-    """Return whether nothing was said of which runs to make."""
+    """Return whether no option or argument says which runs to make."""
     said = ("cells", "selection", "stage", "until", "every", "repeats", "workload", "python", "app")
     return not any(options[name] for name in said)

@@ -1,4 +1,4 @@
-"""`matrix clean`: lists what stacks and programs take on the disk, asks, and removes it."""
+"""`matrix clean`: lists what stacks and programs occupy on disk, asks, and removes it."""
 
 import sys
 from dataclasses import asdict
@@ -21,11 +21,12 @@ GB = 10**9
 def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
     """Remove this checkout's environments, copies of programs, and images without a known-good tag; asks first.
 
-    Wheels, records, locks, and images that are tagged or in a registry stay: what is removed is made again from the
-    wheels that are here. Images that another checkout has made on the same engine stay, too. While a command makes or
-    uses them nothing is removed. With --json nothing is removed without --yes.
+    Wheels, records, locks, and images that are tagged or in a registry stay: what is removed can be rebuilt from the
+    local wheels. Images that another checkout built on the same engine stay, too. Nothing is removed while another
+    command builds or uses these things. With --json nothing is removed without --yes.
 
-    Exit status: 0 when it is done, or nothing is to be removed, 1 where something could not be, or the answer was no.
+    Exit status: 0 when everything was removed or there was nothing to remove, 1 when something could not be removed or
+    the answer was no.
     """
     if settings.simulated:
         raise UserError("a simulated host has neither disk nor engine of its own; leave --root out")

@@ -1,4 +1,4 @@
-"""Commands on and for the nodes of a cluster."""
+"""The commands that run on the nodes of a cluster, and the choice of a cluster for other commands."""
 
 import sys
 from collections.abc import Iterator
@@ -31,12 +31,12 @@ from harness.slurm.nodes import note_node
 from harness.slurm.open_dispatchers import open_dispatchers
 
 SLURM = "slurm"
-# Of a hook, as the reason to drain the node.
+# Exit status of a Slurm hook that makes Slurm drain the node.
 DRAIN = 1
 
 
 def of_cluster(settings: Settings, name: str | None) -> Settings:
-    """Return the settings with the results folder of a cluster, where none was given.
+    """Return the settings with the results folder of a cluster, unless --results was given.
 
     Raises:
         UserError: when there is no such cluster.
@@ -46,7 +46,7 @@ def of_cluster(settings: Settings, name: str | None) -> Settings:
 
 
 def dispatchers_of(settings: Settings, name: str | None, kind: str | None = None) -> list[SlurmDispatcher]:
-    """Return what carries runs to the nodes of a cluster, for each host kind or for one; nothing where none is named.
+    """Return one dispatcher for each host kind of a cluster (only that of `kind`, if given); none without a cluster.
 
     Raises:
         UserError: when there is no such cluster, or no node of it can be used.
@@ -65,16 +65,16 @@ def dispatchers_of(settings: Settings, name: str | None, kind: str | None = None
 def _cluster(settings: Settings, name: str | None) -> Cluster | None:
     if name is None:
         return None
-    # Slurm with a default partition needs no entry.
+    # A Slurm cluster with a default partition needs no entry in the matrix file.
     clusters = {SLURM: Cluster(), **settings.matrix.hosts}
     return clusters[known(name, clusters, "cluster")]
 
 
 def run_request(settings: Settings, content: bytes) -> int:
-    """Make the run that another host asks for; return the exit status of `matrix run-cell`.
+    """Make the run that another host requests; return the exit status of `matrix run-cell`.
 
     Raises:
-        UserError: when it cannot be made here.
+        UserError: when the run cannot be made here.
     """
     try:
         request = RunRequest.parse(content)
@@ -98,7 +98,7 @@ def run_request(settings: Settings, content: bytes) -> int:
 
 
 def scheduled_here() -> Scheduled | None:
-    """Return the job of a scheduler that this process is in; None outside of one."""
+    """Return the Slurm job that this process runs in; None outside of a job."""
     job, node = job_here(), node_here()
     return Scheduled(scheduler="slurm", job=job, node=node) if job and node else None
 
@@ -108,7 +108,7 @@ def scheduled_here() -> Scheduled | None:
 @click.option("--ended", type=click.Choice(get_args(JobEnding)), help="What the scheduler ended it for.")
 @pass_settings
 def slurm_node(settings: Settings, run_id: str | None, ended: JobEnding | None) -> None:
-    """Write down what this node is, and close runs: what a campaign has its nodes do by short jobs."""
+    """Record what this node is, and close runs that lost their harness; a campaign starts this as short jobs."""
     scheduled = scheduled_here()
     if scheduled is None:
         raise UserError("slurm-node: is for jobs of Slurm, on a node of it")
@@ -124,10 +124,10 @@ def slurm_node(settings: Settings, run_id: str | None, ended: JobEnding | None) 
 @click.command("slurm-prolog")
 @pass_settings
 def slurm_prolog(settings: Settings) -> None:
-    """Print how to install the hooks of Slurm; as Slurm's Prolog, fail where a GPU of this node is unhealthy.
+    """Print how to install the Slurm hooks; as Slurm's Prolog, fail when a GPU of this node is unhealthy.
 
-    A Prolog that fails has Slurm drain the node. A GPU that was found unhealthy drains it once: when the node is
-    resumed, the next run there probes the GPU again.
+    Slurm drains a node whose Prolog fails. An unhealthy GPU drains the node once: after the node is resumed, the next
+    run there probes the GPU again.
     """
     if job_here() is None:
         echo(installation(Path(sys.argv[0]).absolute(), settings.results.folder))
@@ -141,15 +141,15 @@ def slurm_prolog(settings: Settings) -> None:
 @click.command("slurm-epilog")
 @pass_settings
 def slurm_epilog(settings: Settings) -> None:
-    """As Slurm's Epilog, end what a job left of its runs, containers too; fail where something cannot be killed.
+    """As Slurm's Epilog, end what a job left of its runs, containers too; fail when something cannot be killed.
 
-    An Epilog that fails has Slurm drain the node. `matrix slurm-prolog` prints how to install it.
+    Slurm drains a node whose Epilog fails. `matrix slurm-prolog` prints how to install this hook.
     """
     job = job_here()
     if job is None:
         raise UserError("slurm-epilog: is for Slurm to run; `matrix slurm-prolog` prints how to install it")
     with _no_reason_to_drain("slurm-epilog"):
-        # Nothing else is written: the checkout and the results folder may be another user's, and root nobody there.
+        # Write nothing else: the checkout and the results folder may belong to another user, where root has no rights.
         if left := end_job(settings.results, job, partial(executor_of_intent, settings.results)):
             for run_id, what in left.items():
                 tell_in_output(settings.results, run_id, what)
@@ -163,7 +163,7 @@ def _said(text: str) -> int:
 
 @contextmanager
 def _no_reason_to_drain(hook: str) -> Iterator[None]:
-    """Let a hook that cannot look at what it is for pass: every job would cost a node that is well."""
+    """Let a hook pass that cannot check its node: otherwise every job would drain a node that may be healthy."""
     try:
         yield
     except (UserError, OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""The commands by section, and where each is; each is imported when it is asked for."""
+"""The commands by section, and the module that defines each; a module is imported only when its command is used."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from harness.base.interrupts import exit_on_interrupt
 from harness.cli.shared import TYPED, as_typed, err
 from harness.screen.terminal import echo
 
-# The module and the function of a command.
+# Each command, as the module and the function that define it.
 SECTIONS = {
     "From the machine to a model": {
         "doctor": "doctor:doctor",
@@ -75,14 +75,14 @@ SECTIONS = {
     },
 }
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
-# Where somebody watches, these say at once that they are at work: what they need takes seconds to import.
+# On a terminal these commands announce at once that they have started, because their imports take seconds.
 TAKES_SECONDS = ("plan", "run", "train")
 HELP = frozenset({"--help", "-h"})
 # Commands of the app that have no namesake here.
 OF_APP = ("synth", "merge", "check", "features", "plot", "evaluate", "predict")
-# For the nodes of a cluster, not listed.
+# Used on the nodes of a cluster; not listed in the help.
 HIDDEN = "slurm-node"
-# Commands under their former names, not listed.
+# Former names of commands, still accepted and not listed.
 RENAMED = {"drill": "inject"}
 
 
@@ -92,7 +92,7 @@ def with_dashes(word: str) -> str:
 
 
 def help_line(name: str) -> str:
-    """Return the first sentence of the help of a command, by its source: what some import takes seconds."""
+    """Return the first sentence of a command's help, read from its source because some modules are slow to import."""
     module, function = COMMANDS[name].split(":")
     text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
     found = re.search(rf'^def {function}\(.*?"""(.*?\.)(?=\s|""")', text, re.DOTALL | re.MULTILINE)
@@ -100,34 +100,34 @@ def help_line(name: str) -> str:
 
 
 class TypedFormatter(click.HelpFormatter):
-    """Help in whose commands, in backquotes, `matrix` is typed as on this host."""
+    """Help texts that show each command in backquotes as the user has to type `matrix` on this host."""
 
     def write_text(self, text: str) -> None:
         """Write a paragraph."""
         super().write_text(as_typed(text))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], *args: int, **kwargs: int) -> None:
-        """Write names with what they mean."""
+        """Write a list of names with their meanings."""
         super().write_dl([(name, as_typed(text)) for name, text in rows], *args, **kwargs)
 
 
 class TypedContext(click.Context):
-    """The context of a command with such help."""
+    """The context of a command whose help is formatted by `TypedFormatter`."""
 
     formatter_class = TypedFormatter
 
 
 class Commands(click.Group):
-    """The commands of COMMANDS."""
+    """The group of the commands in COMMANDS."""
 
     context_class = TypedContext
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """Return the names of those that are listed."""
+        """Return the names of the listed commands."""
         return [name for name in COMMANDS if name != HIDDEN]
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        """Import the command of that name; None where there is none."""
+        """Import and return the command of that name; None if there is none."""
         name = RENAMED.get(name, name)
         if name not in COMMANDS:
             return None
@@ -140,10 +140,10 @@ class Commands(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant.
+        """Find the command that was typed.
 
         Raises:
-            click.UsageError: where there is none of that name, with the nearest that is listed.
+            click.UsageError: when there is no command of that name; names the nearest listed command.
         """
         name = with_dashes(arguments[0])
         if RENAMED.get(name, name) not in COMMANDS and name[:1] != "-" and not context.resilient_parsing:
@@ -159,7 +159,7 @@ class Commands(click.Group):
         return super().resolve_command(context, arguments)
 
     def invoke(self, context: click.Context) -> object:
-        """Run a command. An error names commands as they are typed while the options are still known."""
+        """Run a command. Commands in an error's text are rewritten here, while the typed options are still known."""
         try:
             return super().invoke(context)
         except UserError as error:
@@ -173,7 +173,7 @@ class Commands(click.Group):
                 formatter.write_dl([(name, help_line(name)) for name in commands if name != HIDDEN])
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands, or else options, that begin with what was typed."""
+        """Return the commands, and the options, that begin with what was typed."""
         names = [name for name in self.list_commands(context) if name.startswith(incomplete)]
         return [
             *(CompletionItem(name, help=help_line(name)) for name in names),

@@ -1,4 +1,4 @@
-"""`matrix completion`, and what a shell completes: names of the matrix file, and ids of runs."""
+"""`matrix completion`, and the values that a shell completes: names of the matrix file and ids of runs."""
 
 import shlex
 import sys
@@ -42,18 +42,18 @@ def completion(shell: str) -> None:
     if found is None:
         raise UserError(f"nothing completes for {shell}; give bash, zsh or fish")
     source = found(cli, {}, PROGRAM, VARIABLE).source()
-    # bash asks the program that is typed; zsh and fish one of this name on the PATH, where a checkout's is not.
+    # bash asks the program that was typed. zsh and fish look for `matrix` on the PATH, where a checkout's is not.
     program = shlex.quote(str(Path(sys.argv[0]).absolute()))
     source = source.replace(f"(( ! $+commands[{PROGRAM}] )) && return 1", "").replace(f" {PROGRAM})", f" {program})")
     echo(source)
 
 
 def completes(names: Names) -> Completer:
-    """Return what completes an argument or option with names."""
+    """Return a completer that offers names which are read from the settings."""
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         params = context.find_root().params
-        # A shell that completes is no place for errors.
+        # Completion must never print an error into the user's shell.
         with suppress(UserError, OSError):
             settings = Settings(params["file"], params["results"], None, params["root"])
             return [CompletionItem(name) for name in names(settings) if name.startswith(incomplete)]
@@ -73,5 +73,5 @@ complete_stages = completes(lambda settings: settings.matrix.stages)
 complete_workloads = completes(lambda settings: settings.matrix.workloads)
 complete_presets = completes(lambda settings: settings.matrix.presets)
 complete_rocm = completes(lambda settings: settings.matrix.rocm_versions)
-# The newest first: that is the one to be explained.
+# Newest first, because that is the run that a user most likely wants to explain.
 complete_runs = completes(lambda settings: sorted(settings.results.finished(), reverse=True))

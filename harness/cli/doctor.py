@@ -1,4 +1,4 @@
-"""The command that looks at the machine."""
+"""`matrix doctor`: examines the machine."""
 
 import platform
 import re
@@ -24,10 +24,10 @@ from harness.doctor.read import read_machine
 from harness.host.fingerprint import machine_of
 from harness.screen.fitted import print_folded
 
-# In a command that is not in backquotes; root has another PATH.
+# Matches `matrix` in a fix, which is a whole command without backquotes; not after sudo, since root has another PATH.
 WHOLE = rf"(?<!sudo ){re.escape(PROGRAM)}"
 
-# Columns before what a finding says, and before its reason.
+# Width of the columns before the text of a finding and before its reason, in characters.
 INDENTATION = 8
 WORST_FIRST: tuple[Level, ...] = ("problem", "warning", "note", "ok")
 COLOURS = {"problem": "red", "warning": "yellow", "note": "cyan", "ok": "green"}
@@ -63,8 +63,8 @@ def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
 
 
 def _begun(settings: Settings) -> str | None:
-    """Return the command that goes on with what was begun here; None where it cannot be told, and that is no matter."""
-    # Only of a host that is ready.
+    """Return the command that continues unfinished work on this host; None when there is none or it cannot be read."""
+    # Imported here because only a host without problems needs it.
     from harness.report.continuation import continuation  # noqa: PLC0415
 
     with suppress(UserError, OSError):
@@ -81,7 +81,7 @@ def _look(settings: Settings) -> tuple[Finding, ...]:
 
 
 def finding_lines(findings: Sequence[Finding], *, everything: bool) -> Iterator[str]:
-    """Yield findings with rich's markup, the worst first; what is fine is one line, unless `everything` is shown."""
+    """Yield the findings as lines of rich markup, the worst first; without `everything` only count the fine ones."""
     for finding in sorted(findings, key=lambda f: WORST_FIRST.index(f.level)):
         if finding.level == "ok" and not everything:
             continue

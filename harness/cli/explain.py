@@ -1,4 +1,4 @@
-"""The command that says why a run failed."""
+"""`matrix explain`: says why a run failed."""
 
 import io
 import os
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 LATEST = "latest"
 BY_CTRL_C = "stopped by SIGINT"
 WHO_GOT_IT = ", which the harness got (it ends a run by SIGTERM)"
-# Columns before what an explanation says.
+# Width of the column before the text of an explanation, in characters.
 INDENTATION = 10
-# No failure is named: the cause is unknown.
+# Classes that name no cause; `matrix explain` then exits with status 1.
 UNEXPLAINED = (UNKNOWN, STOPPED)
 STANDARD_INPUT = ("-", "<stdin>")
-# By their first bytes: what logs are kept in, and what reads it.
+# Compressed formats that logs are kept in: first bytes, name, and the program that reads it.
 PACKED = {
     b"\x1f\x8b": ("gzip", "zcat"),
     b"\x28\xb5\x2f\xfd": ("zstd", "zstdcat"),
@@ -42,7 +42,7 @@ PACKED = {
     b"PK\x03\x04": ("zip", "unzip -p"),
 }
 BINARY = (b"\x7fELF", b"\x80\x02", b"\x80\x04", b"\x89PNG", b"SQLite format")
-# Reading less takes no time worth a progress bar.
+# Logs larger than this get a progress bar, in bytes; smaller ones are read at once.
 LARGE_BYTES = 50_000_000
 
 
@@ -77,10 +77,10 @@ def explain(
 ) -> None:
     """Say why a run failed: class, cause, the lines that show it, and what helps.
 
-    RUN is the id of a run, the beginning of one, the path of a run folder, or `latest`: the newest not completed.
-    With --log it is any log you have, of this tool or not: `matrix explain --log train.log`.
+    RUN is the id of a run or its beginning, the path of a run folder, or `latest`: the newest run that did not
+    complete. With --log it explains any log, also one of another program: `matrix explain --log train.log`.
 
-    Exit status: 0 when it is explained (or the run completed), 1 when the cause is unknown.
+    Exit status: 0 when the failure is explained (or the run completed), 1 when the cause is unknown.
     """
     found: Explanation | None
     told: dict[str, Any]
@@ -95,7 +95,7 @@ def explain(
         folder = run_folder(settings.results_to_read, run)
         record = read_record(folder)
         found, told, lines = _explained(settings, folder, record)
-        # Of a log nothing else is known, and this takes its time to import.
+        # Imported here because it takes time, and a mere log has no runs around it.
         from harness.cli.explain_run import around_run  # noqa: PLC0415
 
         around, more = around_run(settings, record)
@@ -112,7 +112,7 @@ def explain(
 
 
 def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list[str]:
-    """An explanation as it is printed. `tries`: what may help, as it is to be typed."""
+    """Return the printed lines of an explanation. `tries`: what may help, as commands or variables to type."""
     lines = [
         f"class     {found.class_}{f' (rule {found.rule})' if found.rule else ''}",
         f"cause     {found.cause}",
@@ -126,7 +126,7 @@ def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list
 def _explained(
     settings: Settings, folder: RunFolder, record: Record
 ) -> tuple[Explanation | None, dict[str, Any], list[str]]:
-    """Return what is known of a run: the explanation (none of one that completed), for programs, and for people."""
+    """Return the explanation of a run (None if it completed), its JSON object, and its lines for people."""
     ended = f"{record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}"
     run = f"run       {record.intent.run_id}"
     told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
@@ -139,7 +139,7 @@ def _explained(
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
-    # A record may be of another host, which calls its stack what it likes.
+    # Build the cells from the record's own stack: a record from another host may use another name for its stack.
     tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
     lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
@@ -148,7 +148,7 @@ def _explained(
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:
-    """Return what the presets set: the owner of a log of another program has no cells to run."""
+    """Return what the suggested presets set: the owner of another program's log has no cells to run."""
     presets = [settings.matrix.presets[name] for name in found.presets if name in settings.matrix.presets]
     sets = [(one.name, {**one.variables, **one.features, **one.train}) for one in presets]
     return [
@@ -157,13 +157,13 @@ def _variables(settings: Settings, found: Explanation) -> list[str]:
 
 
 def _presets(matrix: "Matrix", stack: str) -> "list[Preset]":
-    """Those that can be run with a stack."""
+    """Return the presets that can be run with a stack."""
     cells = (matrix.cells.get(f"{stack}-{preset}") for preset in matrix.presets)
     return [cell.preset for cell in cells if cell and cell.excluded is None]
 
 
 def _named(stream: BinaryIO | None, open_files: ExitStack) -> tuple[BinaryIO, str] | None:
-    """A stream with its name, and with a progress bar where it is long and a person is watching."""
+    """Return a stream with its name; a long one gets a progress bar on a terminal."""
     if stream is None:
         return None
     name = getattr(stream, "name", "-")
@@ -191,10 +191,10 @@ def _refuse_what_is_no_text(head: bytes, name: str) -> None:
 
 
 def run_folder(results: Results, run: str) -> RunFolder:
-    """Return the folder of the run that is meant, by an id, the beginning of one, a folder, or `latest`.
+    """Return the folder of the run that `run` names: an id, the beginning of an id, a folder, or `latest`.
 
     Raises:
-        UserError: when there is none, or more than one begins so.
+        UserError: when there is no such run, or several ids begin like this.
     """
     if RunFolder(Path(run)).record.is_file():
         return RunFolder(Path(run))
@@ -219,16 +219,16 @@ def run_folder(results: Results, run: str) -> RunFolder:
 
 
 def _latest(folders: list[RunFolder]) -> RunFolder:
-    """The newest that did not complete, else the newest: there is nothing to explain of the others."""
+    """Return the newest run that did not complete; the newest of all if every run completed."""
     newest_first = sorted(folders, key=lambda folder: folder.record.stat().st_mtime_ns, reverse=True)
     return next((folder for folder in newest_first if read_record(folder).outcome != "completed"), newest_first[0])
 
 
 def read_record(folder: RunFolder) -> Record:
-    """Return the record in a folder that had one a moment ago.
+    """Return the record in a folder that was just seen to have one.
 
     Raises:
-        UserError: when it is gone.
+        UserError: when the record is gone.
     """
     record = folder.read_record()
     if record is None:

@@ -1,4 +1,4 @@
-"""A run that is explained: the controls and the runs beside it, and what continues it."""
+"""The surroundings of an explained run: controls, runs beside it, and the command that continues its work."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from harness.training.state import unfinished_trainings
 
 
 def around_run(settings: Settings, record: Record) -> tuple[dict[str, Any], list[str]]:
-    """Return it for programs, and in lines for people."""
+    """Return the surroundings of a run as a JSON object, and as lines for people."""
     controls = _controls(settings.results, record)
     beside = _beside(settings.results, record)
     counted = _counted(settings.results, record)
@@ -33,7 +33,7 @@ def around_run(settings: Settings, record: Record) -> tuple[dict[str, Any], list
 
 
 def _controls(results: Results, record: Record) -> list[str]:
-    """Return what controls showed of the failures of the run's cell, on its machine."""
+    """Return what controls on the run's machine showed about the failures of its cell."""
     if record.outcome == "completed":
         return []
     of = record.intent.cell, record.intent.workload, record.intent.host.machine
@@ -41,9 +41,9 @@ def _controls(results: Results, record: Record) -> list[str]:
 
 
 def _continues(settings: Settings, record: Record) -> str | None:
-    """Return the command that continues the training that the run was an attempt of.
+    """Return the command that continues the training which the run was an attempt of.
 
-    None where it has its model, or where the command itself is the mistake.
+    None when that training is finished, or when the training's own command is the mistake.
     """
     if record.intent.program and is_mistaken(record, settings.results.folder_of(record.intent.run_id)):
         return None
@@ -52,14 +52,14 @@ def _continues(settings: Settings, record: Record) -> str | None:
 
 
 def _continues_campaign(settings: Settings, record: Record) -> Command | None:
-    """Return the command that continues the last campaign, of which the run is the last."""
+    """Return the command that continues the last campaign; None unless the run was its last one."""
     newest = max(Index(settings.results).rows(), key=lambda row: row.started, default=None)
     mine = newest is not None and newest.run_id == record.intent.run_id
     return last_answer(settings.results, machine_of(settings.root)).next_command if mine else None
 
 
 def _beside(results: Results, record: Record) -> str | None:
-    """Return what the run has to do with those that shared the time with it; None where none did, or it completed."""
+    """Return how the run relates to those that ran at the same time; None when none did, or the run completed."""
     if record.outcome == "completed" or not record.intent.beside:
         return None
     rows = Index(results).rows()
@@ -68,7 +68,7 @@ def _beside(results: Results, record: Record) -> str | None:
 
 
 def _counted(results: Results, record: Record) -> str | None:
-    """Return why an interrupted run counts as a failure; None where it does not."""
+    """Return why an interrupted run counts as a failure; None when it does not count as one."""
     if record.outcome != "interrupted":
         return None
     count = counts_of(results).get(record.intent.run_id)

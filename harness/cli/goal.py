@@ -1,4 +1,4 @@
-"""The options of `matrix run` and `matrix plan` that leave it open how many runs are made."""
+"""The options of `matrix run` and `matrix plan` that leave open how many runs are made."""
 
 import re
 from typing import Any
@@ -21,7 +21,7 @@ class Duration(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds, from 1 on."""
+        """Return the seconds; the shortest time accepted is one second."""
         if isinstance(value, float):
             return value
         parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", value)
@@ -32,7 +32,7 @@ class Duration(click.ParamType[float]):
 
 
 def goal_options(command: Any) -> Any:
-    """Add the options that say what the runs are for."""
+    """Add the options that state the goal of a search."""
     for option in (
         click.option(
             "--until", type=click.Choice(["known-good"]), help="Look for one known-good cell, the most promising first."
@@ -56,10 +56,10 @@ def goal_options(command: Any) -> Any:
 def goal_of(
     settings: Settings, until: str | None, *, every: bool, confidence: float | None, budget: float | None
 ) -> Goal | None:
-    """Return the goal that these options name; None where none of them is given.
+    """Return the goal that these options describe; None when neither --until nor --all is given.
 
     Raises:
-        UserError: when they contradict each other.
+        UserError: when the options contradict each other.
     """
     if until and every:
         raise UserError("--until looks for one cell and --all settles every one; give one of them")
@@ -84,7 +84,7 @@ def goal_of(
 
 
 def workload_for_tags(settings: Settings, workload: Workload, *, named: bool) -> Workload:
-    """Return the workload to reach a goal with: `standard` where the selection's does not qualify. Says so."""
+    """Return the workload to reach a goal with, and say which: `standard` if the selection's does not qualify."""
     if workload.qualifies_for_promotion:
         return workload
     standard = settings.matrix.workloads.get(STANDARD_WORKLOAD)

@@ -1,4 +1,4 @@
-"""The commands on images."""
+"""The commands that build, lock, push and pull images."""
 
 import sys
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def build(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Build the images of cells (default: a selection). What is there already is not built again."""
+    """Build the images of cells (default: a selection). An image that already exists is not built again."""
     matrix = settings.matrix
     if cells and rocm:
         raise UserError("give either cells or --rocm")
@@ -116,7 +116,7 @@ def build(
 
 
 def _print_dockerfiles(cells: Sequence[Cell]) -> None:
-    """Each stack once, and what its cells add to it."""
+    """Print the Dockerfile of each stack once, followed by what each of its cells adds."""
     for stack, of_stack in groupby(sorted(cells, key=lambda c: c.stack.name), key=lambda cell: cell.stack):
         echo(stack_part(stack, base_reference(stack)), nl=False)
         for cell in of_stack:
@@ -156,7 +156,7 @@ def lock(settings: Settings, stack: str, python: str | None, pypi: bool, as_json
 def push(settings: Settings, cell: str, registry: str, dry_run: bool, as_json: bool) -> None:
     """Push a cell's image to a registry, with the credentials of `docker login`.
 
-    Beside it goes what it was made from and what is in it, signed with your key (`matrix keys`).
+    The command also pushes what the image was made from and what it contains, signed with your key (`matrix keys`).
     """
     chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
     if dry_run:
@@ -187,7 +187,7 @@ def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_js
 
 
 def whose_and_used(signed_by: Sequence[str], *, current: bool) -> str:
-    """Return in words who signed an image from elsewhere, and whether runs here use it."""
+    """Say in words who signed an image from elsewhere, and whether runs on this host use it."""
     other = "takes another: one was built here, or the app, lock or preset of this checkout differ"
     signed = f"signed by {' and '.join(signed_by)}" if signed_by else "not signed by anybody"
     return f"{signed}; {as_typed('`matrix run`')} {'uses it' if current else other}"

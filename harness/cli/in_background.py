@@ -1,4 +1,4 @@
-"""Commands that run on without a terminal: from their start with `--detach`, else from when theirs is closed."""
+"""Commands that outlive their terminal: from the start with `--detach`, or from when their terminal is closed."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from harness.screen.terminal import echo
 
 
 def start_in_background(settings: Settings, *, as_json: bool) -> None:
-    """Start this very command again in the background, and say how to attach to it and how to end it."""
+    """Start this very command again in the background, and print how to attach to it and how to end it."""
     words = agreed(typed_words(), without="--detach")
     log = _log(settings)
     program = Path(sys.argv[0]).absolute()
@@ -33,9 +33,9 @@ def start_in_background(settings: Settings, *, as_json: bool) -> None:
 
 @contextmanager
 def through_closed_terminal(settings: Settings, *, what: str, watched: str = "attaches") -> Iterator[None]:
-    """Go on when the terminal is closed, which is said first; Ctrl-C and TERM are a KeyboardInterrupt inside.
+    """Keep running when the terminal is closed, after telling the user so; Ctrl-C and SIGTERM raise KeyboardInterrupt.
 
-    `watched`: what `matrix watch` does there, empty where it shows nothing.
+    `watched`: what `matrix watch` does with this command, for the message; empty if it shows nothing.
     """
     terminal = _terminal_to_outlive(settings, what=what, watched=watched)
     with outliving(terminal), interruptible(terminal.is_closed):
@@ -44,7 +44,7 @@ def through_closed_terminal(settings: Settings, *, what: str, watched: str = "at
 
 @contextmanager
 def search_shown(settings: Settings, *, what: str = "search", watched: str = "attaches") -> Iterator[CampaignDisplay]:
-    """Show runs on which something rests, as above; where they are interrupted, the command ends and says so."""
+    """Show the runs of a search, which outlives its terminal; on an interruption print how to continue, and exit."""
     try:
         with through_closed_terminal(settings, what=what, watched=watched), CampaignDisplay(err) as display:
             yield display
@@ -71,6 +71,6 @@ def _terminal_to_outlive(settings: Settings, *, what: str, watched: str) -> Term
 
 
 def _log(settings: Settings) -> Path:
-    # Nobody who shares the folder can put anything there before.
+    # A random name: other users of a shared folder cannot create the file in advance.
     name = f"detached-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}.log"
     return settings.results.folder / "campaigns" / name

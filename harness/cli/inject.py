@@ -1,4 +1,4 @@
-"""The command that injects faults on purpose."""
+"""`matrix inject`: injects faults on purpose."""
 
 import sys
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from harness.screen.display import Steps
 from harness.screen.fitted import print_table, wide_option
 
 FAULTS_FOLDER = "faults"
-# A training of seconds, twice; a hang takes as long again to be found.
+# Assumed time of a fault with its healthy run, in seconds: two short trainings; detecting a hang takes as long again.
 ASSUMED_SECONDS = 30.0
 
 
@@ -54,13 +54,13 @@ def inject(
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Inject faults into real runs, and see that each is found, explained and survived.
+    """Inject faults into real runs, and check that each is detected, explained and survived.
 
-    Each is a short training on the CPU with one fault (default: every KIND), and a healthy run after it.
-    `survived` means: there is a record, nothing was left behind, and the healthy run completed. The records are
-    in RESULTS/faults; they are evidence of nothing but the harness.
+    Each is a short training on the CPU with one fault (default: every KIND), and a healthy run after it. `survived`
+    means: there is a record, nothing was left behind, and the healthy run completed. The records are in RESULTS/faults;
+    they are evidence of nothing but the harness.
 
-    Exit status: 0 when all that were injected are as expected, 1 when one is not, 130 after Ctrl-C.
+    Exit status: 0 when all injected faults ended as expected, 1 when one did not, 130 after Ctrl-C.
     """
     chosen = _chosen(kinds)
     if only_list:

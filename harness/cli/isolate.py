@@ -1,4 +1,4 @@
-"""The command that tells what is at fault: the cell, its stack, a GPU or the host."""
+"""`matrix isolate`: tells whether the cell, its stack, a GPU or the host is at fault."""
 
 import sys
 from typing import Any
@@ -31,15 +31,15 @@ def isolate_command(
 ) -> None:
     """Tell whether failures of CELL are its own, its stack's, a GPU's or the host's.
 
-    Fresh runs of CELL, of its stack's plain cell and of another stack's, each on the GPU where CELL failed and on
-    another one, between each other. The failures that raise the question are not among them. A wrong cause is named
-    with probability .05 at most. Where the pass rates are .95 and .5 it takes about thirty runs. They count like all
-    others; what they show changes what is said of failures, and no count.
+    It alternates new runs of CELL, of its stack's plain cell and of another stack's plain cell, each on the GPU where
+    CELL failed and on another GPU. The failures that raised the question are not counted in the answer. The probability
+    of naming a wrong cause is at most .05. With pass rates of .95 and .5 it takes about thirty runs. These runs count
+    like all others; the answer changes how failures are described, but no count.
 
-    The same command continues where it was interrupted, also with a larger --max-runs; after new failures of CELL it
-    asks again.
+    The same command continues an interrupted search, also with a larger --max-runs; after new failures of CELL it
+    starts a new one.
 
-    Exit status: 0 when the answer was found, also where it is that nothing fails; 1 when the runs did not suffice, 130
+    Exit status: 0 when the answer was found, also when it is that nothing fails; 1 when the runs did not suffice, 130
     after Ctrl-C.
     """
     matrix, results = settings.matrix, settings.results

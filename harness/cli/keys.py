@@ -1,4 +1,4 @@
-"""`matrix keys`: parses and prints, nothing else."""
+"""`matrix keys`: parses its options and prints; the keys themselves are handled elsewhere."""
 
 from pathlib import Path
 
@@ -27,9 +27,9 @@ from harness.registry.attestations.keys import (
 def keys(
     settings: Settings, trusted: str | None, name: str | None, forgotten: str | None, public: bool, as_json: bool
 ) -> None:
-    """List the keys whose signatures are trusted here; yours is made where there is none yet.
+    """List the keys whose signatures are trusted here; creates your own key if there is none yet.
 
-    `matrix push` and `matrix promote` sign with yours. A line is NAME, fingerprint, and the public key as one word,
+    `matrix push` and `matrix promote` sign with your key. A line is NAME, fingerprint, and the public key as one word,
     which others give to `matrix keys --trust`, or put under `signatures` in matrix.yaml.
     """
     own = ensure_own_key()

@@ -1,4 +1,7 @@
-"""A campaign on a cluster with several host kinds: one command for each kind, side by side, as evidence is by kind."""
+"""A campaign on a cluster with several host kinds: one command for each kind runs at the same time.
+
+Each kind needs a campaign of its own because evidence is counted by host kind.
+"""
 
 import json
 import os
@@ -19,9 +22,10 @@ LOOK_SECONDS = 1.0
 
 
 def run_each_kind(settings: Settings, kinds: Mapping[str, Sequence[str]], *, as_json: bool) -> int:
-    """Run the command that was typed for each kind, whose nodes are given; return the exit status.
+    """Run the typed command once for each host kind, given with its nodes; return the exit status.
 
-    What each says is shown with its nodes before it. Ctrl-C is passed on to all of them; a closed terminal is not.
+    Each line that a command prints is shown with its nodes in front. Ctrl-C is passed on to all commands; the hangup of
+    a closed terminal is not.
     """
     with through_closed_terminal(settings, what="campaign"):
         return _run_each(settings, kinds, as_json=as_json)
@@ -59,7 +63,7 @@ def _run_each(settings: Settings, kinds: Mapping[str, Sequence[str]], *, as_json
 
 
 def end_with_starter() -> None:
-    """End this command in order when the one that started it is gone: the same command starts it again."""
+    """End this command in an orderly way once its starter is gone: typing the starter's command again continues it."""
     starter = os.getppid()
 
     def watch() -> None:
@@ -71,7 +75,7 @@ def end_with_starter() -> None:
 
 
 def _start(words: Sequence[str]) -> subprocess.Popen[str]:
-    # In a group of its own: Ctrl-C reaches it once, through this process.
+    # A separate process group: Ctrl-C then reaches the command only once, through this process.
     return subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,

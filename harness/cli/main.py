@@ -1,4 +1,4 @@
-"""`matrix`: the command line as a whole. What each command parses and prints is in a module of its own."""
+"""`matrix`: the command line as a whole. Each command is parsed and printed by a module of its own."""
 
 import os
 import sys
@@ -29,7 +29,8 @@ from harness.cli.shared import (
 from harness.cli.usage import usage_line
 from harness.screen.terminal import echo
 
-# Of these, those that go on with it say so themselves, and Slurm's hooks have no reader.
+# Commands that do not warn of unfinished work: some report on their own how they continue it, and nobody reads what
+# Slurm's hooks print.
 SAYS_NOTHING_LEFT = ("run", "train", "completion", "slurm-prolog", "slurm-epilog")
 
 
@@ -90,8 +91,8 @@ def cli(
 ) -> None:
     """Find out which ROCm x PyTorch x environment trains to completion on this machine.
 
-    A cell is a stack (what is installed) with a preset (environment variables), e.g. rocm6.3-torch2.9.1-plain.
-    Start with `matrix doctor`, then `matrix plan`, `matrix run` and `matrix status`.
+    A cell is a stack (what is installed) with a preset (environment variables), e.g. rocm6.3-torch2.9.1-plain. Start
+    with `matrix doctor`, then `matrix plan`, `matrix run` and `matrix status`.
     """
     if wheels:
         if not wheels.is_dir():
@@ -104,7 +105,7 @@ def cli(
     if settings.simulated:
         warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
     if context.invoked_subcommand not in SAYS_NOTHING_LEFT and any(results.glob("campaigns/*.under-way")):
-        # Only where something was begun.
+        # Imported here because it is needed only after something was begun.
         from harness.campaign.under_way import left_under_way  # noqa: PLC0415
         from harness.host.fingerprint import machine_of  # noqa: PLC0415
 
@@ -112,14 +113,14 @@ def cli(
 
 
 def _given(context: click.Context) -> Iterator[str]:
-    """Yield the global options that were given, also by a variable, as they would be typed."""
+    """Yield the global options that were given, also by environment variables, as the user would type them."""
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         if source not in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
             continue
         value = context.params[option.name or ""]
         for one in value if isinstance(value, tuple) else (value,):
-            # A password is in no file: where an address needs one, it is typed again.
+            # A printed or stored command must not contain a password: if an address needs one, the user types it again.
             name, equals, url = str(one).partition("=") if option.name == "indexes" else ("", "", str(one))
             yield from (option.opts[0], f"{name}{equals}{without_credentials(url)}")
 
@@ -130,7 +131,7 @@ def _named_url(given: str) -> tuple[str, str]:
         raise UserError(
             f"--index {given}: should be SOURCE=URL, such as pytorch=https://mirror.example/whl/{{platform}}"
         )
-    # Only where one is given.
+    # Imported here because it is needed only when a mirror is given.
     from harness.matrix.stacks import known_mirrors  # noqa: PLC0415
 
     try:
@@ -141,12 +142,12 @@ def _named_url(given: str) -> tuple[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script: what a user can fix is one line and exit status 2."""
+    """Run the console script: print an error that the user can fix as one line, and exit with status 2."""
     words = sys.argv[1:] if arguments is None else arguments
     begin_output()
     try:
         own = own_words(words)[0]
-        # What follows a cell there is a program's own.
+        # The words after the cell of `matrix exec` belong to another program.
         own = own[: own.index("exec") + 2] if "exec" in own else own
         if any(not word or (word[:2] == "--" and word.find("=") == len(word) - 1) for word in own):
             raise UserError("a word is empty, as of a variable that is not set; leave it out, or give it a value")
@@ -159,25 +160,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         echo(f"\nmatrix: there was no answer, and nothing is done; {error.option} answers beforehand", err=True)
         sys.exit(1)
     except click.Abort as error:
-        # Ctrl-C where nothing was running, or at a question; else the answer was no.
+        # Ctrl-C, pressed while nothing ran or at a question, exits as interrupted; any other abort means the answer was
+        # no.
         why = error.__cause__ or error.__context__
         sys.exit(INTERRUPTED if isinstance(why, KeyboardInterrupt) else 1)
     except BrokenPipeError:
-        # The reader (such as `head`) has seen enough.
+        # The reader, such as `head`, has closed its end of the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
         told = _fixable_by_user(error)
         if told is None:
             raise
-        # Standard error may be what is full or closed.
+        # Standard error itself may be full or closed.
         with suppress(OSError):
             _exit_with("system", f"matrix: {told}", words)
         sys.exit(2)
 
 
 def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
-    """Say what to fix in a line, as an object too where JSON was asked for, and exit with status 2."""
+    """Print what to fix as one line, and as a JSON object if --json was given; exit with status 2."""
     text = as_typed(text)
     if "--json" in own_words(words)[0]:
         print_error(code, text.removeprefix("matrix: "))
@@ -186,14 +188,14 @@ def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
 
 
 def _fixable_by_user(error: Exception) -> str | None:
-    """Return what the user can fix of an error of the engine or the system; None where that is nothing."""
-    # Where nothing went wrong, nobody waits for this.
+    """Return what the user can fix about an error of the engine or the system; None if the user can fix nothing."""
+    # Imported here because a command that succeeds does not need it.
     from harness.host.engine import ENGINE_ERRORS, explain  # noqa: PLC0415
 
     if isinstance(error, ENGINE_ERRORS):
         return f"the Docker engine: {explain(error)}"
     if not isinstance(error, OSError):
         return None
-    # A full disk or a folder without permission, wherever it was met: what cannot be written to has no name then.
+    # A full disk or a folder without permission, met anywhere in the program. A write to an open file has no file name.
     what = f"{error.filename}: {error.strerror}; {remedy_for(error)}"
     return what if error.filename else f"standard output, or a file: {error.strerror}; {remedy_for(error)}"

@@ -1,4 +1,4 @@
-"""The commands that show what the matrix file says."""
+"""The commands that show what the matrix file defines: `matrix show` and `matrix lint`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,7 +28,7 @@ from harness.screen.terminal import echo
 def show(settings: Settings, selection: str | None, every: bool, wide: bool, as_json: bool) -> None:
     """Print what the matrix file resolves to: selections, stacks, presets and workloads.
 
-    With --selection or --all cell by cell, and why some are excluded. --json has every cell and workload.
+    With --selection or --all it lists each cell, and why some are excluded. --json has every cell and workload.
     """
     matrix = settings.matrix
     if selection and every:
@@ -76,7 +76,7 @@ def show(settings: Settings, selection: str | None, every: bool, wide: bool, as_
 def lint(settings: Settings, presets: tuple[str, ...], details: bool, listing: Path | None, as_json: bool) -> None:
     """Name every preset variable that does nothing, contradicts another or is the default, and where.
 
-    Counts by preset; details of PRESETS, or with --details of all of them.
+    Prints counts by preset; details of PRESETS, or of all presets with --details.
     """
     for preset in presets:
         known(preset, settings.matrix.presets, "preset")

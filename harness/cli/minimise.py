@@ -1,4 +1,4 @@
-"""The commands that say which variables, and which cells, make a difference."""
+"""The commands that find which variables and cells make a difference: `matrix minimise` and `matrix compare`."""
 
 import sys
 from collections.abc import Iterator
@@ -59,19 +59,18 @@ def minimise_command(
     matrix minimise latest --over steps                # how many steps?
     matrix minimise latest --over shape                # what batch and model?
 
-    RUN is as for `matrix explain`. It is made again in its cell, with ever less of its workload; a run that fails in
+    RUN is as for `matrix explain`. It is repeated in its cell with ever less of its workload; a run that fails in
     another way does not count as failing. These runs are kept in results/minimise: they are no evidence of a cell.
 
-    Variables: first runs with the whole preset and with nothing set show whether there is any effect. Then the
-    variables are screened, the set is shrunk until nothing more can be left out, and what is left is confirmed by fresh
-    runs.
-    Runs need not always pass or always fail. A smaller effect takes more runs: one of a half takes about a hundred,
-    one of a tenth several hundred.
+    Variables: runs with the whole preset and with nothing set first show whether there is any effect. Then the search
+    screens the variables, shrinks the set until nothing more can be left out, and confirms the rest with new runs.
+    Runs need not always pass or always fail. A smaller effect takes more runs: a difference of a half takes about a
+    hundred, one of a tenth several hundred.
 
-    The same command continues where it was interrupted, also with a larger --max-runs.
+    The same command continues an interrupted search, also with a larger --max-runs.
 
-    Exit status: 0 when the answer was found, also where it is that no difference shows; 1 when the runs did not
-    suffice, 130 after Ctrl-C.
+    Exit status: 0 when the answer was found, also when it is that no difference shows; 1 when the runs did not suffice,
+    130 after Ctrl-C.
     """  # noqa: D301 - click needs the character itself
     if over != "variables":
         minimise_run(settings, what, over, max_runs, options, as_json=as_json)
@@ -108,15 +107,15 @@ def compare_command(
 ) -> None:
     """Test whether the first CELL differs from each of the others in how often its runs pass.
 
-    Runs are compared with each other that have the same workload, kind of host, executor and devices. Fisher's exact
-    test, with Holm's correction where several comparisons are made. The test is right for numbers of runs that were
-    chosen before: choose --runs once, not until it says what you like.
+    Only runs with the same workload, kind of host, executor and devices are compared. It is Fisher's exact test, with
+    Holm's correction when several comparisons are made. The test is valid only for numbers of runs that were chosen in
+    advance: choose --runs once, not until the result suits you.
 
     \b
     matrix compare cpu-plain cpu-no-sdma --runs 20
     matrix compare --across kernel                  # "6.12: 20 of 20; 6.18: 3 of 9"; nothing is run
 
-    Exit status: 0 when the answer could be given, whatever it is, 130 after Ctrl-C.
+    Exit status: 0 when there is an answer, whatever it is, 130 after Ctrl-C.
     """  # noqa: D301 - click needs the character itself
     if across:
         _compare_across(settings, across, cells, runs, as_json=as_json)
@@ -167,7 +166,7 @@ def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs
 
 
 def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
-    """Yield what a search found, in words."""
+    """Yield the result of a search as sentences."""
     total = len(variable_names(cell.preset))
     pairs = f"{_passed(found.with_all)} with all {total} variables, {_passed(found.with_none)} with none"
     names = ", ".join(sorted(found.variables))

@@ -22,10 +22,12 @@ from harness.report.invocation import has_own_data
 
 
 def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
-    """Return the id of the cell that is meant, by its own or by a run; of a run its workload and data go to `options`.
+    """Return the id of the cell that `what` names, directly or as the cell of a run.
+
+    For a run, the run's workload and data are stored in `options`, unless others were given.
 
     Raises:
-        UserError: where there is neither.
+        UserError: when `what` names neither a cell nor a run.
     """
     cells = settings.matrix.cells
     if what in cells:
@@ -50,7 +52,7 @@ def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
 def minimise_run(
     settings: Settings, run: str, over: Over, max_runs: int, options: Mapping[str, Any], *, as_json: bool
 ) -> None:
-    """Search, and print what was found; ends the command with its exit status."""
+    """Search, print the result, and exit with the command's status."""
     if run in settings.matrix.cells:
         raise UserError(f"{run} is a cell: --over {over} takes a run of it that failed; `matrix status {run}` has them")
     record = read_record(run_folder(settings.results, run))
@@ -80,7 +82,7 @@ def minimise_run(
 
 
 def shrunk_lines(record: Record, found: Shrunk) -> Iterator[str]:
-    """Yield what a search found, in words; the answer comes last."""
+    """Yield the result of a search as sentences; the answer comes last."""
     run_id, failed = record.intent.run_id, f"{record.outcome} ({record.diagnosis})"
     runs = made = many(found.runs, "run")
     if found.others:
@@ -104,7 +106,7 @@ def shrunk_lines(record: Record, found: Shrunk) -> Iterator[str]:
 
 
 def next_command(settings: Settings, record: Record, found: Shrunk, max_runs: int, options: Mapping[str, Any]) -> str:
-    """Return the one command that is worth typing next."""
+    """Return the command that the user should type next."""
     intent, command = record.intent, settings.invocation.command
     given = [word for name in ("python", "executor") if options[name] for word in (f"--{name}", str(options[name]))]
     if found.conclusion == "not-enough-runs":

@@ -1,4 +1,4 @@
-"""The commands that give a cell to a program of one's own: `matrix env` and `matrix devcontainer`."""
+"""The commands that let a program of the user's own use a cell: `matrix env` and `matrix devcontainer`."""
 
 import json
 from pathlib import Path
@@ -27,8 +27,8 @@ DEVCONTAINER = Path(".devcontainer/devcontainer.json")
 def env(settings: Settings, cell: str, form: str | None, as_json: bool) -> None:
     """Print what CELL sets, for a program of your own: variables, a `docker run` line.
 
-    CELL `best` is the first plain cell here that suits the driver. The line gives as few permissions as a run has.
-    Nothing is built, and `matrix status` learns nothing of it.
+    CELL `best` is the first plain cell here that suits the driver. The line grants only the permissions that a run has.
+    Nothing is built, and nothing is recorded for `matrix status`.
 
     \b
     eval "$(matrix env rocm6.3-torch2.9.1-plain)"
@@ -61,8 +61,8 @@ def env(settings: Settings, cell: str, form: str | None, as_json: bool) -> None:
 def devcontainer(settings: Settings, cell: str, output: Path, force: bool, as_json: bool) -> None:
     """Write a devcontainer.json of CELL: its image, with the GPUs of this host.
 
-    It has as few permissions as a run has, but network and a root to write to. An editor that knows the
-    format opens the folder in it (`matrix build CELL` makes the image).
+    It grants the permissions that a run has, and in addition network access and a writable root file system. An editor
+    that knows the format opens the folder in it (`matrix build CELL` makes the image).
     """
     if output.exists() and not force:
         raise UserError(f"{output}: is there already; give --force to replace it, or another --output")

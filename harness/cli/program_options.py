@@ -1,4 +1,4 @@
-"""The options by which a command runs a program of the user's own: `--app DIR ... -- python train.py`."""
+"""The options with which a command runs a program of the user's own: `--app DIR ... -- python train.py`."""
 
 import re
 import shlex
@@ -20,15 +20,15 @@ from harness.matrix.workloads import Workload
 COMMAND = "harness.command_of_program"
 DAY = 86400.0
 STARTS = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|(?:ba)?sh|[^-/][^/]*\.(?:py|sh))$")
-# How the files of a product must load, by what their names end with.
+# How the product files must load, by file name suffix.
 WEIGHTS = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".ckpt": "torch", ".bin": "torch"}
 
 
 class WithProgram(click.Command):
-    """A command whose words after `--` are a command of the user's own, where there is an --app."""
+    """A command that, with --app, takes the words after `--` as the command of the user's own program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep them from the arguments."""
+        """Set the words after `--` aside before click parses the arguments."""
         given = any(word.partition("=")[0] == "--app" for word in args)
         if given and "--" not in args and not ctx.resilient_parsing and (begin := self._begin_of_command(args)):
             settings, words = ctx.find_object(Settings), (str(ctx.info_name), *args[:begin], "--", *args[begin:])
@@ -40,14 +40,15 @@ class WithProgram(click.Command):
         return super().parse_args(ctx, args)
 
     def _begin_of_command(self, args: Sequence[str]) -> int | None:
-        """Return where a command without `--` begins: at what starts a program, and is no option's value."""
+        """Return where a command without `--` begins: at the first word that starts a program and is no option's value.
+        """
         with_value = {name for one in self.params if not getattr(one, "is_flag", True) for name in one.opts}
         starts = (n for n, word in enumerate(args) if STARTS.search(word) and (not n or args[n - 1] not in with_value))
         return next(starts, None)
 
 
 def program_options(command: Any) -> Any:
-    """Add them; the command is a `WithProgram`."""
+    """Add the options that describe a program of the user's own. The command must be a `WithProgram`."""
     for option in (
         click.option(
             "--time-limit",
@@ -82,18 +83,19 @@ def program_options(command: Any) -> Any:
 
 
 def command_given() -> tuple[str, ...]:
-    """Return the words after `--`."""
+    """Return the words after `--`, which are the command of the user's own program."""
     words: tuple[str, ...] = click.get_current_context().meta.get(COMMAND, ())
     return words
 
 
 def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: Any) -> Workload | None:
-    """Return the workload that these options describe, `more` of it as in the matrix file; None without an --app.
+    """Return the workload that these options describe; None without --app.
 
-    `usual_limit`: seconds that it may take where no --time-limit is given.
+    `usual_limit`: time limit in seconds if no --time-limit is given.
+    `more`: further keys of the program, as in the matrix file.
 
     Raises:
-        UserError: when it cannot be run.
+        UserError: when the program cannot be run.
     """
     app: Path | None = options.get("app")
     if app is None:
@@ -129,10 +131,10 @@ def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: An
 
 
 def taken(workload: Workload) -> Workload:
-    """Return a workload with its program taken, if it has one.
+    """Return the workload with a copy of its program taken; unchanged if it has no program.
 
     Raises:
-        UserError: when something of it is not there.
+        UserError: when a file of the program is missing.
     """
     if workload.program is None:
         return workload

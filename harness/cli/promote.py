@@ -1,4 +1,4 @@
-"""The commands on known-good tags."""
+"""The commands on known-good tags: `matrix promote`, `matrix demote` and `matrix tags`."""
 
 import time
 
@@ -53,11 +53,11 @@ replace_option = click.option(
 def promote(
     settings: Settings, cell: str | None, registry: str | None, replace: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Move the tags known-good-SCOPE to the images that qualify for them (of CELL alone, where it is given).
+    """Move the tags known-good-SCOPE to the images that qualify for them (of CELL alone, if given).
 
-    A cell is promoted on a verdict `known-good` of runs of that very image in containers, with a workload that
-    qualifies for promotion.
-    With --registry image and evidence are pushed there, with the credentials of `docker login`.
+    A cell is promoted when runs of that very image, in containers and with a workload that qualifies for promotion,
+    have the verdict `known-good`.
+    With --registry the image and its evidence are pushed there, with the credentials of `docker login`.
     """
     matrix = settings.matrix
     if cell is not None:
@@ -88,7 +88,7 @@ def promote(
 @as_json
 @pass_settings
 def demote(settings: Settings, tag: str, reason: str, registry: str | None, replace: str | None, as_json: bool) -> None:
-    """Take a known-good TAG away, on this host and in the registry that is given."""
+    """Remove a known-good TAG on this host, and in the registry if one is given."""
     reason = worded("--reason", reason)
     places = tag_commands.demote(settings.results, tag, reason, registry, time.time(), replace=replace)
     if as_json:
@@ -104,9 +104,9 @@ def demote(settings: Settings, tag: str, reason: str, registry: str | None, repl
 @as_json
 @pass_settings
 def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, as_json: bool) -> None:
-    """List the known-good tags that stand, and whether this host may use them.
+    """List the known-good tags in force, and whether this host may use them.
 
-    With TAG, every move of that one.
+    With TAG, list every move of that tag.
     """
     if tag is not None:
         moves = tag_commands.tag_history(settings.results_to_read, tag, registry)

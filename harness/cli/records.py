@@ -1,4 +1,4 @@
-"""The commands that write down what the records show."""
+"""The commands that write files from the records: `matrix report` and `matrix index`."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def report(settings: Settings, page: Path | None, force: bool, hide: tuple[str, ...], as_json: bool) -> None:
     """Write the report into the results folder: report.html, .md, .json, and .xml (JUnit)."""
     if page is not None:
-        # Among the results it is a report like the others, which are replaced, too.
+        # A page among the results is replaced without --force, like the other reports.
         own = settings.results.folder / "share.html"
         _share(settings, page if page.name else own, hide, as_json=as_json, force=force or not page.name)
         return
@@ -47,7 +47,7 @@ def report(settings: Settings, page: Path | None, force: bool, hide: tuple[str, 
     if as_json:
         print_json({"files": files, "answer": built.report.answer.model_dump(mode="json")})
     else:
-        # Charts take their time to import, and no answer is printed without them.
+        # Imported here because charts take time to import, and only a printed answer needs them.
         from harness.screen.answer import print_answer  # noqa: PLC0415
 
         print_answer(out, built.report.answer)
@@ -58,7 +58,7 @@ def report(settings: Settings, page: Path | None, force: bool, hide: tuple[str, 
 @as_json
 @pass_settings
 def index(settings: Settings, as_json: bool) -> None:
-    """Rebuild records.db from the run folders, which are the truth."""
+    """Rebuild records.db from the run folders, which are authoritative."""
     records, damaged = rebuild_index(settings.results)
     warn(damaged)
     if as_json:
@@ -68,7 +68,7 @@ def index(settings: Settings, as_json: bool) -> None:
 
 
 def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bool, force: bool) -> None:
-    # Only where one is asked for.
+    # Imported here because only --share needs it.
     from harness.report.share_page import write_shared  # noqa: PLC0415
 
     shared = write_shared(settings.results, settings.matrix, page, settings.root, hide, force=force)
@@ -80,12 +80,12 @@ def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bo
 
 
 def report_on(settings: Settings, answer: LastAnswer | None = None) -> "BuiltReport":
-    """Return the report, and warn of what could not be read; `answer` as in `built_report`."""
-    # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
+    """Return the report, and warn of records that could not be read. `answer` is as in `built_report`."""
+    # Imported here: statistics and charts take a second to import, which must not delay the start of a campaign.
     from harness.report.write import built_report  # noqa: PLC0415
     from harness.screen.display import Steps  # noqa: PLC0415
 
-    # Of thousands of records it takes a while.
+    # With thousands of records this takes a while, so show what is being done.
     with Steps(err) as steps:
         steps.step("writing the report")
         built = built_report(settings.results, settings.matrix, settings.root, settings.invocation, answer)

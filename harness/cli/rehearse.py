@@ -1,4 +1,4 @@
-"""`matrix rehearse`: the way of a stack from lock to record, before anything is downloaded."""
+"""`matrix rehearse`: takes a stack through every step from lock to record before anything is downloaded."""
 
 import sys
 from contextlib import closing
@@ -41,12 +41,12 @@ REHEARSAL_FOLDER = "rehearsal"
 def rehearse(
     settings: Settings, stacks: tuple[str, ...], executor: ExecutorName | None, stub: bool, as_json: bool
 ) -> None:
-    """Carry ROCm stacks from lock to record with nothing downloaded, and say what a real host will do at each step.
+    """Take ROCm stacks from lock to record without downloads, and say what a real host will do at each step.
 
-    An index on loopback answers as each stack's source does, with torch's CPU wheel under the name of its ROCm wheel
-    and stubs of ROCm's packages; the CPU wheels are those that the cpu stack fetches anyway (0.3 GB). Locking,
-    fetching, building, verifying and recording are the real ones; the app trains on the CPU. Default: one stack of
-    each source of wheels. The records are in RESULTS/rehearsal; they are evidence of nothing but the harness.
+    A package index on loopback answers like each stack's source, with torch's CPU wheel under the name of its ROCm
+    wheel and stubs of ROCm's packages; the CPU wheels are those that the cpu stack fetches anyway (0.3 GB). Locking,
+    fetching, building, verifying and recording use the real code; the app trains on the CPU. Default: one stack of each
+    source of wheels. The records are in RESULTS/rehearsal; they are evidence of nothing but the harness.
 
     Exit status: 0 when nothing failed, 1 when something did, 130 after Ctrl-C.
     """
@@ -83,10 +83,10 @@ def rehearse(
 
 
 def _chosen(settings: Settings, names: tuple[str, ...]) -> list[Stack]:
-    """Return the stacks of these names, or one of each source.
+    """Return the stacks of these names; without names, one stack of each source.
 
     Raises:
-        UserError: where one is not known, or has nothing to rehearse.
+        UserError: when a name is unknown, or its stack has nothing to rehearse.
     """
     each = one_of_each_source(settings.matrix, "default")
     if not names:

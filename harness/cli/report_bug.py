@@ -1,4 +1,4 @@
-"""The command that writes a failed run down for those who can fix it."""
+"""`matrix report-bug`: describes a failed run for those who can fix the cause."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -40,8 +40,9 @@ def report_bug(
 ) -> None:
     """Write a failed RUN down as an issue for ROCm or PyTorch, with nothing private in it; it sends nothing.
 
-    RUN is as for `matrix explain`. It says what was seen and how often, on which versions and firmware, the lines that
-    explain it, known issues alike, and a script that needs torch alone where one can show it. Read it before you post.
+    RUN is as for `matrix explain`. The issue says what was seen and how often, on which versions and firmware. It has
+    the lines that explain the failure, similar known issues, and a script that needs only torch if one can show it.
+    Read it before you post it.
     """
     results = settings.results_to_read
     record = read_record(folder := run_folder(results, run))

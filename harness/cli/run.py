@@ -1,4 +1,4 @@
-"""The commands that run cells."""
+"""The commands that plan and run campaigns: `matrix plan` and `matrix run`."""
 
 import sys
 from contextlib import suppress
@@ -113,17 +113,16 @@ def run(
 ) -> None:
     """Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.
 
-    With nothing said, on a host with GPUs: in the stages of the matrix file, stack by stack, until one cell is shown to
-    be good, at most ten hours or --budget; without a GPU each cell of the selection once.
+    Without arguments, on a host with GPUs: runs the stages of the matrix file, stack by stack, until one cell is shown
+    to be good, for at most ten hours or --budget; without a GPU, each cell of the selection once.
 
-    With `--app DIR -- COMMAND` a program of your own is run there, under the same watch; its numbers are not checked,
-    and nothing is promoted by it.
+    With `--app DIR -- COMMAND` a program of your own is run there, under the same supervision; its numbers are not
+    checked, and its runs promote nothing.
 
     With cells or --selection: each once, or --repeats times. With `--until known-good` as few runs as it takes to find
-    one cell that can be relied on; with `--all` as many as it takes to know of every cell; both within a --budget, if
-    one is given.
+    one reliable cell; with `--all` as many as it takes to judge every cell; both within --budget, if given.
 
-    With --repeats, where a cell fails twice in a way that a GPU or the host can cause, at most 40 controls follow that
+    With --repeats, when a cell fails twice in a way that a GPU or the host can cause, at most 40 controls follow that
     tell cell, stack, GPU and host apart (`matrix isolate`).
 
     Exit status: 0 when every run completed (with --until or --all: when that was reached), 1 if not, 130 after Ctrl-C.
@@ -138,14 +137,14 @@ def run(
         sys.exit(run_each_kind(settings, {one.kind.kind: one.nodes for one in kinds}, as_json=as_json))
     prepared = prepare(settings, asks=True, dispatcher=next(iter(kinds), None), **options)
     print_folded(err, prepared.capabilities.sentence)
-    # Without a run the error below says it all.
+    # If nothing is to be run, the error below says everything.
     for line in _plan_lines(prepared) if prepared.plan.runs else ():
         print_folded(err, as_typed(line))
     if prepared.stages and prepared.plan.why_empty:
         why = prepared.plan.why_empty
         raise UserError(f"{why}; {DOCTOR_SAYS}" if prepared.plan.is_hosts else why)
     if not prepared.stages:
-        # In stages a stack is downloaded when its turn comes, and has to have room then.
+        # In stages each stack is downloaded when its turn comes; the free disk space is checked then.
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
     if in_background:
@@ -153,7 +152,7 @@ def run(
         return
     again = settings.invocation.command(*typed_words())
     machine = machine_of(settings.root)
-    # What the last campaign suggested is of the past, however this one ends.
+    # The last campaign's suggestion is obsolete now, however this campaign ends.
     with suppress(UserError, OSError):
         remember_answer(settings.results, machine, LastAnswer(last_answer(settings.results, machine).named))
     with (
@@ -171,7 +170,8 @@ def run(
         try:
             _tell(ended, prepared, settings, machine, as_json=as_json)
         except (UserError, OSError) as untold:
-            # What ended it, such as a full disk, may keep its answer from being written, too.
+            # The cause of the first error, such as a full disk, may also prevent writing the answer: report the first
+            # one.
             raise (ended.error or untold) from None
     if ended.error:
         raise ended.error
@@ -190,7 +190,7 @@ def run(
 def _tell(
     ended: CampaignResult, prepared: PreparedCampaign, settings: Settings, machine: str, *, as_json: bool
 ) -> None:
-    """Print what a campaign found, however it ended, and keep it: where the disk is full it is printed all the same."""
+    """Print and store the result of a campaign, however it ended; it is printed even if the disk is full."""
     files: tuple[Path, ...] = ()
     unwritten: UserError | OSError | None = None
     last = _answer(ended, prepared, settings, machine)
@@ -211,7 +211,7 @@ def _tell(
         if ended.done or ended.conclusion:
             print_answer(out, answer)
         else:
-            # What is known is what was known before: what was in the way is not to scroll out of sight.
+            # Nothing new was found. Print only the next command, so that the reason does not scroll out of sight.
             print_next(out, answer.next)
     if unwritten:
         raise unwritten
@@ -222,9 +222,9 @@ def _tell(
 
 
 def _answer(ended: CampaignResult, prepared: PreparedCampaign, settings: Settings, machine: str) -> LastAnswer:
-    """Return what is to be remembered of a campaign.
+    """Return what to remember of a campaign.
 
-    The cell named before it stays where it concluded nothing, or was of a program of the user's own.
+    The cell that the answer named before stays if this campaign concluded nothing, or ran a program of the user's own.
     """
     following = _unfinished(ended, prepared.bench, settings)
     named, found = last_answer(settings.results, machine).named, ended.conclusion
@@ -246,9 +246,10 @@ def _check_reboot(settings: Settings, cluster: str | None) -> None:
 
 
 def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Command | None:
-    """Return the command that continues what was interrupted, or what its time or a boot kept from its end.
+    """Return the command that continues a campaign which was interrupted, or lacked time or a boot; None if it ended.
 
-    It is another one where the same would end as this one: without a base image, or a budget that holds a run.
+    If the same command would end in the same way, it is a changed one: one without containers where a base image is
+    missing, or one with a budget that has room for a run.
     """
     words = typed_words()
     if ended.error:

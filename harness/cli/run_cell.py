@@ -1,4 +1,4 @@
-"""The commands that do one thing in a cell: a run, or a command by hand."""
+"""The commands that do one thing in a cell: `matrix run-cell` makes a run, `matrix exec` runs a command by hand."""
 
 import os
 import sys
@@ -44,7 +44,7 @@ def run_cell_command(
 ) -> None:
     """Run one cell once, watch it, and leave its record.
 
-    It goes on when its terminal is closed.
+    The run continues when its terminal is closed.
     """
     if request:
         sys.exit(run_request(settings, request.read()))
@@ -65,7 +65,7 @@ def run_cell_command(
         try:
             record = run_one(place, chosen, workload, run_id, display)
         except KeyboardInterrupt:
-            # What became of the run was shown when it was recorded.
+            # The outcome was already shown when the run was recorded.
             sys.exit(INTERRUPTED)
     if as_json:
         echo(record.model_dump_json(indent=2, by_alias=True))

@@ -1,4 +1,4 @@
-"""`matrix save` and `matrix load`: parse and print, nothing else."""
+"""`matrix save` and `matrix load`: images in a folder, for a host without a registry."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -27,10 +27,10 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
     matrix save cpu-plain rocm6.3-torch2.9.1-plain /media/stick/images
     matrix load /media/stick/images              # on the other host
 
-    FOLDER is an OCI image layout, for other tools too. A layer that images have in common is there once, and what is
-    there already is not written again: a further preset adds kilobytes, an edit of the app megabytes. Interrupted, the
-    same command goes on. With each image goes what is signed of it: what it was made from, what is in it, the evidence
-    of its known-good tags.
+    FOLDER is an OCI image layout, which other tools read too. A layer that images share is stored once, and existing
+    layers are not written again: a further preset adds kilobytes, an edit of the app megabytes. After an interruption
+    the same command continues. Each image comes with its signed statements: what it was made from, what it contains,
+    and the evidence of its known-good tags.
     """  # noqa: D301 - click needs the character itself
     matrix = settings.matrix
     if not cells:
@@ -53,9 +53,9 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
 def load(settings: Settings, folder: Path, cells: tuple[str, ...], as_json: bool) -> None:
     """Load the images of CELLS (default: all) from a FOLDER that `matrix save` wrote.
 
-    All of an image is compared with its digest before the engine gets any of it: one changed byte, and it is refused.
-    An image that is here already is not loaded again. `matrix run` uses those that this checkout would make the same;
-    `matrix verify CELL --offline` says who signed what of one.
+    Every byte of an image is checked against its digest before the engine gets any of it; a changed image is refused.
+    An image that is already here is not loaded again. `matrix run` uses an image that this checkout would build
+    identically; `matrix verify CELL --offline` says who signed what about an image.
     """
     with interruptible(), Steps(err) as steps:
         loaded = load_cells(the_engine(), folder.absolute(), cells, settings.matrix, steps.step)

@@ -86,13 +86,13 @@ own; `matrix index` rebuilds it.
 
 
 def json_schema(model: type[BaseModel]) -> str:
-    """The JSON Schema of a file."""
+    """Return the JSON Schema of a file."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
     return json.dumps(schema, indent=2) + "\n"
 
 
 def markdown() -> str:
-    """The keys of every file, as Markdown tables."""
+    """Return the keys of every file, as Markdown tables."""
     parts = [INTRODUCTION]
     for name, model in FILES.items():
         schema = model.model_json_schema(by_alias=True)
@@ -115,7 +115,7 @@ def _rows(schema: dict[str, Any], definitions: dict[str, Any], prefix: str) -> l
 
 
 def _kind(value: dict[str, Any], definitions: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-    """Return what a key holds in words, and the definition of the objects in it."""
+    """Return a key's type in words, and the definition of the objects in it (None if it has none)."""
     if "$ref" in value:
         return "object", definitions[value["$ref"].split("/")[-1]]
     if "anyOf" in value:

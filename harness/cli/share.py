@@ -1,4 +1,4 @@
-"""`matrix export` and `matrix import`: records of several hosts put together."""
+"""`matrix export` and `matrix import`: combine records of several hosts."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -30,8 +30,8 @@ Item = TypeVar("Item")
 def export_(settings: Settings, file: Path, cells: tuple[str, ...], hide: tuple[str, ...], as_json: bool) -> None:
     """Write the records into FILE (.tar.gz), for `matrix import` on another host.
 
-    All of them, or only the runs of CELLS. Names of hosts and users, addresses, and paths are taken out. Models stay
-    here, and runs of programs of your own; what explains a run goes along.
+    It has all records, or only the runs of CELLS. Names of hosts and users, addresses, and paths are removed. Models
+    are not exported, and neither are runs of programs of your own; the files that explain a run are.
     """
     results = settings.results_to_read
     run = {row.cell for row in Index(results).rows()} if cells else set()
@@ -54,7 +54,7 @@ def export_(settings: Settings, file: Path, cells: tuple[str, ...], hide: tuple[
 def import_(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
     """Add the records in FILES, which `matrix export` made on other hosts.
 
-    Nothing that is here is changed, and what is here already is passed over. Imported runs are shown as such.
+    Nothing that is already here is changed; a run that is already here is skipped. Imported runs are shown as such.
     """
     host = read_host(settings.root)
     told = []
@@ -70,5 +70,5 @@ def import_(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _shown(what: str) -> Callable[[Iterable[Item]], Iterable[Item]]:
-    """Passes items on, with a bar where a person is watching."""
+    """Return a function that passes items on and shows a progress bar on a terminal."""
     return partial(track, description=what, console=err, transient=True, disable=not err.is_terminal)

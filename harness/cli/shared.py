@@ -1,4 +1,4 @@
-"""The parts that all commands share: the global options, printing, questions."""
+"""The parts that all commands share: global options, printing, questions."""
 
 import json
 import re
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 INTERRUPTED = interrupts.INTERRUPTED
 LARGE_DOWNLOAD_GB = 20
-# The key of the typed words in the meta values of the context of click.
+# Key of the typed words in click's `Context.meta`.
 TYPED = "harness.typed"
-# The version of the keys of what --json prints.
+# Version of the keys in the output of --json.
 SCHEMA = 2
 
-# Piped tables are for grep: no line of them is broken. Python has no standard output where it is closed.
+# Width of piped tables, in columns: they are for grep, so no line may wrap. sys.stdout is None where it is closed.
 PIPED_WIDTH = 500
 out = SafeConsole(highlight=False, width=None if sys.stdout and sys.stdout.isatty() else PIPED_WIDTH)
 err = SafeConsole(highlight=False, stderr=True)
 
 
 class Settings:
-    """The global options; what they name is read, and what reads it imported, when it is first needed.
+    """The global options. The files that they name are read, and the modules that read them imported, on first use.
 
     `root` holds /sys, /proc and /dev of the host: `/`, or the folder of a simulated host.
     """
@@ -77,10 +77,10 @@ class Settings:
 
     @property
     def results_to_read(self) -> "Results":
-        """The results folder, for a command that only reads it; what writes to it makes it.
+        """The results folder, for a command that only reads it; a command that writes creates the folder.
 
         Raises:
-            NoSuchFileError: when the folder that was given is not there.
+            NoSuchFileError: when the given folder does not exist.
         """
         if "--results" in self.given and not self._results.is_dir():
             why = "is not a folder" if self._results.exists() else "no such folder"
@@ -110,7 +110,7 @@ class Settings:
 
 
 class FiniteRange(click.FloatRange):
-    """A number in a range; `nan`, which every range of click has in it, and `inf` are none."""
+    """A finite number in a range; click's own ranges accept `nan`, and open ones `inf`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
@@ -142,27 +142,27 @@ def _program() -> str:
 
 
 def as_typed(text: str, written: str = "(?<=`)matrix") -> str:
-    """Return a text in whose commands `matrix` is typed as it was, with the global options.
+    """Return a text in whose commands `matrix` is replaced by what the user typed, with the global options.
 
-    It is there as the pattern `written` says: in backquotes.
+    `written`: a regular expression that finds `matrix` in the text; by default, directly after a backquote.
     """
     context = click.get_current_context(silent=True)
     settings = context.find_object(Settings) if context else None
-    # Without options, as at every start, nothing more is imported.
+    # Without global options, as at every start, nothing more needs to be imported.
     program = settings.invocation.command() if settings and settings.given else shlex.quote(_program())
     return re.sub(rf"{written}(?=\s)", lambda _: program, text)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:
-    """Return the option that chooses between containers and processes, with its help."""
+    """Return the option that chooses between containers and processes, with this help text."""
     choice = click.Choice(["docker", "process"])
     return click.option("--executor", type=choice, envvar="MATRIX_EXECUTOR", show_envvar=True, help=text)
 
 
 def typed_words() -> tuple[str, ...]:
-    """Return the command that is running, as it was typed: its name, its arguments and options.
+    """Return the running command as it was typed: its name, its arguments and options.
 
-    Options that a variable gave are among them: whoever types it after a reboot has another shell.
+    Options that an environment variable gave are included, because the command may be typed again in another shell.
     """
     context = click.get_current_context()
     words: tuple[str, ...] = context.meta.get(TYPED, (str(context.info_name),))
@@ -173,7 +173,7 @@ def typed_words() -> tuple[str, ...]:
 
 
 class UnansweredError(click.Abort):
-    """Nobody answered a question; `option` does beforehand."""
+    """Nobody could answer a question, because the input had ended; `option` answers it in advance."""
 
     def __init__(self, option: str) -> None:
         super().__init__()
@@ -181,10 +181,10 @@ class UnansweredError(click.Abort):
 
 
 def asked(question: str, option: str = YES) -> bool:
-    """Return what a person answers; `option` answers beforehand.
+    """Ask a question and return the user's answer; `option` is the option that answers it in advance.
 
     Raises:
-        UnansweredError: where the input has ended.
+        UnansweredError: when the input has ended.
     """
     try:
         return click.confirm(question, err=True)
@@ -195,21 +195,21 @@ def asked(question: str, option: str = YES) -> bool:
 
 
 def confirm(download_gb: float, *, yes: bool) -> None:
-    """Ask before a large download; leaves with exit status 1 where the answer is no."""
+    """Ask before a large download; exit with status 1 if the answer is no."""
     if download_gb > LARGE_DOWNLOAD_GB and not yes and not asked(f"Download about {download_gb:.0f} GB?"):
         raise click.Abort
 
 
 def known(name: str, choices: Any, kind: str) -> str:
-    """A name that is among the choices.
+    """Return the name if it is among the choices.
 
     Raises:
-        UserError: naming the nearest choice.
+        UserError: when it is not; names the nearest choice.
     """
     if name not in choices:
         from harness.matrix.load import nearest  # noqa: PLC0415
 
-        # What must not be used is no suggestion.
+        # Suggest no excluded cell.
         usable = [
             one for one in choices if not (isinstance(choices, Mapping) and getattr(choices[one], "excluded", None))
         ]
@@ -218,10 +218,10 @@ def known(name: str, choices: Any, kind: str) -> str:
 
 
 def worded(name: str, text: str) -> str:
-    """Return a text without needless spaces; `name` is what a person gives it by.
+    """Return a text without superfluous spaces; `name` is the option or argument that gave it.
 
     Raises:
-        UserError: when there is nothing else in it.
+        UserError: when the text is empty.
     """
     words = " ".join(text.split())
     if not words:
@@ -232,7 +232,7 @@ def worded(name: str, text: str) -> str:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print an object as strict JSON, with the version of its keys.
 
-    Output about a simulated host says so: `"simulated": true` beside the other keys.
+    Output about a simulated host has `"simulated": true` beside the other keys.
     """
     context = click.get_current_context(silent=True)
     settings = context.find_object(Settings) if context else None
@@ -242,25 +242,25 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def begin_output() -> None:
-    """Begin the output of a command: no object of it was printed yet."""
+    """Reset the output state at the start of a command: no JSON object is printed yet."""
     _Printed.json = False
 
 
 def print_error(code: str, text: str) -> None:
-    """Print an error as JSON. Nothing after other JSON."""
+    """Print an error as JSON, unless a JSON object was already printed."""
     if _Printed.json:
         return
     echo(json.dumps({"schema": SCHEMA, "error": error_object(code, text)}, indent=2, allow_nan=False))
 
 
 def error_object(code: str, text: str) -> dict[str, str | None]:
-    """Return an error as plain values: what is wrong, and after the last semicolon what to do."""
+    """Return an error as plain values: the message, and the remedy after the last semicolon."""
     message, semicolon, remedy = text.rpartition("; ")
     return {"code": code, "message": message if semicolon else text, "remedy": remedy if semicolon else None}
 
 
 class _Printed:
-    """One per process: whether an object was printed, after which there must be no other."""
+    """The state of the process's output: whether a JSON object was printed, after which none may follow."""
 
     json = False
 
@@ -272,6 +272,6 @@ def print_lines(lines: list[str]) -> None:
 
 
 def warn(texts: list[str]) -> None:
-    """Tell what does not keep the command from its work."""
+    """Print problems that do not stop the command."""
     for text in texts:
         echo(f"matrix: {as_typed(text)}", err=True)

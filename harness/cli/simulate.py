@@ -1,4 +1,4 @@
-"""`matrix simulate`: writes a host to rehearse on."""
+"""`matrix simulate`: writes a simulated host."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from harness.screen.terminal import echo
 def simulate(folder: Path, as_json: bool) -> None:
     """Write a simulated host (two RX 7900 XT) into FOLDER, for `matrix --root FOLDER ...`.
 
-    The files are those that Linux and the amdgpu driver would have in /sys, /proc and /dev, and they can be edited to
-    try what could be: other numbers, a file less, a line in dev/kmsg. Records of runs on it say so and never count.
+    It writes the files that Linux and the amdgpu driver would have in /sys, /proc and /dev. Edit them to try other
+    situations: other numbers, a missing file, a line in dev/kmsg. Records of runs on it say so and never count.
 
     \b
     matrix simulate HOST

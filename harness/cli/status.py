@@ -82,11 +82,11 @@ def status(
 ) -> None:
     """Say what the records show: a verdict for every cell that was run, or every run of one CELL.
 
-    `starts above` and `MTBF above` are what is shown of the share of starts that succeed and of the mean time between
-    failures (each for itself at the confidence of the matrix file), however often one looks. Every run that was begun
-    counts, host faults too, but for those with an injected fault, those that Ctrl-C ended while they progressed, and
-    those that `matrix strike` took out. What a known-good tag was given to on this host is marked `tagged`; `matrix
-    tags` says more.
+    `starts above` and `MTBF above` are lower bounds of the share of starts that succeed and of the mean time between
+    failures (each at the confidence of the matrix file); they hold however often you look. Every run that was begun
+    counts, host faults too, except runs with an injected fault, runs that Ctrl-C ended while they progressed, and runs
+    that `matrix strike` took out. A verdict that gave a known-good tag on this host is marked `tagged`; `matrix tags`
+    says more.
     """
     results = settings.results_to_read
     everything = Index(results).rows()
@@ -134,7 +134,7 @@ def status(
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
     machine = host.machine
-    # Runs that go on are named there; before the first one nothing else tells of a campaign.
+    # The verdicts name running campaigns only after their first run; before that nothing else mentions one.
     beside = [*_begun(settings), *of_results.beside_the_verdicts(everything, results, machine)]
     answers = [one for one in read_isolations(results) if one.machine == machine]
     beside += [one.in_words for one in of_nodes if one.unlike_others]
@@ -172,7 +172,7 @@ def _show_nodes(nodes: Sequence[NodeRuns], *, as_json: bool) -> None:
 
 
 def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) -> Iterator[str]:
-    """Yield what a training can expect of each cell that may be relied on, one day."""
+    """Yield what a training can expect of each cell with a tier of at least `candidate`."""
     for one in verdicts:
         if one.tier in ("candidate", "good", "known-good") and not one.stale:
             expected = expectation_of_totals(one.totals, hours, confidence)
@@ -182,18 +182,18 @@ def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) 
 def _print_verdicts(
     settings: Settings, shown: list[Verdict], tags: Sequence[KnownGood], here: str, *, wide: bool
 ) -> None:
-    # As in the report's grid; cells that the matrix file has no longer come last.
+    # Keep the order of the report's grid; cells that the matrix file no longer has come last.
     places = {name: place for place, name in enumerate(settings.matrix.cells)}
     shown.sort(key=lambda one: places.get(one.cell, len(places)))
     table = tables.verdicts_table(shown, tags, _told_apart(shown, settings.results), here)
     others = tables.columns_to_leave_out(shown)
-    # Of what is left out last as much is shown as there is room for.
+    # The last of the columns that may be left out is cut to the width that remains.
     print_table(out, table, others, "workload" if others[-1] == "workload" else "why", wide=wide)
     print_sentences(out, [LEGEND, TIERS_IN_WORDS])
 
 
 def _told_apart(shown: Sequence[Verdict], results: Results) -> dict[str, str]:
-    """Return what tells verdicts on a cell and a workload apart, by the ids of their newest runs."""
+    """Return what distinguishes verdicts on the same cell and workload, by the ids of their newest runs."""
     told: dict[str, str] = {}
     for together in telling_apart(shown):
         intents = {one.last: record.intent for one in together if (record := _record(results, one.last))}
@@ -202,7 +202,7 @@ def _told_apart(shown: Sequence[Verdict], results: Results) -> dict[str, str]:
 
 
 def _record(results: Results, run_id: str) -> "Record | None":
-    """Return the record of a run; None of a damaged one, which is named beside the verdicts."""
+    """Return the record of a run; None for a damaged one, which is named beside the verdicts."""
     with suppress(UserError):
         return results.record(run_id)
     return None
@@ -217,8 +217,8 @@ def _print_following(
     tags: Sequence[KnownGood],
     host: HostFacts,
 ) -> None:
-    """Print the command to type next: the one that the report names."""
-    # What explains a choice takes its time to import.
+    """Print the command to type next, which is the one that the report names."""
+    # Imported here because the modules that explain a choice take time to import.
     from harness.campaign.answered import last_answer  # noqa: PLC0415
     from harness.report.continuation import continuation  # noqa: PLC0415
     from harness.report.sections.of_host import of_host, record_reader  # noqa: PLC0415
@@ -249,18 +249,18 @@ def _print_following(
 
 
 def _hint(rows: Iterable[Row], counts: Counts, machine: str, answers: Sequence[FaultIsolation]) -> str | None:
-    """Return how to tell what is at fault in the runs of this machine; None where nothing failed so."""
+    """Return how to find what is at fault in this machine's runs; None when none of its GPU runs failed."""
     here = [row for row in rows if row.machine == machine and not row.imported]
     if all(row.outcome == "completed" or row.device == "cpu" for row in here):
         return None
-    # What explains failures takes its time to import.
+    # Imported here because the modules that explain failures take time to import.
     from harness.campaign.controls.isolate import hint  # noqa: PLC0415
 
     return hint(here, counts, answers)
 
 
 def _tags(results: Results) -> list[KnownGood]:
-    """Return what stands on this host. Where that cannot be known the verdicts are shown all the same."""
+    """Return the tags in force on this host; if they cannot be read, warn, and show the verdicts without them."""
     try:
         return list(standing_tags(read_moves(results)).values())
     except UserError as error:

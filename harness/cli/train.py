@@ -1,4 +1,4 @@
-"""`matrix train`: parses and prints, nothing else."""
+"""`matrix train`: parses its options and prints; the training itself is in harness/training."""
 
 import re
 import sys
@@ -55,7 +55,7 @@ from harness.training.publish import PREDICTIONS, place_to_keep
 from harness.training.state import open_state_file
 from harness.training.train import TrainingResult
 
-# No cell, but what its tag is called.
+# Not a cell, but the name of the tag, which users may give as one.
 KNOWN_GOOD = "known-good"
 
 
@@ -132,10 +132,10 @@ def train_command(
 ) -> None:
     """Train on your data, to the end: through crashes, hangs and out of memory.
 
-    Takes the known-good cell of this host, from --registry where one is given; else the cell that the answer of the
-    last campaign names; else the first plain one. After a failure a fresh process resumes from the last checkpoint,
-    with other settings where the same ones fail again. After Ctrl-C, a kill or a reboot the same command resumes.
-    OUTPUT gets the model, its metadata, curves, checkpoints, and attempts.jsonl.
+    It uses the known-good cell of this host, from --registry if given; else the cell that the answer of the last
+    campaign names; else the first plain one. After a failure a new process resumes from the last checkpoint, with other
+    settings if the same ones fail again. After Ctrl-C, a kill or a reboot the same command resumes. OUTPUT gets the
+    model, its metadata, curves, checkpoints, and attempts.jsonl.
 
     \b
     matrix train --data merged.csv --output TRAINING
@@ -143,8 +143,8 @@ def train_command(
     matrix train --data merged.csv --output TRAINING --cell rocm6.3-torch2.9.1-plain
     matrix train --app DIR --output TRAINING --resume-with=--resume -- python train.py
 
-    With --app a program of your own is trained to its end in the same way, its numbers not checked; OUTPUT gets what
-    it wrote. Started again, it finds what it wrote before.
+    With --app a program of your own is trained to its end in the same way, its numbers not checked; OUTPUT gets its
+    files. When the program is started again, it finds the files that it wrote before.
 
     Exit status: 0 there is a model, 1 nothing is left to be tried, 2 something to fix, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
@@ -192,7 +192,7 @@ def train_command(
                 err.print(escape(f"Interrupted; this continues where it stopped: `{again}`"), soft_wrap=True)
                 sys.exit(INTERRUPTED)
     if in_background:
-        # Another process holds the training from here on.
+        # From here on, the process in the background holds the training.
         start_in_background(settings, as_json=as_json)
         return
     if as_json:
@@ -213,15 +213,15 @@ def _write_report(settings: Settings) -> None:
     try:
         report_on(settings).write(settings.results)
     except (UserError, OSError) as error:
-        # The training has ended as it has.
+        # The outcome of the training stands even if the report cannot be written.
         warn([f"the report is as it was before this training: {error}"])
 
 
 def _print_following(
     settings: Settings, cell: Cell, workload: Workload, ended: TrainingResult, data: Path, output: Path
 ) -> None:
-    """Print the command to type next: with a model that is worse than none, one that asks whether any is better."""
-    # Only once there is a model.
+    """Print the next command: one that applies the model, or, if it is worse than none, one that tests for any edge."""
+    # Imported here because it is needed only when there is a model.
     from harness.campaign.answered import Command  # noqa: PLC0415
     from harness.screen.answer import print_next  # noqa: PLC0415
 
@@ -237,13 +237,16 @@ def _print_following(
 
 
 def words_to_evaluate(workload: Workload, data: Path, output: Path) -> tuple[str, ...]:
-    """Return the command that asks whether there is an edge in the data, of the rows that were trained on."""
+    """Return the command that tests whether the data has an edge, on the rows that the model was trained on."""
     places = ("--data", str(data), "--output", str(output / f"{data.stem}_evaluation"))
     return ("vpoc", "evaluate", *places, *arguments(options_of(workload, ("rows", "as_of", "lookback", "accepted"))))
 
 
 def words_to_predict(workload: Workload, model: Path, data: Path, output: Path) -> tuple[str, ...]:
-    """Return the command that applies a model to the data that it was trained on, which a rule may refuse."""
+    """Return the command that applies a model to the data it was trained on.
+
+    It has the rules that the user accepted, because one of them may otherwise refuse the data.
+    """
     places = ("--model", str(model), "--data", str(data), "--output", str(output / f"{model.stem}{PREDICTIONS}"))
     return ("vpoc", "predict", *places, *arguments(options_of(workload, ("accepted",))))
 
@@ -265,12 +268,12 @@ def _check_cell(settings: Settings, cell: str | None) -> None:
 
 
 def _ask(question: str) -> bool:
-    """Return what a person answers; where nobody can, no."""
+    """Return the user's answer; no if there is no terminal."""
     return sys.stdin.isatty() and asked(question, "--force")
 
 
 def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, Path | None]:
-    """Return what is trained: its name, a workload, and the data where our app reads them.
+    """Return what to train: its name, the workload, and the data file if our app reads it (else None).
 
     Raises:
         UserError: when it cannot be trained.
@@ -289,10 +292,10 @@ def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, 
 
 
 def _program(settings: Settings, options: Mapping[str, Any]) -> Workload | None:
-    """Return the program of the user's own that is asked for; None where it is our app.
+    """Return the requested program of the user's own; None for our app.
 
     Raises:
-        UserError: when it cannot be run, or options of our app are given with it.
+        UserError: when the program cannot be run, or options of our app are given with it.
     """
     of_program = {name: options[name] for name in ("resume_with", "checkpoint") if options[name] is not None}
     if of_program and not options["app"]:
@@ -311,7 +314,7 @@ def _program(settings: Settings, options: Mapping[str, Any]) -> Workload | None:
 
 
 def _check_of_program(given: Mapping[str, Any]) -> None:
-    """Refuse options of our app with a program of the user's own, which would not know of them."""
+    """Refuse options of our app together with a program of the user's own, which does not know them."""
     for name, value in given.items():
         if value not in (None, (), False):
             word = REPEATED.get(name, f"--{name.replace('_', '-')}")
@@ -320,8 +323,8 @@ def _check_of_program(given: Mapping[str, Any]) -> None:
 
 
 def _check_fault(given: str) -> None:
-    """Refuse a fault that the app cannot inject: nothing would be injected, or the attempt would be refused."""
-    # Only where one is given.
+    """Refuse a fault that the app cannot inject: the app would inject nothing or refuse the attempt."""
+    # Imported here because it is needed only when a fault is given.
     from harness.faults.kinds import APP_KINDS  # noqa: PLC0415
 
     name, _, place = given.partition("@")

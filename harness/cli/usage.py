@@ -1,10 +1,10 @@
-"""A command line that is wrong, in a line: what, and an example or where to read how it is typed."""
+"""Usage errors as one line: what is wrong, with an example or the command that shows the help."""
 
 import re
 
 import click
 
-# For what a command takes, by its name in the help.
+# Example values of arguments, by their name in the help.
 EXAMPLES = {
     "CELL": "cpu-plain",
     "CELL|RUN": "cpu-no-sdma",
@@ -18,13 +18,13 @@ EXAMPLES = {
     "TAG": "known-good-cpu",
     "TEXT": "'the screen was unplugged'",
     "{bash|zsh|fish}": "bash",
-    # No cell of a CPU has a GPU whose fault it could be.
+    # A cell on the CPU has no GPU that could be at fault.
     "isolate CELL": "rocm6.3-torch2.9.1-plain",
 }
 
 
 def usage_line(error: click.UsageError) -> str:
-    """Return what is wrong with a command line, and where to read how it is typed."""
+    """Return what is wrong with a command line, and which command shows how to type it."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     command = error.ctx.command_path if error.ctx else "matrix"
@@ -36,7 +36,7 @@ def usage_line(error: click.UsageError) -> str:
             return f"matrix: {name} goes before the command: `matrix {name} ... {error.ctx.info_name}`"
         from difflib import get_close_matches  # noqa: PLC0415
 
-        # The dashes make short names look alike, such as --open and --force.
+        # Compare without the dashes, which make short names look alike, such as --open and --force.
         near = get_close_matches(name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
         of_time = name == "--hours" and any("--budget" in option.opts for option in error.ctx.command.params)
         said = "No such option '--hours'. Did you mean '--budget'?" if of_time else None
@@ -51,7 +51,7 @@ def _lacking(error: click.MissingParameter) -> str:
 
 
 def _example(context: click.Context) -> str:
-    """Return a whole command that has all that it takes."""
+    """Return an example of the whole command with all its required arguments and options."""
     words = [context.command_path]
     for one in context.command.params:
         if one.required or isinstance(one, click.Argument):

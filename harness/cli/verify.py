@@ -1,4 +1,4 @@
-"""`matrix verify`: parses and prints, nothing else."""
+"""`matrix verify`: rebuilds or checks an image, and prints the differences."""
 
 import sys
 from dataclasses import asdict
@@ -26,11 +26,11 @@ SHOWN = 40
 def verify(settings: Settings, image: str, offline: bool, registry: str | None, as_json: bool) -> None:
     """Build an image again from what its labels name, and say whether it is the same, or which files differ.
 
-    IMAGE is a cell, a name or an id that the engine knows. Source, lock and base are those that its labels name: of
-    another revision than this checkout's, in a checkout of that. Nothing that a builder remembers is used.
+    IMAGE is a cell, or a name or id that the engine knows. Source, lock and base are those that its labels name; for a
+    revision other than this checkout's, run it in a checkout of that revision. The build uses no cache.
 
-    With --offline nothing is built: what is installed is compared with the lock, and signed statements that were kept
-    when the image was pushed or pulled with the image.
+    With --offline nothing is built: the installed packages are compared with the lock, and the signed statements that
+    were kept at a push or pull are compared with the image.
 
     Exit status: 0 the same, 1 something differs, 2 something to fix.
     """
@@ -64,7 +64,7 @@ def _check(settings: Settings, engine: Engine, image: Image, registry: str | Non
 
 
 def _manifests(told: dict[str, object]) -> str:
-    """Return in words how the manifests compare; nothing of an engine that has none, or before a list of files."""
+    """Say in words how the manifests compare; empty if the engine has none, or if a list of differing files follows."""
     if told["result"] == DIFFERENT or told.get("same_manifest") is None:
         return ""
     if told["same_manifest"]:

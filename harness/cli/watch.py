@@ -1,4 +1,4 @@
-"""The command that shows what another process runs."""
+"""`matrix watch`: shows what another process runs."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.campaign.answered import Command
 
 LOOK_SECONDS = 1.0
-# Between two runs nothing may be seen to go on for a moment.
+# How long nothing may run before watching ends, in seconds: between two runs there can be a short gap.
 QUIET_SECONDS = 5.0
 
 
@@ -30,10 +30,10 @@ QUIET_SECONDS = 5.0
 @as_json
 @pass_settings
 def watch(settings: Settings, as_json: bool) -> None:
-    """Show what runs with this results folder, started by whichever process of this host, until it ends.
+    """Show what runs with this results folder, whichever process of this host started it, until it ends.
 
-    That is a campaign (`matrix run`), a single run or a training under supervision. Ctrl-C ends the watching and
-    nothing else. No file of the results is written. --json prints what goes on now, once.
+    That is a campaign (`matrix run`), a single run or a supervised training. Ctrl-C ends only the watching. No file of
+    the results is written. --json prints the current state once.
     """
     watched = Watched(settings.results_to_read, settings.matrix)
     now = time.time()
@@ -59,8 +59,8 @@ def watch(settings: Settings, as_json: bool) -> None:
 
 
 def _what_goes_on(settings: Settings) -> "Command":
-    """Return the command to type next, and what it does: what was begun is continued before anything else."""
-    # Only where there is nothing to watch.
+    """Return the command to type next, and what it does; unfinished work comes before a new campaign."""
+    # Imported here because it is needed only when there is nothing to watch.
     from harness.campaign.answered import Command  # noqa: PLC0415
     from harness.report.continuation import continuation  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
         console.print(stamped(markup), soft_wrap=True)
 
     with LiveScene(console, scene) as view:
-        # A snapshot that took long is shown as well.
+        # Show a snapshot too that took long to read.
         while look.goes_on or look.finished or time.monotonic() - last_seen < QUIET_SECONDS:
             view.scene = scene
             for record in look.finished:
@@ -112,6 +112,6 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
             look = watched.look()
             if went_on:
                 last_seen = time.monotonic()
-            # At its end, while its report is written, a campaign is shown as it was last.
+            # While the campaign writes its report at the end, keep showing its last state.
             shown = look if look.goes_on else replace(shown, running=())
             scene = watched.scene(shown, time.time())
