@@ -1,1 +1,1 @@
-"""Records -> a report: one self-contained HTML file, Markdown, JUnit XML and JSON."""
+"""Turns records into a report: one self-contained HTML file, Markdown, JUnit XML and JSON."""

@@ -1,4 +1,4 @@
-"""Build the report of a results folder: verdicts from the index, details from the folders of a few runs."""
+"""Build the report of a results folder: verdicts from the index, details from the run folders of a few runs."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ from harness.report.sections.of_host import of_host, record_reader
 
 # How many runs of each cell of each grid are shown in full: the newest, and the newest that did not complete.
 NEWEST, NEWEST_FAILED = 3, 2
-# More runs than this in full make a page that opens slowly.
+# Most runs that are shown in full: a page with more opens slowly.
 IN_FULL = 500
 
 
@@ -60,12 +60,20 @@ def build_report(
     named: NamedCell | None = None,
     of_program: bool = False,
 ) -> Report:
-    """Return the report on all runs of a folder; `current`, `counts`, `settings` as in `judge`, `made` since 1970.
+    """Return the report on all runs of a folder.
 
-    `rows` are those of its index, `promoted` the evidence of the known-good tags in force. The recommended cell and
-    commands are for hosts of `host_kind`, or for all hosts if it is None; commands are typed as `invocation` says, and
-    `unfinished` continues a campaign that has not ended, `concluded` is what one in stages found, and `named` the cell
-    that the last one named; `of_program` as in `answer_of`. Unreadable records are left out.
+    `current`, `counts`, `settings`: as in `judge`.
+    `rows`: the rows of the folder's index.
+    `made`: when the report is made, seconds since 1970.
+    `promoted`: the evidence of the known-good tags in force.
+    `host_kind`: the kind of host that the recommended cell and the commands are for; None for all hosts.
+    `invocation`: how the commands are typed.
+    `unfinished`: the command that continues a campaign which has not ended, if there is one.
+    `concluded`: the conclusion of a campaign in stages.
+    `named`: the cell that the last campaign named.
+    `of_program`: as in `answer_of`.
+
+    Unreadable records are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
     judge_now = partial(judge, current=current, thresholds=matrix.verdicts, counts=counts, settings=settings)
@@ -151,7 +159,7 @@ def build_report(
 def by_diagnosis(
     found: Iterable[Failure], explanations: Mapping[str, Explanation | None]
 ) -> tuple[DiagnosedFailures, ...]:
-    """Return the failures `found` in the form of the report; `explanations` are by run id."""
+    """Return the failures `found` in the report's form; `explanations` are by run id."""
     explained = ((one, explanations.get(one.newest)) for one in found)
     return tuple(
         DiagnosedFailures(
@@ -189,7 +197,10 @@ def _headline(rows: Sequence[Row]) -> str:
 def _repeating(
     rows: Sequence[Row], shown: Collection[str], read: ReadRecord, matrix: Matrix, invocation: Invocation
 ) -> dict[str, Command]:
-    """Return what repeats each run, by its id; of those not shown in full, what repeats the newest of the same work."""
+    """Return the command that repeats each run, by run id.
+
+    To avoid reading every record, runs that are not shown in full get the command of the newest run of the same work.
+    """
     newest = {work_of(row): row.run_id for row in rows}
     asked = {row.run_id: row.run_id if row.run_id in shown else newest[work_of(row)] for row in rows}
     records = {run_id: read(run_id) for run_id in set(asked.values())}

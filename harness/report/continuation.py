@@ -1,4 +1,4 @@
-"""The command that goes on with what was begun on a machine: the one to type next, wherever one is named."""
+"""The command that continues unfinished work on a machine; it comes first wherever a next command is named."""
 
 from collections.abc import Sequence
 
@@ -19,10 +19,10 @@ def continuation(
     rows: Sequence[Row] | None = None,
     answer: LastAnswer | None = None,
 ) -> Command | None:
-    """Return what shows another command at work here, or else continues what did not end; None where all did.
+    """Return the command that shows a running campaign or training, else one that continues unfinished work; else None.
 
-    `rows` are those of the index, `answer` is that of the last campaign, where they were read before. A training is
-    continued where the newest run of the machine is an attempt of it that was interrupted.
+    `rows` are those of the index and `answer` that of the last campaign, if the caller has read them already. A
+    training is continued only if the newest run of the machine is an interrupted attempt of it.
     """
     if any(one.process != ProcessId.mine() for one in under_way(results)):
         return Command(command=invocation.command("watch"), why="shows what runs now")

@@ -1,4 +1,4 @@
-"""Commands as they are typed here, and the words that give one the work of a run. Pure."""
+"""Commands as the user types them on this host, and the options that give another run the work of a run. Pure."""
 
 import shlex
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from harness.matrix.workload_options import OF_APP, OWN_DATA, options_of
 from harness.matrix.workloads import Workload
 from harness.registry.share.shared_ids import is_shared_id
 
-# `matrix export` writes this in place of a data file's path.
+# `matrix export` writes this in place of the path of a data file.
 ELSEWHERE = "<data>"
 USUAL_LOOKBACK: int = Workload.model_fields["lookback"].default
 
@@ -26,11 +26,11 @@ class Invocation:
     options: tuple[str, ...] = ()
 
     def command(self, *words: str) -> str:
-        """Return a command that a shell takes as it is."""
+        """Return a command, quoted for a shell."""
         return shlex.join([self.program, *self.options, *words])
 
     def in_text(self, text: str) -> str:
-        """Return a text in whose commands, in backquotes, `matrix` is typed so."""
+        """Return a text with `matrix`, where it begins a command in backquotes, replaced by how it is typed."""
         return text.replace("`matrix ", f"`{self.command()} ")
 
 
@@ -38,23 +38,23 @@ AS_MADE = Invocation()
 
 
 def has_own_data(intent: Intent) -> bool:
-    """Return whether a run had bars of the user's that are on this host."""
+    """Return whether a run read bars of the user's own from a file on this host."""
     return (
         intent.program is None
         and not Path(intent.data.path).name.startswith("synthetic-")
         and intent.data.path != ELSEWHERE
-        # Of one that was imported this may be any path.
+        # For an imported run the path may be any path.
         and not is_shared_id(intent.run_id)
     )
 
 
 def has_data_elsewhere(intent: Intent) -> bool:
-    """Return whether the data of a run stayed on another host, which does not tell whether they were the user's."""
+    """Return whether a run's data stayed on another host; whether they were the user's own is then unknown."""
     return intent.program is None and intent.data.path == ELSEWHERE
 
 
 def changed_options(intent: Intent, matrix: Matrix) -> dict[str, Any]:
-    """Return the options of a run that its workload in the matrix file has otherwise: what stages changed of it."""
+    """Return the options in which a run differs from its workload in the matrix file, because a stage changed them."""
     named = matrix.workloads.get(intent.workload)
     if named is None:
         return {}
@@ -64,18 +64,19 @@ def changed_options(intent: Intent, matrix: Matrix) -> dict[str, Any]:
 
 
 def lookback_words(intent: Intent, usual: int = USUAL_LOOKBACK) -> tuple[str, ...]:
-    """Return the option that gives another run the lookback of this one; nothing where that is the usual one."""
+    """Return the option that gives another run the lookback of this run; nothing if it is the usual lookback."""
     lookback = intent.options.get("lookback", usual)
     return () if lookback == usual else ("--lookback", str(lookback))
 
 
 def work_words(intent: Intent, matrix: Matrix, workload: str | None = None) -> tuple[str, ...]:
-    """Return the options of `matrix run` that give another run the work and place of this one.
+    """Return the options of `matrix run` that give another run the workload, executor and data of this run.
 
-    `workload`: the one to name instead of the run's own, "" for none; a training of the user's own has none either.
+    `workload`: the workload to name instead of the run's own; "" to name none. A training of the user's own data has no
+    workload to name either.
     """
     if intent.program and not workload and intent.workload.startswith(OF_APP):
-        # Its command comes last, after other words: it is in the record.
+        # The program's command would have to come last, after other words; the record has it.
         return ("--executor", intent.executor)
     if workload is None and intent.workload != OWN_DATA:
         workload = intent.workload

@@ -12,9 +12,9 @@ DECLARATION = "<?xml version='1.0' encoding='utf-8'?>"
 
 
 def to_junit(report: Report) -> str:
-    """Return the XML: a failing or flaky cell is a failure; an untested or excluded one is skipped."""
+    """Return the XML: a failing or flaky cell is a failure; an untested or excluded cell is skipped."""
     verdicts = {(one.group, one.cell): one for one in report.verdicts if not one.stale}
-    # Runs are newest first: the oldest one is overwritten last.
+    # Runs are listed newest first; in reverse, the newest run of each key overwrites the older ones.
     failed = [run for run in reversed(report.runs) if run.failed and not run.uncounted]
     newest = {(run.group, run.cell, run.diagnosis): run for run in failed}
     root = Xml.Element("testsuites", name="matrix")

@@ -36,7 +36,7 @@ class AnswerGrid(File):
 
 
 class Answer(File):
-    """Which cell trains to the end here. The terminal, the page and the Markdown print these very words."""
+    """The answer to which cell trains to the end here. The terminal, the page and the Markdown print these words."""
 
     sentence: str
     grids: tuple[AnswerGrid, ...] = Field(description="by scope, GPUs first")
@@ -48,7 +48,7 @@ class Answer(File):
 
 
 class Answers(File):
-    """Answers from the records, in sentences. Words in backquotes are names or commands."""
+    """Answers to further questions, in sentences from the records. Words in backquotes are names or commands."""
 
     use: tuple[str, ...] = Field(description="which cell to use, on how many runs")
     notes: tuple[str, ...] = Field(description="what the presets of the notes changed against `plain`")
@@ -77,7 +77,7 @@ class GridPlace(File):
 
 
 class Group(File):
-    """Runs that are compared with each other: one workload, kind of host, executor and scope."""
+    """Runs that can be compared with each other: same workload, kind of host, executor and scope."""
 
     id: str
     workload: str
@@ -125,7 +125,7 @@ class VerdictLine(File):
 
 
 class FailureAges(File):
-    """How long the trainings of a verdict lasted. Without a failure, or of one of many, there is no curve."""
+    """The ages that the trainings of a verdict reached; there is no curve without failures or beyond the first few."""
 
     group: str
     cell: str
@@ -182,7 +182,7 @@ class TrainingLine(File):
 
 
 class PhaseSpan(File):
-    """A phase of a rank; times are seconds since the start of the run."""
+    """A phase of a rank; times are in seconds since the start of the run."""
 
     rank: int
     phase: str
@@ -200,7 +200,7 @@ class MemoryCurve(File):
 
 
 class GpuCurve(File):
-    """The sensors of one GPU while the run used it, thinned. Null is what the driver did not report."""
+    """The sensors of one GPU while the run used it, thinned. A value is null if the driver did not report it."""
 
     gpu: int = Field(description="its index on the host")
     seconds: tuple[float, ...] = Field(description="since the start of the run")
@@ -212,7 +212,7 @@ class GpuCurve(File):
 
 
 class KernelEvent(File):
-    """A line of the kernel log during the run, about a GPU, memory or a task that did not go on."""
+    """A line of the kernel log during the run, about a GPU, memory or a stuck task."""
 
     seconds: float = Field(description="since the start of the run")
     text: str
@@ -230,7 +230,7 @@ class LossCurve(File):
 
 
 class RunDetail(File):
-    """The details of a run, shown when it is opened in the page."""
+    """The details of a run, shown when it is opened on the page."""
 
     explanation: Explanation | None
     host_problems: tuple[str, ...]
@@ -269,7 +269,7 @@ class FindingLine(File):
 
 
 class CodeRow(File):
-    """One claim about the app's code, and what was seen of it."""
+    """One claim about the app's code, and what was observed about it."""
 
     row: str
     shows: str
@@ -281,7 +281,7 @@ class CodeRow(File):
 
 
 class CodeRun(File):
-    """One run of `make gpu-evidence`: what the app's code did on one device. It is about no cell."""
+    """One run of `make gpu-evidence`: what the app's code did on one device. It belongs to no cell."""
 
     file: str = Field(description="in the results folder")
     on_gpu: bool = Field(description="false: no GPU was used")
@@ -296,7 +296,7 @@ class CodeRun(File):
 
 
 class CodeEvidence(File):
-    """The runs of `make gpu-evidence`. Nothing else in this report is made from them."""
+    """The runs of `make gpu-evidence`. Nothing else in this report uses them."""
 
     title: str
     about: str
@@ -329,5 +329,5 @@ class Report(Versioned):
 
     @property
     def other_commands(self) -> tuple[Command, ...]:
-        """Return the commands that the answer does not name."""
+        """Return the next commands that the answer itself does not name."""
         return tuple(step for step in self.answers.next[1:] if step != self.answer.train_now)

@@ -25,7 +25,7 @@ CPU = "cpu"
 
 
 def to_html(report: Report) -> str:
-    """Return the page. Its Content-Security-Policy allows only its own two scripts, whatever a log contains."""
+    """Return the page. Its Content-Security-Policy allows only its own two scripts, whatever text a log contains."""
     script = (HERE / "page.js").read_text(encoding="utf-8")
     plotly, packed = _plotly()
     return (
@@ -49,15 +49,16 @@ def to_html(report: Report) -> str:
 
 
 def as_data(report: Report) -> str:
-    """Return the report as JSON for a script element, escaped so that no text can end the element."""
+    """Return the report as JSON for a script element, escaped so that no text can close the element."""
     return report.model_dump_json(by_alias=True).replace("<", "\\u003c")
 
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """Return digest and text of the plotting library, compressed: it is five times as large as everything else."""
+    """Return digest and compressed text of the plotting library, which is five times as large as the rest."""
     library = get_plotlyjs()
-    # A third of the time of the highest level, for a twentieth more: after Ctrl-C a person waits for it.
+    # Level 4 takes a third of the time of the highest level and gives a twentieth more bytes; a user waits after
+    # Ctrl-C.
     packed = gzip.compress(library.encode(), compresslevel=4, mtime=0)
     return _digest(library), base64.b64encode(packed).decode()
 
@@ -110,19 +111,19 @@ def _preset(cell: str, stack: str) -> str:
 
 
 def _short(bound: str) -> str:
-    """Return a bound as a place has room for it, without why there is none."""
+    """Return a bound shortened for a grid cell, without the reason for a missing bound."""
     return bound.replace(" above ", " > ").partition(":")[0]
 
 
 def _breakable(name: str) -> Markup:
-    """Return a name that may be broken after its hyphens."""
+    """Return a name with line break opportunities after its hyphens."""
     return Markup("-<wbr>").join(name.split("-"))
 
 
 def _answer(text: str) -> Markup:
-    """Return the answer with its first clause, which says what to use, set off."""
+    """Return the answer with its first clause, which says what to use, emphasised."""
     head, clause_end, rest = text.partition("; ")
-    # Set off, it needs no sign of its end, but who hears it does.
+    # The layout already shows where the clause ends, but a screen reader needs the punctuation.
     follows = Markup('<span class="unseen">{}</span><span class="rest">{}</span>').format(clause_end, _sentence(rest))
     return Markup("<strong>{}</strong>{}").format(_sentence(head), follows if rest else "")
 

@@ -1,28 +1,28 @@
-"""Colours of a share from 0 to 1, on a scale that is read in grey and by the colour-blind, too. Pure."""
+"""Colours for a share from 0 to 1, on a scale that can be read in grey and by colour-blind users. Pure."""
 
 from itertools import pairwise
 
-# Cividis at every tenth (Nunez, Anderton and Renslow 2018, PLOS ONE 13(7)): its lightness rises evenly.
+# Cividis at every tenth (Nunez, Anderton and Renslow 2018, PLOS ONE 13(7)); its lightness rises evenly.
 CIVIDIS = (
     (0, 34, 78), (16, 51, 109), (51, 69, 109), (79, 87, 109), (102, 105, 113), (125, 124, 118),
     (149, 143, 118), (174, 163, 113), (201, 184, 101), (228, 207, 82), (254, 232, 56),
 )  # fmt: skip
-# Of white and black the one that contrasts more; on any colour that is 4.5 or more.
+# Text is white or black, whichever contrasts more; the contrast is then at least 4.5 on any colour.
 DARK, LIGHT = "#000000", "#ffffff"
 EVEN = 0.179
-# Below it light is proportional to the value that stands for it.
+# WCAG: below this value a colour component is proportional to its linear light.
 LINEAR = 0.03928
 
 
 def shade(share: float) -> str:
-    """Return the style of a place with a share from 0 to 1: its colour, and one of text that can be read on it."""
+    """Return the CSS of a place with a share from 0 to 1: its colour, and a readable text colour."""
     red, green, blue = _colour(share)
     text = LIGHT if _luminance((red, green, blue)) < EVEN else DARK
     return f"background: #{red:02x}{green:02x}{blue:02x}; color: {text}"
 
 
 def scale() -> str:
-    """Return the style of a bar with the whole scale, from left to right."""
+    """Return the CSS of a bar that shows the whole scale, from left to right."""
     return f"background: linear-gradient(to right, {', '.join(f'rgb{colour}' for colour in CIVIDIS)})"
 
 

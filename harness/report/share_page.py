@@ -1,4 +1,4 @@
-"""The page that somebody can post: cards, firmware, cells, starts and hours, with nothing that tells whose they are."""
+"""The page that a user can post: GPUs, firmware, cells, starts and hours, and nothing that identifies the owner."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class HostCard:
-    """A kind of host, by its number on the page: its facts by name, and its GPUs."""
+    """A kind of host, identified by its number on the page: its facts by name, and its GPUs."""
 
     number: int
     facts: tuple[tuple[str, str], ...]
@@ -78,7 +78,7 @@ class Shared:
 def write_shared(
     results: Results, matrix: Matrix, page: Path, root: Path, hide: tuple[str, ...] = (), *, force: bool = False
 ) -> Shared:
-    """Write the page, and the archive of the runs that it is about beside it; `hide`, `force` as in `export_records`.
+    """Write the page and, beside it, an archive of the runs that it is about; `hide`, `force` as in `export_records`.
 
     Raises:
         UserError: when there is nothing to write, or one of the files exists or cannot be written.
@@ -112,8 +112,10 @@ def to_page(
     made: float,
     named: NamedCell | None,
 ) -> str:
-    """Return the page on verdicts as HTML that loads nothing; `hosts` are by kind, `made` since 1970.
+    """Return the page on verdicts as HTML that loads nothing.
 
+    `hosts`: the hosts by kind.
+    `made`: when the page is made, seconds since 1970.
     `named`: the cell that the last campaign on this machine named.
     """
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
@@ -138,7 +140,7 @@ def to_page(
 
 
 def _hosts(results: Results, rows: Iterable[Row]) -> dict[str, HostFacts]:
-    """Return the facts of each kind of host, as its newest run that can be read has them."""
+    """Return the facts of each kind of host, from its newest readable record."""
     found: dict[str, HostFacts] = {}
     for row in sorted(rows, key=lambda row: row.started, reverse=True):
         if row.host_kind not in found:

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 from harness.base.wording import listed, some_of
 
-# Longer lists of names are cut.
+# Longest list of names that is written out in full.
 LISTED = 3
 
 
 def names(given: Sequence[str]) -> str:
-    """Return names in backquotes; of many, the first few and the number of the others."""
+    """Return names in backquotes; of a long list, the first few and the number of the others."""
     shown = [f"`{name}`" for name in given]
     return some_of(shown, LISTED) if len(shown) > LISTED else listed(shown)
 
 
 def utc(seconds: float) -> str:
-    """Return a time, given in seconds since 1970, to the minute."""
+    """Return a time, given in seconds since 1970, in UTC to the minute."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def at_least(rate: float) -> str:
-    """Return a lower bound in percent, never rounded up."""
+    """Return a lower bound in percent, rounded down."""
     return f"{math.floor(rate * 100 + 1e-9)} %"
 
 

@@ -29,7 +29,7 @@ from harness.report.page import to_html
 
 @dataclass(frozen=True)
 class BuiltReport:
-    """A report of a results folder, and the errors of what could not be read for it."""
+    """A report on a results folder, and the error messages of records that could not be read."""
 
     report: Report
     damaged: tuple[str, ...]
@@ -58,9 +58,9 @@ def built_report(
     invocation: Invocation = AS_MADE,
     answer: LastAnswer | None = None,
 ) -> BuiltReport:
-    """Return the report; the recommended cell and commands are for the host at `root`.
+    """Return the report; the recommended cell and the commands are for the host at `root`.
 
-    `answer`: that of the last campaign, where it is not to be read.
+    `answer`: the answer of the last campaign; None to read it from the results.
     """
     rows = Index(results).rows()
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})

@@ -1,1 +1,1 @@
-"""The runs of a report that are shown one by one: phases, curves, kernel events, and how to repeat them."""
+"""The details of single runs in a report: phases, curves, kernel events, and how to repeat the run."""

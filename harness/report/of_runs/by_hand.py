@@ -14,7 +14,7 @@ from harness.matrix.cells import Matrix
 from harness.registry.share.shared_ids import is_shared_id
 from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, work_words
 
-# Not the run folder, whose content is evidence.
+# Work here, not in the run folder, whose content is evidence.
 FOLDER = Path("/tmp/by-hand")  # noqa: S108
 WORK_FOLDER, TEMPORARY = WorkFolder(FOLDER), RunFolder(FOLDER).temporary
 RUN_FOLDER = "--run-dir"
@@ -22,9 +22,10 @@ PROGRAM = "vpoc"
 
 
 def commands_by_hand(intent: Intent) -> tuple[str, ...]:
-    """Return commands that train as the run did, in a folder of their own, a line each; none of an imported run.
+    """Return commands that train as the run did, in a separate folder, one a line; nothing for an imported run.
 
-    Those have names in place of another host's paths, and whoever made the archive could have anything typed.
+    In an imported run placeholders replace the other host's paths, and whoever made the archive could have put any
+    command there for the user to type.
     """
     if is_shared_id(intent.run_id):
         return ()
@@ -33,11 +34,11 @@ def commands_by_hand(intent: Intent) -> tuple[str, ...]:
 
 
 def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> Command | None:
-    """Return what repeats the run: the `matrix` command, else those by hand.
+    """Return the command that repeats the run: a `matrix` command, or else the commands by hand.
 
-    There is no `matrix` command for workloads and cells that the matrix file does not have, for what stages changed,
-    and for injected faults. There is none at all where the data stayed on another host, a run of one cannot be repeated
-    by `matrix`, or a fault came from outside the app.
+    No `matrix` command exists for workloads and cells that the matrix file does not have, for options that stages
+    changed, and for injected faults. Return None if the data stayed on another host, if an imported run has no `matrix`
+    command, or if the fault came from outside the app.
     """
     fault = intent.injected_fault
     if intent.data.path == ELSEWHERE or (fault and not any(fault in words for words in intent.commands.values())):
@@ -71,7 +72,7 @@ def _command(intent: Intent, phase: str, container: Container | None) -> str:
 
 
 def _moved(word: str, places: dict[str, str]) -> str:
-    """Return a path below one of the folders as the same below the other; any other word as it is."""
+    """Return a path inside an old folder as the same path inside the new folder; any other word unchanged."""
     for old, new in places.items():
         if word == old or word.startswith(old + os.sep):
             return new + word[len(old) :]

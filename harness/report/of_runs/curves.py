@@ -13,9 +13,9 @@ from harness.evidence.reported.progress import MOST_LINES, parse_lines, whole_li
 from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
 POINTS = 150
-# Of one rank; phases that are shorter than a pixel are in nobody's way.
+# Most phases drawn for one rank; of phases shorter than a pixel nothing would be seen.
 MOST_PHASES = 2000
-# A chart of more ranks is unreadable.
+# Most ranks drawn; a chart of more is unreadable.
 RANKS = 8
 PHASE = re.compile(rb'"phase": ?"([a-z-]+)"')
 MB = 1e6
@@ -25,8 +25,8 @@ MB = 1e6
 class ProgressCurves:
     """Phases, memory and steps of the first ranks of a run, from its progress files.
 
-    `steps`: (step, loss) pairs of rank 0, for each model in turn. `clock`: when the monotonic clock was zero, seconds
-    since 1970; None without progress.
+    `steps`: (step, loss) pairs of rank 0, for each model in turn.
+    `clock`: when the monotonic clock was zero, in seconds since 1970; None without progress.
     """
 
     phases: tuple[PhaseSpan, ...]
@@ -36,13 +36,13 @@ class ProgressCurves:
 
 
 def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCurves:
-    """Return the progress of the first ranks of a run that lasted from `started` to `ended`, seconds since 1970."""
+    """Return the progress of the first ranks of a run that lasted from `started` to `ended`, in seconds since 1970."""
     ranks = {}
     for rank, name in list(work.progress().items())[:RANKS]:
         try:
             with work.tree.open(name, LARGEST["progress"]) as file:
                 count = sum(1 for _ in islice(whole_lines(file), MOST_LINES))
-                # A line without a time has no place in a curve.
+                # Drop lines without a finite time, because they have no place in a curve.
                 told = parse_lines(_thinned(islice(whole_lines(file), count), count))
                 kept = [line for line in told if math.isfinite(line.wall)]
         except (FileNotFoundError, NotAFileError):
@@ -65,7 +65,7 @@ def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tupl
 
 
 def _thinned(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """Yield evenly spaced lines, and the first and last of MOST_PHASES: a run of an hour has thousands of lines."""
+    """Yield evenly spaced lines, and the first and last line of each phase, because an hour has thousands of lines."""
     every = max(1, -(-count // POINTS))
     phase, skipped, begun = b"", b"", 0
     for number, line in enumerate(lines):
@@ -100,7 +100,7 @@ def _memory(rank: int, lines: Sequence[Progress], started: float) -> MemoryCurve
 
 
 def _steps(lines: Sequence[Progress]) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """Return the (step, loss) pairs of each model; the training of a model begins with its first step."""
+    """Return the (step, loss) pairs of each model; a new model begins where a rank enters the phase `first-step`."""
     models: list[list[tuple[int, float]]] = []
     for before, line in pairwise([None, *lines]):
         if line is None:

@@ -1,4 +1,4 @@
-"""Read the details of a run, shown when it is opened in the page, from its record and folder."""
+"""Read the details of a run, which the page shows when the run is opened, from its record and folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,12 +15,12 @@ from harness.report.of_runs.curves import loss_curves, read_progress
 from harness.report.of_runs.gpu_curves import gpu_curves
 from harness.report.of_runs.kernel_events import kernel_events
 
-# Smaller shares of the time are left out.
+# Smallest share of the time that is shown.
 SMALLEST_SHARE = 0.01
 
 
 def detail_of(record: Record, folder: RunFolder) -> RunDetail:
-    """Return a run in full, from its record and the progress files in its folder."""
+    """Return a run's details, from its record and the files in its folder."""
     intent, result = record.intent, record.result
     progress = read_progress(folder.work, intent.started, intent.started + record.seconds)
     trainings = result.trainings if result else ()
@@ -91,7 +91,7 @@ def _memory(peaks: MemoryPeaks) -> str:
 
 
 def _time(seconds: Mapping[TimeKind, float]) -> str:
-    """Return the share of the time that each kind of work took, the largest first."""
+    """Return the share of the time that each kind of work took, the largest first, in words."""
     total = sum(seconds.values())
     shares = sorted(((spent / total, kind) for kind, spent in seconds.items()), reverse=True) if total else []
     return ", ".join(f"{percent(share)} {kind}" for share, kind in shares if share >= SMALLEST_SHARE)

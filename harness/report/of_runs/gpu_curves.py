@@ -7,17 +7,17 @@ from harness.evidence.gpus.gpu_sensors import GpuSensors, GpuSensorSample
 from harness.report.model import GpuCurve
 
 POINTS = 100
-# A chart of more GPUs, or sensors, is unreadable.
+# Most GPUs in a chart, and most sensors of each; a chart of more is unreadable.
 GPUS, NAMES = 8, 6
-# The library that draws them takes some of what is in a name for markup.
+# Names that may be drawn: the plotting library interprets some characters as markup.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 MB = 1e6
 
 
 def gpu_curves(samples: Sequence[GpuSensorSample], started: float) -> tuple[GpuCurve, ...]:
-    """Return a curve for each GPU of a run that began at `started`, seconds since 1970, up to the last sample."""
+    """Return a curve for each GPU of a run that began at `started`, in seconds since 1970."""
     every = max(1, -(-len(samples) // POINTS))
-    # The last ones are those before a hang or a crash.
+    # Count from the end so that the last sample is kept: it comes right before a hang or a crash.
     kept = [sample for number, sample in enumerate(samples) if (len(samples) - 1 - number) % every == 0]
     numbers = sorted({one.gpu for sample in kept for one in sample.gpus})[:GPUS]
     return tuple(_curve(gpu, kept, started) for gpu in numbers)

@@ -1,4 +1,4 @@
-"""Lines of the kernel log in the time of a run. Pure."""
+"""The lines of the kernel log that were written while a run lasted. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,18 +7,19 @@ from datetime import datetime
 from harness.registry.share.shared_files import OF_GPUS_AND_MEMORY
 from harness.report.model import KernelEvent
 
-# More marks than this cannot be told apart.
+# Most events shown; more marks cannot be told apart.
 MOST = 40
 LONGEST = 300
-# `journalctl --output=short-iso-precise`, and `dmesg`.
+# The line formats of `journalctl --output=short-iso-precise` and of `dmesg`.
 JOURNAL = re.compile(r"^(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)) (?:\S+ )?kernel: (.*)$")
 STAMPED = re.compile(r"^\[ *(\d+\.\d+)\] (.*)$")
 
 
 def kernel_events(lines: Iterable[str], started: float, ended: float, clock: float | None) -> tuple[KernelEvent, ...]:
-    """Return the first lines about a GPU, memory or a stuck task between `started` and `ended`, seconds since 1970.
+    """Return the first lines about a GPU, memory or a stuck task between `started` and `ended`, in seconds since 1970.
 
-    `clock`: when the kernel's clock was zero, seconds since 1970; without it, lines stamped by that are left out.
+    `clock`: when the kernel's clock was zero, in seconds since 1970; if None, lines with stamps of that clock are
+    skipped.
     """
     found: list[KernelEvent] = []
     for wall, text in _told(lines, clock):

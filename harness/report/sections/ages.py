@@ -10,19 +10,21 @@ from harness.report.model import FailureAges
 from harness.report.sections.grid import Key, key_of
 from harness.report.words import share
 
-# More pictures than this are not looked at.
+# Most curves drawn; nobody looks at more.
 DRAWN = 6
-# Of a curve, in numbers of its picture.
+# Size of a curve, in units of its SVG picture.
 WIDTH, HEIGHT = 320, 120
 
 
 def failure_ages(
     verdicts: Iterable[Verdict], ids: Mapping[Key, str], works: Mapping[str, str], confidence: float
 ) -> tuple[FailureAges, ...]:
-    """Return how long the trainings of each verdict that is not stale lasted, those with failures first.
+    """Return how long the trainings of each verdict that is not stale lasted, verdicts with failures first.
 
-    `ids` are those of the groups, `works` what each trained. Curves are of the verdicts with failures that
-    have the most hours.
+    `ids`: the ids of the groups.
+    `works`: the workload of each group, in words.
+
+    Only the first verdicts with failures, those with the most hours, get a curve.
     """
     known = [one for one in verdicts if not one.stale and one.totals.lives]
     in_order = sorted(known, key=lambda one: (one.totals.failures == 0, -one.totals.hours, one.cell))
@@ -47,7 +49,7 @@ def _ages(verdict: Verdict, group: str, work: str, confidence: float, *, drawn: 
             f"{where}: {counted} in {hours_in_words(totals.hours)}, {ages} of training; {runs}, the longest {longest}"
         )
     if totals.longest * 3600 >= 1:
-        # The age that the claim is about: three runs at least are as long.
+        # The age that the claim is about: at least three runs are as long.
         at = [point for point in points if point.hours < totals.longest][-1]
         band = f"{percent(at.low)} to {percent(at.high)}, with {share(confidence)}"
         said += f"; {percent(at.share)} ({band}) reach {hours_in_words(totals.longest)}"
@@ -65,7 +67,7 @@ def _ages(verdict: Verdict, group: str, work: str, confidence: float, *, drawn: 
 
 
 def steps(ages: FailureAges, values: tuple[float, ...], *, back: bool = False) -> str:
-    """Return the points of a picture's line: each value holds until the next age; `back` begins at the last."""
+    """Return the corners of a step line: each value holds until the next age; `back` lists them from last to first."""
     longest = ages.hours[-1] or 1.0
     corners: list[tuple[float, float]] = []
     for number, (hours, value) in enumerate(zip(ages.hours, values, strict=True)):

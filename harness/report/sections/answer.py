@@ -50,12 +50,18 @@ def answer_of(
     *,
     of_program: bool = False,
 ) -> Answer:
-    """Return the answer for one kind of host with so many `gpus`; `step` is the most useful command.
+    """Return the answer for one kind of host.
 
-    `here` are its verdicts on cells that may be run, `found` its failures. Of a campaign that has just ended the answer
-    is what it `concluded`, maybe `of_program`, one of the user's own; later it is about the cell that was `named` last.
-    `criteria` is a clause on those of the notes. `ids` are those of the groups. `train_now` trains before more is
-    shown.
+    `here`: the verdicts on cells that may be run.
+    `found`: their failures; `explanations` are by run id.
+    `gpus`: the number of GPUs of the host.
+    `step`: the most useful command.
+    `concluded`: the conclusion of a campaign that has just ended, which becomes the answer.
+    `criteria`: a clause on the criteria of the notes.
+    `ids`: the ids of the groups.
+    `named`: the cell that the last campaign named, which later answers are about.
+    `train_now`: the command that trains before more is shown.
+    `of_program`: whether the conclusion is about a program of the user's own.
     """
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, named)
@@ -75,7 +81,7 @@ def answer_of(
 
 
 def _of_named(best: Verdict | None, named: NamedCell | None, tags: Tags, matrix: Matrix) -> str:
-    """Return, of the cell that a conclusion names, what it ran as and what a training in it can expect."""
+    """Return how the cell that a conclusion names ran, and what a training in it can expect."""
     if best is None or NamedCell(best.cell, parts_of(best.scope).strategy) != named:
         return ""
     clauses = [_ran_as(best, tags, matrix), _prospect(best, matrix.verdicts.confidence)]
@@ -120,7 +126,7 @@ def _claim(best: Verdict, tags: Tags) -> str:
 
 
 def _of_those_that_name_none(others: Sequence[Verdict], concluded: str | None) -> str:
-    """Return why runs that count name no cell to train in; of a program's campaign, what it concluded of that."""
+    """Return why the runs that count name no cell to train in; for a campaign of a program, its conclusion."""
     if any(one.own_program for one in others):
         return concluded or (
             "On this kind of host no run of this project's training counts yet: "
@@ -134,7 +140,7 @@ def _failed(one: Verdict) -> str:
 
 
 def _prospect(best: Verdict, confidence: float) -> str:
-    """Return what a training of the usual length can expect."""
+    """Say what a training of the usual length can expect; empty if the cell is not to be used."""
     if best.tier in NOT_TO_BE_USED:
         return ""
     if best.tier == "seen":
@@ -144,7 +150,7 @@ def _prospect(best: Verdict, confidence: float) -> str:
 
 
 def _of_other_counts(best: Verdict, here: Sequence[Verdict], gpus: int) -> list[str]:
-    """Return what is known of all GPUs together, where the answer is about one of them."""
+    """Say what is known about several GPUs together, if the answer is about one of them."""
     if best.device == "cpu" or gpus < 2 or parts_of(best.scope).devices > 1:  # noqa: PLR2004
         return []
     together = [one for one in best_by_scope(here) if one.device != "cpu" and parts_of(one.scope).devices > 1]
@@ -158,9 +164,10 @@ def _of_other_counts(best: Verdict, here: Sequence[Verdict], gpus: int) -> list[
 def _grids(
     here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str], best: Verdict | None
 ) -> tuple[AnswerGrid, ...]:
-    """Return a grid for each scope, GPUs first, the most of them first: every stack and preset that was run in it.
+    """Return a grid of stacks and presets for each scope: GPUs before the CPU, more GPUs before fewer.
 
-    `best` is the verdict that the answer is about: beside it other figures of the same cell would contradict it.
+    `best` is the verdict that the answer is about. Its cell shows figures of the same workload, because others would
+    contradict the answer.
     """
     scopes: dict[str, dict[str, Verdict]] = {}
 
@@ -172,7 +179,8 @@ def _grids(
         if one.stale:
             continue
         cells = scopes.setdefault(one.scope, {})
-        # Of several workloads the answer's own, else the one that shows most; without a run that counts, nothing.
+        # Among several workloads prefer the answer's own, else the one with the most evidence; runs that count come
+        # first.
         if one.cell not in cells or weight(one) > weight(cells[one.cell]):
             cells[one.cell] = one
 
@@ -200,7 +208,7 @@ def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping
 def _place(
     stack: str, preset: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str], usual: str | None
 ) -> AnswerPlace:
-    """Return a cell of a grid, most of whose runs are of the `usual` workload."""
+    """Return a cell of a grid. Its workload is named unless it is `usual`, the one of the grid's title."""
     cell = f"{stack}-{preset}"
     one, known = cells.get(cell), matrix.cells.get(cell)
     tier: Tier = "untested"

@@ -13,7 +13,7 @@ from harness.report.words import names
 
 
 def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, matrix: Matrix) -> tuple[str, ...]:
-    """Return warnings, the most serious first; `rows` are all runs, also those that cannot be evidence."""
+    """Return warnings, the most serious first; `rows` are all runs, including those that cannot be evidence."""
     said = []
     counted = [row for row in rows if row.can_be_evidence]
     on_gpus = [row for row in counted if row.device != "cpu" and not is_simulated_scope(row.scope)]

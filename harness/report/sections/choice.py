@@ -24,9 +24,9 @@ Tags = Mapping[tuple[str, str, str], str]
 
 @dataclass(frozen=True)
 class Towards:
-    """The runs that are missing until a cell can be promoted, `of_best` as the best of so many that were tried.
+    """The runs that are missing until a cell can be promoted, as the best of `of_best` cells that were tried.
 
-    `workload` is the one to go on with, where the verdict's own does not qualify.
+    `workload`: the workload of further runs, if the verdict's own does not qualify; else None.
     """
 
     workload: str | None
@@ -35,14 +35,14 @@ class Towards:
 
     @property
     def why_more(self) -> str:
-        """Return why it is more than a cell takes that alone was tried; nothing where it is not."""
+        """Say why more runs are needed than for a cell that was tried alone; empty if it was the only one."""
         return f" (the best of {self.of_best} that were tried is held to more)" if self.of_best > 1 else ""
 
 
 def which_cell(
     verdicts: Sequence[Verdict], matrix: Matrix, tags: Tags, made_here: Sequence[Verdict]
 ) -> tuple[str, ...]:
-    """Return the recommended cell in words, a paragraph for each scope; `made_here` as in `towards_known_good`."""
+    """Return the recommended cell in words, one paragraph for each scope; `made_here` is as in `towards_known_good`."""
     best = best_by_scope(verdicts)
     if not best:
         return ("No run that counts names a cell yet.",)
@@ -77,9 +77,9 @@ def _in_words(
 
 
 def towards_known_good(best: Verdict, matrix: Matrix, made_here: Sequence[Verdict]) -> Towards:
-    """Return what is missing until a verdict's cell can be promoted; `made_here` are verdicts without imported runs."""
+    """Return what is missing until a verdict's cell can be promoted; `made_here`: verdicts without imported runs."""
     workload = _that_qualifies(best, matrix)
-    # Runs of another workload are counted for themselves.
+    # Runs of different workloads are not counted together, so another workload starts from nothing.
     same = workload in (None, best.workload)
     of_host = [one for one in made_here if one.host_kind == best.host_kind]
     family = best.family if same or workload is None else _family(matrix.workloads[workload])
@@ -95,7 +95,7 @@ def _family(workload: Workload) -> str:
 
 
 def _that_qualifies(best: Verdict, matrix: Matrix) -> str | None:
-    """Return the workload to go on with, where it is not the same: one that qualifies for promotion."""
+    """Return another workload to continue with, one that qualifies for promotion; None to keep the verdict's own."""
     if best.qualifies_for_promotion:
         return None
     same, strategy = matrix.workloads.get(best.workload), parts_of(best.scope).strategy

@@ -1,4 +1,4 @@
-"""The section on the app's code on a GPU: what `make gpu-evidence` saw, apart from everything about cells. Pure."""
+"""The section on the app's code on a GPU: what `make gpu-evidence` observed. It is kept apart from all cells. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,15 @@ ABOUT = (
     "no cell qualifies by it, and no verdict, count or tag is made from it. "
     "Where the last column says never, no fault planted in the code has turned the row red yet."
 )
-# What needs attention comes first.
+# Rows that need attention come first.
 ORDER: tuple[RowVerdict, ...] = ("differs", "not-reached", "held", "not-applicable")
 WORDS = {"held": "held", "differs": "differing", "not-applicable": "not applicable", "not-reached": "not reached"}
-# A detail is meant to be a line. It may come from another machine, so it may be anything.
+# Longest detail, in characters. It should be one line, but it may come from another machine and hold anything.
 LONGEST = 600
 
 
 def code_evidence(found: Iterable[EvidenceFile]) -> CodeEvidence:
-    """Return the section: the newest run of each device and torch in full, the earlier ones in a line each."""
+    """Return the section: the newest run of each device and torch in full, each earlier run as one line."""
     found = list(found)
     read = sorted(((one.content.started, one.file, one.content) for one in found if one.content), reverse=True)
     alike: dict[tuple[str | None, ...], list[tuple[str, GpuEvidence]]] = {}
@@ -99,6 +99,6 @@ def _revision(facts: GpuEvidenceFacts) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, without what a terminal takes for a command, cut where it is too long."""
+    """Return a text on one line, without control sequences for a terminal, and cut to LONGEST characters."""
     line = one_line(" ".join(text.split()))
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

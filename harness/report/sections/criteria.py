@@ -1,4 +1,4 @@
-"""The user's own criteria: which are met, and by which run. Pure."""
+"""The user's own criteria: which of them are met, and by which run. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from harness.matrix.workload_options import workload_hash
 from harness.matrix.workloads import Workload
 
 CRITERIA = ("immediate", "full", "production")
-# How it is computed, and not what: these may differ.
+# Options that may differ, because they change how a result is computed and not which result.
 FREE = ("lookback", "strategy", "vpoc_path", "sdpa")
 ReadRecord = Callable[[str], Record | None]
 
@@ -44,7 +44,7 @@ def which_criteria_are_met(
 
 
 def states_in_words(criteria: Sequence[Criterion]) -> str:
-    """Return the states of criteria in a clause; nothing where none was tried on a GPU."""
+    """Return the states of the criteria as a clause; empty if none was tried on a GPU."""
     if all(one.state == "not tried" for one in criteria):
         return ""
     return f"of the criteria {', '.join(f'`{one.name}` is {one.state}' for one in criteria)}"
@@ -78,7 +78,7 @@ def _told(
 def _as_defined(workload: Workload, record: Record | None) -> bool:
     """Return whether a run trained what the matrix file defines, with any number of lookback sessions.
 
-    In what way the devices were used is free where one would do; where several are asked for, several it must be.
+    The strategy may differ, but a workload for several devices must have run on several.
     """
     if record is None:
         return False

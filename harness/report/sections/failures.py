@@ -12,16 +12,17 @@ from harness.evidence.verdicts.verdict import Verdict
 from harness.report.words import names
 
 SHOWN = 5
-# One line of a program's output can be a page long.
+# Longest detail quoted, in characters: one line of a program's output can be a page long.
 LONGEST = 120
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A diagnosis and its cause, with the counted runs that have both, their cells, and the newest with its stack.
+    """A diagnosis and its cause, with the counted runs that have both, their cells, and the newest run with its stack.
 
-    `why` is why that one counts as failed, where its outcome does not say it. `others` of them ended in other
-    words than it did, which are its `detail`.
+    `why`: why the newest run counts as failed, if its outcome does not say so.
+    `detail`: how the newest run ended, in words.
+    `others`: the number of these runs whose details have another wording.
     """
 
     diagnosis: str
@@ -35,9 +36,9 @@ class Failure:
 
 
 def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
-    """Return the diagnoses of the runs that failed, the most frequent first; `rows` are in the order of time.
+    """Return the diagnoses of the runs that failed, the most frequent first; `rows` are ordered by time.
 
-    Those that another rule explains have another cause, and are counted apart.
+    Failures with the same diagnosis that different rules explain have different causes, so they are counted apart.
     """
     failed = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.failed_ids}
     found: dict[tuple[str, str], list[Row]] = {}
@@ -62,7 +63,7 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
 
 
 def _wording(row: Row) -> str:
-    """Return how a run ended, whatever the numbers and the paths of its folder in it."""
+    """Return how a run ended, without numbers and run ids, so that equal endings compare equal."""
     return re.sub(r"\d+", "", row.detail.replace(row.run_id, ""))
 
 

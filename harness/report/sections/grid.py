@@ -17,7 +17,7 @@ Key = tuple[str, str, str, str]
 Work = tuple[str, str, str, str, str | None, bool]
 NOTHING = PassCount(tier="untested", passes=0, runs=0)
 NOT_COUNTED = "none of its runs counts"
-# One line of a program's output can be a page long.
+# Longest detail of a run, in characters: one line of a program's output can be a page long.
 LONGEST = 400
 OF_TOTALS = ("started", "starts", "failures", "hours", "longest", "boots")
 IN_WORDS = ("trained", "mtbf")
@@ -26,16 +26,16 @@ NOT_AS_THEY_ARE = ("group", "low", "high", "start_low", "mtbf_low", "diagnoses",
 
 @dataclass(frozen=True)
 class GridVerdicts:
-    """The verdicts on `every` run, and on this folder's `own` runs, without imported ones."""
+    """The verdicts on `every` run, and on the runs made with this folder (`own`), without imported ones."""
 
     every: Sequence[Verdict]
     own: Sequence[Verdict]
 
 
 def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
-    """Return an id for each group of comparable runs, the newest first; a group keeps it, and so links to it lead on.
+    """Return an id for each group of comparable runs, the newest first.
 
-    `rows` are in the order of time.
+    The id depends only on the group's key, so links to it stay valid. `rows` are ordered by time.
     """
     keys = dict.fromkeys(key_of(row) for row in reversed(list(rows)))
     return {key: hashlib.sha256("\n".join(key).encode()).hexdigest()[:8] for key in keys}
@@ -48,7 +48,7 @@ def groups(
     hosts: Mapping[str, HostFacts],
     told: Mapping[str, str],
 ) -> tuple[Group, ...]:
-    """Return the grids; `hosts` are by kind of host, `told` is what tells families of one workload apart."""
+    """Return the grids; `hosts` are by kind of host, `told` distinguishes families of a workload of the same name."""
     ids = group_ids(rows)
     together: dict[Key, list[Row]] = {key: [] for key in ids}
     for row in rows:
@@ -61,7 +61,7 @@ def groups(
 
 
 def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[VerdictLine, ...]:
-    """Return the verdicts in the form of the report; `ids` are those of the groups."""
+    """Return the verdicts in the report's form; `ids` are the ids of the groups."""
     return tuple(
         VerdictLine(
             group=ids[key_of(verdict)],
@@ -87,7 +87,7 @@ def run_lines(
     counts: Counts,
     again: Mapping[str, int],
 ) -> tuple[RunLine, ...]:
-    """Return the runs, newest first; `again`: the number of what repeats each."""
+    """Return the runs, newest first; `again`: the number of the command that repeats each run."""
     stale = {run_id for verdict in verdicts if verdict.stale for run_id in verdict.run_ids}
     return tuple(
         RunLine(
@@ -113,7 +113,7 @@ def run_lines(
 
 
 def _rounded(speed: float | None) -> float | None:
-    """Return a speed as it is shown; an app may have written one that is not finite."""
+    """Return a speed rounded for display; None if the app wrote one that is not finite."""
     return None if speed is None or not math.isfinite(speed) else round(speed, 1)
 
 
@@ -196,6 +196,6 @@ def _reason(cell: str, verdicts: Mapping[str, Verdict], ran: Collection[str], ma
 
 
 def _in_order(used: Iterable[str], order: Iterable[str]) -> tuple[str, ...]:
-    """Return names in the order of the matrix file; names that it no longer has come last."""
+    """Return the names in the order of the matrix file; names that it no longer has come last."""
     given = dict.fromkeys(used)
     return tuple(dict.fromkeys([*(name for name in order if name in given), *given]))

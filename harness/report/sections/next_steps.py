@@ -1,4 +1,4 @@
-"""The commands to type next. Pure."""
+"""The commands that the user should type next. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -37,14 +37,16 @@ def what_next(
     invocation: Invocation,
     made_here: Sequence[Verdict],
 ) -> tuple[Command, ...]:
-    """Return commands, the most useful first: each carries the data, workload and place of the runs it follows.
+    """Return commands, the most useful first. Each has the data, workload and executor of the runs that it follows.
 
-    `best` is the verdict that the answer is about, or was while it counted; `cells` are those that may be run,
-    `intents` by id those of its newest run, of the newest failure, and of the newest run on bars of the user's.
-    `made_here` as in `towards_known_good`.
+    `best`: the verdict that the answer is about, or was about while it counted.
+    `cells`: the cells that may be run.
+    `intents`: by id, the intents of the newest run of `best`, of the newest failure, and of the newest run on bars of
+    the user's own.
+    `made_here`: as in `towards_known_good`.
     """
     if best is None:
-        # What failed is a program of the user's own, or JAX: to know why comes before the rest.
+        # Only a program of the user's own, or JAX, can have failed here: first explain why.
         run = Command(command=invocation.command("run"), why="runs the matrix on this host")
         return (*(_explaining(one, invocation) for one in found[:1]), run)
     steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intents, tags, matrix, invocation, made_here)
@@ -59,10 +61,10 @@ def what_next(
                 why=f"tries a preset that may help{_on_data(failed)}",
             )
             for remedy in [cell for cell in remedies if cell in cells and cell not in failing][:1]
-            # No option of `matrix run` asks for a strategy; what else stages changed of a workload, it may do without.
+            # `matrix run` has no option for the strategy. The other options that stages change are not essential here.
             if failed is None or "strategy" not in changed_options(failed, matrix)
         ]
-        # Where nothing works a remedy is worth more than evidence.
+        # Where no cell works, trying a remedy is more useful than the evidence of the failure.
         steps += [explain, *tried] if steps else [*tried, explain]
     status = Command(command=invocation.command("status", best.cell), why="lists the runs of the best cell")
     return tuple(steps) or (status,)
@@ -71,7 +73,7 @@ def what_next(
 def training_meanwhile(
     best: Verdict | None, intents: Mapping[str, Intent], tags: Tags, matrix: Matrix, invocation: Invocation
 ) -> Command | None:
-    """Return what trains in a cell of which too little is shown; None where `what_next` says it, or nothing passed."""
+    """Return the command that trains in a cell with little evidence; None if `what_next` names it or nothing passed."""
     if best is None or best.tier not in ("seen", "candidate") or best.uncommitted or not _takes_training(best, matrix):
         return None
     intent = intents.get(best.last)
@@ -85,7 +87,7 @@ def training_meanwhile(
 
 
 def _takes_training(best: Verdict, matrix: Matrix) -> bool:
-    """Return whether its cell is trained in by `matrix train`, which takes no interpreter of the user's own."""
+    """Return whether `matrix train` can train in the cell, since it accepts no interpreter of the user's own."""
     return best.stack not in matrix.stacks or matrix.stacks[best.stack].accelerator != "any"
 
 
@@ -105,7 +107,7 @@ def _towards_training(
     intent = intents.get(best.last)
     changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
     if changed and (best.tier == "seen" or best.stale):
-        # No option of `matrix run` asks for the like of it, but the stages do.
+        # `matrix run` has no options for the changes that stages make, so run the stages again.
         work = work_words(intent, matrix, workload="") if intent else ()
         does = "runs it again" if best.stale else "goes on with it"
         return [Command(command=invocation.command("run", *work), why=f"{does}, in stages{_on_data(intent)}")]
@@ -117,7 +119,7 @@ def _towards_training(
     tagged = (best.cell, best.environment_hash, best.scope) in tags
     may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged
     more = towards_known_good(best, matrix, made_here)
-    # The best of many is not promoted as soon as it is known-good.
+    # A known-good cell that is the best of many may need more runs before it can be promoted.
     if (best.tier != "known-good" or (may_be_promoted and not more.missing.nothing)) and not changed:
         work = work_words(intent, matrix, more.workload) if intent else ()
         takes = f"{more.missing.in_words}{more.why_more}"
@@ -125,7 +127,7 @@ def _towards_training(
         on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
         good = best.tier in ("good", "known-good") and best.device != "cpu"
         return [*train, on] if good else [on]
-    # What is good, or nearly so, in a way that stages found is trained in that way: no tag tells of it.
+    # Train with the changed options directly, because known-good tags do not record options that stages changed.
     if changed and best.tier != "known-good":
         return train
     if may_be_promoted:

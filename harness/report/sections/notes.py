@@ -10,7 +10,7 @@ from harness.search.compare import fisher
 from harness.search.sequential import BinomialCount
 
 NOTES, CONTROL = "notes-", "plain"
-# False discovery rate of the differences shown.
+# False discovery rate of the differences shown, as a fraction.
 FALSE_DISCOVERIES = 0.05
 SHOWN = 5
 
@@ -19,7 +19,8 @@ SHOWN = 5
 class PresetComparison:
     """A preset of the notes compared with `plain`, all else equal.
 
-    `p`: the p-value, adjusted for the number of comparisons. `possible`: the minimum p-value for this number of runs.
+    `p`: the p-value, adjusted for the number of comparisons.
+    `possible`: the smallest p-value that these numbers of runs could give, adjusted in the same way.
     """
 
     notes: Verdict
@@ -36,18 +37,18 @@ class PresetComparison:
 def compare_notes(verdicts: Iterable[Verdict]) -> list[PresetComparison]:
     """Compare every preset of the notes with `plain` on the same stack, workload, host, executor and scope.
 
-    Fisher's exact test of the completed and the other runs, two-sided; adjusted after Benjamini and Hochberg (1995).
+    The test is Fisher's exact test of passed and other runs, two-sided, adjusted after Benjamini and Hochberg (1995).
     """
     counted = [verdict for verdict in verdicts if verdict.runs and not verdict.stale]
     plain = {_like(verdict): verdict for verdict in counted if verdict.preset == CONTROL}
     pairs = [(v, plain[_like(v)]) for v in counted if v.preset.startswith(NOTES) and _like(v) in plain]
     if not pairs:
         return []
-    # SciPy takes a second to import, and is not needed without presets of the notes.
+    # Imported here because SciPy takes a second to import, and is not needed without presets of the notes.
     from scipy.stats import false_discovery_control  # noqa: PLC0415
 
     adjusted = false_discovery_control([_p(a.passes, a, b.passes, b) for a, b in pairs])
-    # The largest difference there can be: all runs with the preset completed, none of the others did.
+    # The largest possible difference: every run with the preset completed, and no run without it.
     possible = false_discovery_control([_p(a.runs, a, 0, b) for a, b in pairs])
     return [PresetComparison(a, b, float(p), float(q)) for (a, b), p, q in zip(pairs, adjusted, possible, strict=True)]
 

@@ -1,4 +1,4 @@
-"""The findings of the records on one kind of host: the verdict to go by, what fails, and the commands to type next."""
+"""The findings of the records on one kind of host: its verdicts, its failures, and the commands to type next."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,10 +27,14 @@ from harness.report.sections.next_steps import training_meanwhile, what_next
 
 @dataclass(frozen=True)
 class OfHost:
-    """The findings of the records on one kind of host, or on all.
+    """The findings of the records on one kind of host, or on all kinds.
 
-    `here` are the verdicts on cells that may be run, `trained_in` those on cells to train in. `found` are the failures,
-    `explained` their newest runs. `steps`: commands, the most useful first; `train_now` as in `Answer`.
+    `here`: the verdicts on cells that may be run.
+    `trained_in`: the verdicts on cells to train in.
+    `found`: the failures.
+    `explained`: the explanations of the newest run of each failure.
+    `steps`: commands, the most useful first.
+    `train_now`: as in `Answer`.
     """
 
     here: Sequence[Verdict]
@@ -43,9 +47,9 @@ class OfHost:
 
 
 def record_reader(results: Results) -> ReadRecord:
-    """Return what reads a record by the id of its run, each once; None of those that cannot be read.
+    """Return a cached reader of records by run id, which returns None for a record that cannot be read.
 
-    An explanation says what helps on the device of its run, as those of earlier harnesses do not.
+    It adapts each explanation to the device of its run, which earlier versions of the harness did not do.
     """
 
     @cache
@@ -73,9 +77,9 @@ def of_host(
     unfinished: Command | None,
     named: NamedCell | None,
 ) -> OfHost:
-    """Return the findings; `rows` are in the order of time, `own` the verdicts without imported runs.
+    """Return what the records show; `rows` are ordered by time, `own` are the verdicts without imported runs.
 
-    The rest as in `build_report`. `read` returns the record of a run.
+    `read` returns the record of a run. The other arguments are as in `build_report`.
     """
     drivers = (state_from_json(row.host_state).driver for row in rows if row.host_kind == host_kind)
     driver = next(drivers, None)
@@ -90,7 +94,7 @@ def of_host(
     intents = {run_id: record.intent for run_id in followed if (record := read(run_id))}
     valid = [one for one in promoted if now < one.expires_at and host_kind in (None, one.host_kind)]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
-    # Only cells that are in the matrix and not excluded can be recommended.
+    # Recommend only cells that are in the matrix and not excluded.
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     steps = what_next(towards, found, explained, tags, cells, intents, matrix, invocation, own)
     train_now = training_meanwhile(best, intents, tags, matrix, invocation)

@@ -14,7 +14,7 @@ from harness.report.upstream.public import taken_out
 
 Upstream = Literal["rocm", "pytorch"]
 ISSUES = {"rocm": "https://github.com/ROCm/ROCm/issues", "pytorch": "https://github.com/pytorch/pytorch/issues"}
-# Classes that are torch's own rather than those of the libraries and drivers below it.
+# Classes of failures that belong to torch rather than to the libraries and drivers below it.
 OF_PYTORCH = frozenset(
     {
         "missing-arch",
@@ -47,12 +47,12 @@ COMPONENTS = {
     "gpu-reset": "ROCK-Kernel-Driver",
     "gpu-hang": "ROCK-Kernel-Driver",
 }
-# Where GitHub sees a person or an issue in text outside of blocks, a space of no width keeps it from that.
+# Positions where GitHub would link a person or an issue in text; a zero-width space there prevents the link.
 LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 NO_RESPONSE = "_No response_"
-# What ended such a run is known, and is nobody's bug.
+# Classes of runs that were ended on purpose or by a limit, which is no bug of upstream.
 ENDED = frozenset({"interrupted", "killed", "time-limit", "disk-limit", "not-started"})
-# What is never written, whatever a log holds.
+# Said to be left out of every report, whatever a log holds.
 LEFT_OUT = "ids of the run, the machine and its boots, and lines of the kernel log that tell of no GPU and no memory"
 NOT_SEEN = (
     "It computes, without our app, what such runs compute, and may or may not show the failure. It was **not** run for "
@@ -61,20 +61,20 @@ NOT_SEEN = (
 
 
 def upstream_of(facts: BugFacts) -> Upstream:
-    """Return who can most likely fix it: of a run without a GPU it is never ROCm."""
+    """Return who can most likely fix the bug; for a run without a GPU that is never ROCm."""
     return "pytorch" if facts.class_ in OF_PYTORCH or not facts.on_gpu else "rocm"
 
 
 def title(facts: BugFacts, upstream: Upstream) -> str:
-    """Return the title of the issue, as its template begins it."""
+    """Return the title of the issue, with the prefix of its template."""
     stack = f"torch {facts.version('torch')}, ROCm {facts.version('ROCm of the wheel')}"
     return f"{'[Issue]: ' if upstream == 'rocm' else ''}Training: {facts.what} ({stack})"
 
 
 def to_issue(facts: BugFacts, script: str | None, upstream: Upstream) -> str:
-    """Return the report. Its parts are fields of the template of `upstream`; `script` reproduces it where there is one.
+    """Return the report. Its parts are the fields of upstream's template; `script`, if any, reproduces the failure.
 
-    A comment before them says which checks are left to who posts it, the part after them what was taken out.
+    A comment in front names the checks that are left to the person who posts it; the last part lists what was removed.
     """
     parts = _of_rocm(facts, script) if upstream == "rocm" else _of_pytorch(facts, script)
     body = "\n\n".join(f"### {name}\n\n{text}" for name, text in parts)
@@ -162,12 +162,12 @@ def _links(facts: BugFacts) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text outside of blocks, in which nothing is taken for a tag, a mention, or a link to an issue."""
+    """Return a text for outside of blocks, escaped so that GitHub sees no tag, mention or link to an issue in it."""
     return LINKED.sub("&#8203;", re.sub(r"([\\<&])", r"\\\1", text))
 
 
 def _block(text: str, language: str = "") -> str:
-    """Return a block of code that nothing in the text can end."""
+    """Return a code block whose fence is longer than any in the text, so that the text cannot end the block."""
     if not text.strip():
         return ""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))

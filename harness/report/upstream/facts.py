@@ -25,19 +25,19 @@ from harness.report.upstream.public import Public
 
 LOG_LINES, KERNEL_LINES, STACK_LINES = 60, 40, 80
 LONGEST_LINE = 400
-# Variables that change what torch or ROCm does; others tell of the host.
+# Environment variables that change what torch or ROCm does; other variables may identify the host.
 VARIABLES = re.compile(
     r"(?:AMD|CUDA|GLOO|GPU|HIP|HIPBLASLT|HSA|KMP|MIOPEN|MKL|NCCL|OMP|PYTORCH|RCCL|ROCBLAS|ROCM|ROCR|TENSILE|TORCH|"
     r"TORCHINDUCTOR|TRITON)_\w+"
 )
-# Where a driver or a wheel says nothing of itself.
+# Stands for a fact that a driver or a wheel does not report.
 UNKNOWN = "not known"
 GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class BugFacts:
-    """The facts that are reported, without names and paths. `fault` is the origin of failures of this class."""
+    """The facts to report, without names and paths. `fault` is where failures of this class usually originate."""
 
     class_: str
     what: str
@@ -56,7 +56,7 @@ class BugFacts:
     links: tuple[str, ...]
 
     def version(self, name: str) -> str:
-        """Return one of the versions by its name."""
+        """Return the version of that name."""
         return dict(self.versions)[name]
 
 
@@ -64,7 +64,7 @@ def require_reportable(record: Record, count: RunCount) -> None:
     """Refuse a run that shows no bug of upstream.
 
     Raises:
-        UserError: for an injected fault, a rehearsal, a simulated host, a run that passed or does not count.
+        UserError: for an injected fault, a rehearsal, a simulated host, or a run that passed or does not count.
     """
     run = record.intent.run_id
     if record.injected_fault:
@@ -86,7 +86,7 @@ def bug_facts(
     confidence: float,
     scrubber: Scrubber,
 ) -> BugFacts:
-    """Return the facts of a failed run; `verdict` is that which counts it, `scrubber` that of its host."""
+    """Return the facts of a failed run; `verdict` is the one that counts the run, `scrubber` that of its host."""
     intent, result = record.intent, record.result or _result_of_another(results, verdict)
     folder = results.folder_of(intent.run_id)
     public = Public(scrubber_of_run(intent, folder.path, scrubber))
@@ -122,7 +122,7 @@ def bug_facts(
         variables=tuple(
             f"{key}={value}"
             for key, value in sorted({pair for of in intent.variables.values() for pair in of.items()})
-            # Places are this host's own, and shown to nobody.
+            # A value that scrubbing changes names something private on this host: leave the variable out.
             if VARIABLES.fullmatch(key) and public.text(value) == value
         ),
         links=tuple(links),
@@ -154,7 +154,7 @@ def _seen(record: Record) -> str:
 
 
 def _often(verdict: Verdict | None, confidence: float) -> str:
-    """Return the rate at which this stack fails on this kind of host, with its bound, and the hours."""
+    """Say how often this stack fails on this kind of host, with the lower bound of that rate, and the hours trained."""
     if verdict is None or not verdict.runs:
         return "No rate is known: its cell has no verdict on this kind of host."
     failed = verdict.runs - verdict.passes
@@ -169,7 +169,7 @@ def _often(verdict: Verdict | None, confidence: float) -> str:
 
 
 def _result_of_another(results: Results, verdict: Verdict | None) -> Result | None:
-    """Return the result of a run in the same environment, which tells its versions: a run that failed leaves none."""
+    """Return the result of a passed run in the same environment, for its versions: a failed run leaves no result."""
     if verdict is None:
         return None
     for run_id in reversed(verdict.run_ids):
@@ -185,7 +185,7 @@ def _rocm(intent: Intent, result: Result | None) -> str:
 
 
 def host_facts(host: HostFacts) -> tuple[tuple[str, str], ...]:
-    """Return what failures may depend on of a host besides its GPUs, by name."""
+    """Return the facts of a host, by name, that failures may depend on, except its GPUs."""
     parameters = ", ".join(f"{name}={value}" for name, value in host.kernel_parameters.items())
     return (
         ("operating system", host.operating_system),
@@ -197,7 +197,7 @@ def host_facts(host: HostFacts) -> tuple[tuple[str, str], ...]:
 
 
 def gpu_in_words(gpu: GpuFacts) -> str:
-    """Return a GPU with its memory, VBIOS and firmware."""
+    """Return a GPU with its memory, VBIOS and firmware, in words."""
     memory = f", {gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else ""
     firmware = ", ".join(f"{block} {version}" for block, version in sorted(gpu.firmware.items()))
     screen = ", a screen attached" if gpu.displays else ""
@@ -206,7 +206,7 @@ def gpu_in_words(gpu: GpuFacts) -> str:
 
 
 def _stacks(files: dict[str, str]) -> str:
-    """Return the stacks that were taken last: samples from outside, or what the ranks wrote themselves."""
+    """Return the last stacks that were taken: samples from outside if there are any, else those of the ranks."""
     of_a_rank = WorkFolder.STACKS.partition("{")[0]
     by_app = [name for name in sorted(files) if name.rpartition("/")[2].startswith(of_a_rank)]
     for name in (RunFolder.PY_SPY, RunFolder.SECOND_STACKS, RunFolder.FIRST_STACKS, *by_app):
@@ -216,7 +216,7 @@ def _stacks(files: dict[str, str]) -> str:
 
 
 def _end(text: str, lines: int) -> str:
-    """Return the last lines of a text, each cut to what is read."""
+    """Return the last lines of a text, each cut to LONGEST_LINE characters."""
     return "\n".join(_cut(line) for line in deque(text.rstrip().splitlines(), lines))
 
 

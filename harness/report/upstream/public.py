@@ -1,4 +1,4 @@
-"""Makes texts public: names, paths, addresses and keys are replaced, and the kinds of them are counted. Pure."""
+"""Makes texts public: replaces names, paths, addresses and keys, and counts the replacements by kind. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ KINDS: Mapping[str, str] = {
     SERIAL: "serial numbers of GPUs",
     SECRET: "passwords and keys",
 }
-# A version of four numbers, as a VBIOS has, has zeros in front of them.
+# Octets have no leading zeros: a version of four numbers, as a VBIOS has, is written with them.
 _IPV4 = r"(?<![\w.-])(?:0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2})){3}(?![\w-]|\.\d)"
 _IPV6 = r"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::{1,2}[0-9a-f]{1,4}){2,7}(?![\w:])"
 _MAC = r"(?<![\w:])(?:[0-9a-f]{2}:){5,}[0-9a-f]{2}(?![\w:])"
-# As services give them: Hugging Face, GitHub, GitLab, AWS, OpenAI and Anthropic, Slack, JSON web tokens.
+# Keys in the formats of Hugging Face, GitHub, GitLab, AWS, OpenAI and Anthropic, Slack, and JSON web tokens.
 _KEY = r"(?<![\w-])(?:hf_|gh[opsur]_|github_pat_|glpat-|AKIA|ASIA|sk-|xox[abeoprs]-|eyJ[\w-]{8,}\.)[\w.-]{12,}"
-# What is said to be one: `api_key=...`, `"token": "..."`, `Authorization: Bearer ...`, and in a URL.
+# Text that is labelled as a secret: `api_key=...`, `"token": "..."`, `Authorization: Bearer ...`, and in a URL.
 _SAID = (
     r"(?<=bearer )[\w.~+/=-]{8,}|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"
     r"|(?P<said>(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
@@ -45,7 +45,7 @@ _OTHERS = re.compile(
 
 @dataclass(frozen=True)
 class Public:
-    """Makes texts public with the scrubber of a run, which `matrix export` uses too."""
+    """Makes texts public with the scrubber of a run, which `matrix export` uses as well."""
 
     scrubber: Scrubber
 
@@ -55,7 +55,7 @@ class Public:
 
 
 def taken_out(text: str) -> dict[str, int]:
-    """Return how often each kind was replaced in a text that is public."""
+    """Return how often each kind was replaced in a public text."""
     found = {what: text.count(token) for token, what in KINDS.items()}
     return {what: count for what, count in found.items() if count}
 

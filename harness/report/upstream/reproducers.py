@@ -1,4 +1,4 @@
-"""Scripts that need torch alone, and the classes of failures that each may show. They compute what a probe does."""
+"""Scripts that need only torch, and the classes of failures that each may show. They compute what a probe computes."""
 
 from pathlib import Path
 
@@ -34,6 +34,6 @@ SCRIPT_OF = {class_: name for name, classes in _CLASSES.items() for class_ in cl
 
 
 def reproducer(class_: str) -> str | None:
-    """Return the script for a class of failures; None where none shows it without our app."""
+    """Return the script for a class of failures; None if none shows the failure without our app."""
     name = SCRIPT_OF.get(class_)
     return (SCRIPTS / f"{name}.py.txt").read_text(encoding="utf-8") if name else None
