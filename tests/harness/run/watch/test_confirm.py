@@ -74,7 +74,7 @@ def test_no_hang_is_reported_before_the_time_is_up() -> None:
 
 def test_a_hang_of_steady_steps_is_found_as_soon_as_the_readme_promises() -> None:
     page = " ".join((CHECKOUT / "README.md").read_text(encoding="utf-8").split())
-    promised = re.search(r"hangs in a steady step found within (\d+) s", page)
+    promised = re.search(r"finds a hang in a steady step within (\d+) s", page)
     samples = Samples([told(1)])
     samples.seconds = 4.0
     hung = until_hung(samples)
