@@ -1,8 +1,6 @@
 """The cache of parsed bars, a parquet file, so that the same file is not parsed twice."""
 
-from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +11,32 @@ from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.columns import PRICES
-from vpoc.data.load import load_bars
 from vpoc.files import hash_ahead
 
 BARS_KEY = "vpoc-bars"
 BARS_FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file", "smaller_kept")
 
 
-def at_once(work: Callable[[], None]) -> None:
-    """Do `work`."""
-    work()
-
-
-def accept_all(_bars: Bars) -> object:
-    """Require nothing."""
-
-
-def load_cached(
-    path: Path,
-    cache: Path,
-    digest: Future[str] | None = None,
-    aside: Callable[[Callable[[], None]], None] = at_once,
-    require: Callable[[Bars], object] = accept_all,
-) -> Bars:
-    """The bars of the merged CSV `path`, as `load_bars`: from `cache` when they were read from this very content.
-
-    Otherwise `cache` is written, which `aside` may do while the bars are worked with. A cache that is torn, changed, of
-    other data or of another version is not used. `digest`: SHA-256 of `path`, if it is being computed already.
-    `require` raises where the bars are not to be used, and so not to be cached.
-    """
-    if cache.exists():
-        # The file is hashed while the cache is read.
-        digest = digest or hash_ahead(path)
-        cached = _read(cache, path)
-        if cached is not None and cached.sha256 == digest.result():
-            return cached
-    bars = load_bars(path)
-    require(bars)
-    aside(partial(_write, bars, cache))
-    return bars
-
-
-def _write(bars: Bars, cache: Path) -> None:
+def write_bars(cache: Path, bars: Bars) -> None:
+    """Write `bars` to the file `cache`."""
     frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
     facts = {"fields": list(COLUMNS), "app_version": __version__, **{name: getattr(bars, name) for name in BARS_FACTS}}
     # A torn one is not used.
     write_checksummed(cache, frame, BARS_KEY, facts, compression="uncompressed", durable=False)
+
+
+def cached_bars(cache: Path, data: Path, digest: Future[str] | None) -> Bars | None:
+    """Return what `write_bars` was given for the content of `data`.
+
+    None when `cache` is not there, or torn, changed, of other data or another version. `digest`: SHA-256 of `data`, if
+    it is being computed already.
+    """
+    if not cache.exists():
+        return None
+    # The file is hashed while the cache is read.
+    digest = digest or hash_ahead(data)
+    found = _read(cache, data)
+    return found if found is not None and found.sha256 == digest.result() else None
 
 
 def _narrow(name: str, values: Any) -> pl.Series:

@@ -1,15 +1,14 @@
 """A merged CSV -> features: from the cache where it holds, in blocks where the file is large."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from vpoc.data.bars import Bars
-from vpoc.data.cache import load_cached
+from vpoc.data.cache import cached_bars, write_bars
 from vpoc.data.checks.plausibility_gate import plausible_blocks, require_plausible_bars
 from vpoc.data.exchange.sessions import split_sessions
 from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
@@ -65,32 +64,28 @@ def compute_features(
         return replace(build_features(bars, options, progress=progress), accepted=known_faults)
     with ThreadPoolExecutor(1) as pool:
         written: list[Future[None]] = []
-
-        def aside(work: Callable[[], None]) -> None:
-            written.append(pool.submit(work))
-
         place = cache.with_suffix("").with_suffix(".session-facts.parquet")
         known = options.rows == "session" and vpoc_path == "cpu"
         found = cached_session_facts(place, data, digest, options) if known else None
         if found is None:
-            # The facts are all that session rows need: bars that are cached are used, but none are written for them.
-            write_bars = _drop if known else aside
-            bars = load_cached(data, cache, digest, write_bars, partial(require_plausible_bars, accepted=()))
+            held = cached_bars(cache, data, digest)
+            bars = load_bars(data) if held is None else held
+            if held is None:
+                require_plausible_bars(bars, ())
+                if not known:
+                    written.append(pool.submit(write_bars, cache, bars))
             if vpoc_path != "cpu":
                 check_device(bars, options, vpoc_path, device, progress)
             days = all_session_facts(bars, options, progress)
             if known:
-                aside(partial(write_session_facts, place, bars, days, options))
+                # They are all that session rows need.
+                written.append(pool.submit(write_session_facts, place, bars, days, options))
         else:
             bars, days = found
         features = features_of(bars, days, options, progress=progress)
         for each in written:
             each.result()
         return features
-
-
-def _drop(_work: Callable[[], None]) -> None:
-    """Leave the work undone."""
 
 
 def features_for(

@@ -7,7 +7,7 @@ import pytest
 
 from vpoc.data import cache
 from vpoc.data.bars import COLUMNS, Bars
-from vpoc.data.cache import load_cached
+from vpoc.data.cache import cached_bars, write_bars
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
@@ -23,19 +23,6 @@ def data(merged, tmp_path):
     return path
 
 
-@pytest.fixture
-def parsed(monkeypatch):
-    """How often a file was really parsed."""
-    calls = []
-
-    def counted(path):
-        calls.append(path)
-        return load_bars(path)
-
-    monkeypatch.setattr(cache, "load_bars", counted)
-    return calls
-
-
 def same(found: Bars, wanted: Bars) -> bool:
     facts = [field.name for field in dataclasses.fields(Bars) if field.name not in COLUMNS]
     return all(getattr(found, name) == getattr(wanted, name) for name in facts) and all(
@@ -44,30 +31,33 @@ def same(found: Bars, wanted: Bars) -> bool:
     )
 
 
+def kept(data, place):
+    """The bars of `data`, written to `place` and read from there."""
+    write_bars(place, load_bars(data))
+    return cached_bars(place, data, None)
+
+
 @pytest.mark.parametrize("what", ["merged", "summer"])
-def test_the_same_content_is_parsed_once(request, tmp_path, parsed, what):
-    path, kept = request.getfixturevalue(what), tmp_path / "new" / "c.parquet"
-    first = load_cached(path, kept)
-    again = load_cached(path, kept)
-    assert len(parsed) == 1
-    assert same(first, load_bars(path))
-    assert same(again, first)
+def test_what_was_written_is_read(request, tmp_path, what):
+    path = request.getfixturevalue(what)
+    assert same(kept(path, tmp_path / "new" / "c.parquet"), load_bars(path))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["c.parquet"]
 
 
-def test_the_name_of_the_file_does_not_matter_but_its_content(data, tmp_path, parsed):
-    kept = tmp_path / "c.parquet"
-    load_cached(data, kept)
-    copy = tmp_path / "copy.csv"
+def test_the_name_of_the_file_does_not_matter_but_its_content(data, tmp_path):
+    place, copy = tmp_path / "c.parquet", tmp_path / "copy.csv"
+    kept(data, place)
     copy.write_bytes(data.read_bytes())
-    assert same(load_cached(copy, kept), load_bars(copy))
-    assert load_cached(copy, kept).path == copy
-    assert len(parsed) == 1
+    assert same(cached_bars(place, copy, None), load_bars(copy))
+    data.unlink()
+    with pytest.raises(UserError, match="no such file"):
+        cached_bars(place, data, None)
 
 
-@pytest.mark.parametrize("change", ["a digit", "a line more", "a line less", "duplicates"])
-def test_other_content_is_parsed_and_kept(data, tmp_path, parsed, change):
-    kept = tmp_path / "c.parquet"
-    load_cached(data, kept)
+@pytest.mark.parametrize("change", ["a digit", "a line more", "a line less", "duplicates", "an unended line"])
+def test_of_other_content_it_is_not_used(data, tmp_path, change):
+    place = tmp_path / "c.parquet"
+    kept(data, place)
     lines = data.read_text().splitlines(keepends=True)
     if change == "a digit":
         cells = lines[5].split(",")
@@ -76,85 +66,58 @@ def test_other_content_is_parsed_and_kept(data, tmp_path, parsed, change):
         lines.append(lines[-1].replace("T21:50", "T21:51"))
     elif change == "a line less":
         del lines[-1]
-    else:
+    elif change == "duplicates":
         lines.insert(5, lines[5])
+    else:
+        lines[-1] = lines[-1][:-3]
     data.write_text("".join(lines))
-    wanted = load_bars(data)
-    assert same(load_cached(data, kept), wanted)
-    assert len(parsed) == 2
-    assert same(load_cached(data, kept), wanted)
-    assert len(parsed) == 2
+    assert cached_bars(place, data, None) is None
 
 
-def test_what_load_bars_refuses_is_refused_though_there_is_a_cache(data, tmp_path):
-    kept = tmp_path / "c.parquet"
-    load_cached(data, kept)
-    before = kept.read_bytes()
-    data.write_bytes(data.read_bytes()[:-3])
-    with pytest.raises(UserError, match="does not end with a newline"):
-        load_cached(data, kept)
-    assert kept.read_bytes() == before
-    data.unlink()
-    with pytest.raises(UserError, match="no such file"):
-        load_cached(data, kept)
-
-
-def test_several_symbols_odd_prices_and_missing_vix_are_kept(data, tmp_path, parsed):
+def test_several_symbols_odd_prices_and_missing_vix_are_kept(data, tmp_path):
     header, *lines = data.read_text().splitlines()
     lines = [f"{line},{'ESH8' if place < 100 else 'ESM8'}" for place, line in enumerate(lines)]
     cells = lines[200].split(",")
     lines[200] = ",".join([*cells[:5], str(10**12), *cells[6:]])
     data.write_text("\n".join([f"{header},symbol", *lines]) + "\n")
-    kept = tmp_path / "c.parquet"
-    first = load_cached(data, kept)
-    again = load_cached(data, kept)
-    assert len(parsed) == 1
-    assert same(again, first)
+    again = kept(data, tmp_path / "c.parquet")
+    assert same(again, load_bars(data))
     assert (again.symbols, again.volume.max()) == (("ESH8", "ESM8"), 10**12)
     assert np.isnan(again.vix).any()
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"not a cache", b"PAR1" + bytes(100) + b"PAR1"])
-def test_other_files_are_not_used(data, tmp_path, parsed, content):
-    kept = tmp_path / "c.parquet"
-    kept.write_bytes(content)
-    assert same(load_cached(data, kept), load_bars(data))
-    assert same(load_cached(data, kept), load_bars(data))
-    assert len(parsed) == 1, "it was rebuilt"
+@pytest.mark.parametrize("content", [None, b"", b"PAR1", b"not a cache", b"PAR1" + bytes(100) + b"PAR1"])
+def test_other_files_are_not_used(data, tmp_path, content):
+    place = tmp_path / "c.parquet"
+    if content is not None:
+        place.write_bytes(content)
+    assert cached_bars(place, data, None) is None
 
 
-def test_features_are_no_cache(data, merged, tmp_path, parsed):
-    kept = tmp_path / "f.parquet"
-    options = FeatureOptions(rows="session", lookback=20)
-    write_features(kept, build_features(load_bars(merged), options))
-    assert same(load_cached(data, kept), load_bars(data))
+def test_features_are_no_cache(data, merged, tmp_path):
+    place = tmp_path / "f.parquet"
+    write_features(place, build_features(load_bars(merged), FeatureOptions(rows="session", lookback=20)))
+    assert cached_bars(place, merged, None) is None
+    kept(data, place)
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
-        read_features(kept)
+        read_features(place)
 
 
 @pytest.mark.parametrize(("name", "older"), [("COLUMNS", COLUMNS[:-1]), ("__version__", "0")])
-def test_a_cache_of_another_version_is_rebuilt(data, tmp_path, parsed, monkeypatch, name, older):
+def test_a_cache_of_another_version_is_not_used(data, tmp_path, monkeypatch, name, older):
     """Also one of before Bars had its last column; nobody has to raise a number."""
-    kept = tmp_path / "c.parquet"
+    place = tmp_path / "c.parquet"
     with monkeypatch.context() as then:
         then.setattr(cache, name, older)
-        load_cached(data, kept)
-    wanted = load_cached(data, kept)
-    assert len(parsed) == 2
-    assert same(load_cached(data, kept), wanted)
-    assert len(parsed) == 2
+        write_bars(place, load_bars(data))
+    assert cached_bars(place, data, None) is None
 
 
 def test_a_place_that_cannot_be_written_is_one_line(data, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    for kept in (tmp_path / "file" / "c.parquet", tmp_path / "folder"):
+    for place in (tmp_path / "file" / "c.parquet", tmp_path / "folder"):
         with pytest.raises(UserError) as caught:
-            load_cached(data, kept)
+            write_bars(place, load_bars(data))
         assert "\n" not in str(caught.value)
         assert str(tmp_path) in str(caught.value)
-
-
-def test_nothing_but_the_cache_is_left(data, tmp_path):
-    load_cached(data, tmp_path / "new" / "c.parquet")
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["c.parquet"]

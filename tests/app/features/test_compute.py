@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vpoc.data import cache, load, merged_csv
+from vpoc.data import load, merged_csv
 from vpoc.errors import UserError
 from vpoc.features import compute as command
 from vpoc.features.build import build_features
@@ -40,7 +40,7 @@ def test_with_and_without_a_cache(merged, tmp_path, monkeypatch, rows, as_of):
     assert same(computed(merged, options), wanted)
     assert same(computed(merged, options, cache=kept), wanted)
     assert kept.exists() == (rows == "bar")
-    monkeypatch.setattr(cache, "load_bars", refuse)
+    monkeypatch.setattr(command, "load_bars", refuse)
     assert same(computed(merged, options, cache=kept), wanted)
 
 
@@ -52,7 +52,6 @@ def test_session_rows_of_a_large_file_come_in_blocks(request, tmp_path, monkeypa
     monkeypatch.setattr(command, "LARGE_BYTES", path.stat().st_size - 1)
     monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 20_000)
     monkeypatch.setattr(command, "load_bars", refuse)
-    monkeypatch.setattr(command, "load_cached", refuse)
     kept = tmp_path / "c.parquet"
     assert same(computed(path, options, cache=kept), wanted)
     assert not kept.exists()

@@ -68,7 +68,7 @@ def test_session_rows_need_no_bars(merged, tmp_path, monkeypatch, as_of):
     wanted = build_features(load_bars(merged), options)
     first = computed(merged, options, cache)
     assert (tmp_path / "c.session-facts.parquet").exists()
-    monkeypatch.setattr(command, "load_cached", refuse)
+    monkeypatch.setattr(command, "load_bars", refuse)
     again = computed(merged, options, cache)
     for found in (first, again):
         assert found.frame.equals(wanted.frame)
