@@ -103,8 +103,8 @@ def find_session_facts(bars: Bars, sessions: Sessions, options: FeatureOptions) 
         ),
         vpoc_age=(sessions.close_utc - bars.ts[sessions.start + facts.moved] - bars.bar_seconds) / 60,
         flow=facts.flow,
-        **_initial_balance(bars, sessions, rth),
-        curve=volume_curve(bars, sessions, rth, options.close_minute),
+        **_initial_balance(rth),
+        curve=volume_curve(bars, rth, options.close_minute),
         on_volume=volume[sessions.start] - volume[sessions.first],
         on_high=np.where(overnight, _before_open(np.maximum, bars.high, sessions), 0),
         on_low=np.where(overnight, _before_open(np.minimum, bars.low, sessions), 1),
@@ -122,20 +122,19 @@ def _own(bars: Bars, sessions: Sessions) -> tuple[Bars, Sessions]:
     return bars.take(slice(before, int(sessions.end[-1]))), replace(sessions, **moved)
 
 
-def volume_curve(bars: Bars, sessions: Sessions, rth: RthBars, close: int) -> Ints:
+def volume_curve(bars: Bars, rth: RthBars, close: int) -> Ints:
     """RTH volume [sessions, slots] of the bars that begin in a slot or before; a slot is as long as a bar."""
     step = bars.bar_seconds or 60
     slots = (close - RTH_OPEN) * 60 // step
-    slot = (bars.ts[rth.rows] - np.repeat(sessions.open_utc, rth.sizes)) // step
-    curve = np.zeros(len(sessions) * slots, dtype=np.int64)
-    np.add.at(curve, rth.session * slots + slot, bars.volume[rth.rows])
-    total: Ints = np.cumsum(curve.reshape(len(sessions), slots), axis=1)
+    curve = np.zeros(len(rth.sizes) * slots, dtype=np.int64)
+    np.add.at(curve, rth.session * slots + rth.since_open // step, bars.volume[rth.rows])
+    total: Ints = np.cumsum(curve.reshape(-1, slots), axis=1)
     return total
 
 
-def _initial_balance(bars: Bars, sessions: Sessions, rth: RthBars) -> dict[str, Ints]:
+def _initial_balance(rth: RthBars) -> dict[str, Ints]:
     """Highest and lowest price of the first hour; those of RTH where the first hour has no bars."""
-    first_hour = bars.ts[rth.rows] < np.repeat(sessions.open_utc + IB_SECONDS, rth.sizes)
+    first_hour = rth.since_open < IB_SECONDS
     none = ~np.logical_or.reduceat(first_hour, rth.starts)
     inside = first_hour | np.repeat(none, rth.sizes)
     high = np.where(inside, rth.high, -1)

@@ -8,7 +8,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.bars import Bars
 from vpoc.data.exchange.selection import HISTORY
-from vpoc.data.exchange.sessions import Sessions
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.look_back import Naked, composite_vpocs, mean_of_last, naked, naked_levels
 from vpoc.features.session_facts import IB_SECONDS, SessionFacts
@@ -82,11 +81,8 @@ def bar_snapshots(bars: Bars, days: SessionFacts, rolls: Ints, t: Ints, options:
         high - low + 1,
         profile.levels.vpoc_volume < volume,
     )
-    ib_high, ib_low = _first_hour(bars, sessions, rth, high, low)
-    ends = bars.ts[rth.rows] + bars.bar_seconds
-    moved = bars.ts[rth.rows][np.repeat(rth.starts, rth.sizes) + facts.moved] + bars.bar_seconds
-    step = bars.bar_seconds or 60
-    slot = (bars.ts[rth.rows] - np.repeat(sessions.open_utc, rth.sizes)) // step
+    ib_high, ib_low = _first_hour(rth, high, low)
+    moved = rth.since_open[np.repeat(rth.starts, rth.sizes) + facts.moved]
     done, place = _complete(days, t)
     per_session: dict[str, Any] = {
         **_prior(days, done, place),
@@ -107,8 +103,8 @@ def bar_snapshots(bars: Bars, days: SessionFacts, rolls: Ints, t: Ints, options:
         ib_range=ib_high - ib_low,
         ext_up=high - ib_high,
         ext_dn=ib_low - low,
-        vpoc_age=(ends - moved) / 60,
-        usual_volume=_usual_volume(days, row, slot),
+        vpoc_age=(rth.since_open - moved) / 60,
+        usual_volume=_usual_volume(days, row, rth.since_open // (bars.bar_seconds or 60)),
         on_volume=days.on_volume[row],
         on_range=np.maximum(days.on_high[row] - days.on_low[row], 0),
         day_volume=days.on_volume[row] + volume,
@@ -183,11 +179,10 @@ def _running(values: Any, rth: RthBars) -> Any:
     return found
 
 
-def _first_hour(bars: Bars, sessions: Sessions, rth: RthBars, high: Ints, low: Ints) -> tuple[Ints, Ints]:
+def _first_hour(rth: RthBars, high: Ints, low: Ints) -> tuple[Ints, Ints]:
     """Highest and lowest price of the first hour so far, [bars] each; those of RTH so far where it has no bars."""
     place = np.arange(len(rth.low))
-    inside = bars.ts[rth.rows] < np.repeat(sessions.open_utc + IB_SECONDS, rth.sizes)
-    last = np.maximum.accumulate(np.where(inside, place, -1))
+    last = np.maximum.accumulate(np.where(rth.since_open < IB_SECONDS, place, -1))
     last = np.where(last >= np.repeat(rth.starts, rth.sizes), last, place)
     return high[last], low[last]
 

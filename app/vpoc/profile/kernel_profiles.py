@@ -36,6 +36,8 @@ KERNEL_FACTS = (
     "volume_at",
 )
 """In the order of profiles.c."""
+KernelFacts = dict[str, Ints]
+"""By these names, [profiles] each, prices in ticks from the base of the session."""
 PLACEMENT_CODES = {"uniform": 0, "close": 1, "ticks": 1, "typical": 2}
 KERNEL_COLUMNS = ("ts", "open", "high", "low", "close", "volume")
 FEW = 10_000
@@ -57,19 +59,6 @@ class Spans:
     open_utc: Ints | None = None
 
 
-@dataclass(frozen=True)
-class KernelProfiles:
-    """Facts by name, [profiles] each, prices in ticks from the base of the session.
-
-    `logs` [profiles]: sums of volume times its logarithm, of developing profiles. `histogram` [sessions, columns]: of
-    those of sessions, with at least one column of zeros at the end.
-    """
-
-    facts: dict[str, Ints]
-    logs: Floats
-    histogram: Ints
-
-
 def present() -> bool:
     """Return whether there is a compiled kernel; without one, nothing else here may be called."""
     return library() is not None
@@ -82,14 +71,16 @@ def kernel_levels(bars: Bars, spans: Spans, placement: str, method: str) -> Leve
     return Levels(**prices, **{name: facts[name] for name in ("vpoc_volume", "area_volume", "volume")})
 
 
-def describe_profiles(bars: Bars, spans: Spans, placement: str, method: str) -> KernelProfiles:
-    """Facts of one profile for each session."""
+def describe_profiles(bars: Bars, spans: Spans, placement: str, method: str) -> tuple[KernelFacts, Ints]:
+    """Facts of one profile for each session, and its histogram [sessions, columns], which ends with zeros."""
     histogram = np.zeros((len(spans.start), int(spans.width.max()) + 1), dtype=np.int64)
-    return KernelProfiles(_described(bars, spans, placement, method, histogram), np.empty(0), histogram)
+    return _described(bars, spans, placement, method, histogram), histogram
 
 
-def develop_profiles(bars: Bars, spans: Spans, touched: Ints, placement: str, method: str) -> KernelProfiles:
-    """Facts of one profile for each bar, of the bars of its session up to it.
+def develop_profiles(
+    bars: Bars, spans: Spans, touched: Ints, placement: str, method: str
+) -> tuple[KernelFacts, Floats]:
+    """Facts of one profile for each bar, of the bars of its session up to it, and the sums of `logs_of` [bars].
 
     `touched` [bars]: on how many ticks each puts volume.
     """
@@ -109,7 +100,7 @@ def develop_profiles(bars: Bars, spans: Spans, touched: Ints, placement: str, me
         call("profiles", begin, end, _int(METHODS[method]), address(cells), address(logs, row), None, _int(0), *into)
 
     in_threads(part, call.borders)
-    return KernelProfiles(dict(zip(KERNEL_FACTS, facts, strict=True)), logs, np.empty((0, 0), dtype=np.int64))
+    return dict(zip(KERNEL_FACTS, facts, strict=True)), logs
 
 
 def naked_at_bars(size: Ints, low: Ints, high: Ints, price: Ints, level: Ints, age: Ints, alive: Flags) -> Ints:
@@ -136,7 +127,7 @@ def naked_at_bars(size: Ints, low: Ints, high: Ints, price: Ints, level: Ints, a
     return found
 
 
-def _described(bars: Bars, spans: Spans, placement: str, method: str, histogram: Ints | None) -> dict[str, Ints]:
+def _described(bars: Bars, spans: Spans, placement: str, method: str, histogram: Ints | None) -> KernelFacts:
     count, widest = len(spans.start), 0 if histogram is None else histogram.shape[1]
     facts = np.empty((len(KERNEL_FACTS), count), dtype=np.int64)
     call = _Call(bars, spans, placement)

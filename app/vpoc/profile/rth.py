@@ -13,7 +13,7 @@ from vpoc.profile.flow import Flow, developing_flow, session_flow
 from vpoc.profile.kernel_profiles import Spans
 from vpoc.profile.levels import Levels
 from vpoc.profile.moves import last_moves
-from vpoc.profile.session_profiles import RthBars, brackets, developing_profiles, session_profiles
+from vpoc.profile.session_profiles import RthBars, developing_profiles, session_profiles
 from vpoc.profile.tpo import TimeFacts
 
 _LEVELS = ("vpoc_volume", "area_volume", "volume")
@@ -41,22 +41,22 @@ def session_rth_facts(
     `rth` are the bars of `sessions` with this `placement`; `method`: of the value area.
     """
     if not compiled.present():
-        profile, histogram = session_profiles(rth, brackets(bars, sessions, rth), method)
+        profile, histogram = session_profiles(rth, method)
         vpoc = profile.levels.vpoc
         return RthFacts(profile, session_flow(bars, rth, vpoc), last_moves(rth, histogram, vpoc - rth.base)), histogram
-    answer = compiled.describe_profiles(bars, _spans(sessions, rth), placement, method)
-    begin = np.arange(len(rth.base)) * answer.histogram.shape[1]
-    logs = logs_of(answer.histogram.reshape(-1), begin, begin + rth.width)
-    return _facts(answer.facts, rth.base, logs), answer.histogram
+    facts, histogram = compiled.describe_profiles(bars, _spans(sessions, rth), placement, method)
+    begin = np.arange(len(rth.base)) * histogram.shape[1]
+    logs = logs_of(histogram.reshape(-1), begin, begin + rth.width)
+    return _facts(facts, rth.base, logs), histogram
 
 
 def developing_facts(bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str) -> RthFacts:
     """Facts of the bars of each session up to and including each, one profile per bar; see `session_facts`."""
     if compiled.present():
         touched = rth.placed.high - rth.placed.low + 1
-        answer = compiled.develop_profiles(bars, _spans(sessions, rth), touched, placement, method)
-        return _facts(answer.facts, np.repeat(rth.base, rth.sizes), answer.logs)
-    profile = developing_profiles(rth, brackets(bars, sessions, rth), method)
+        facts, logs = compiled.develop_profiles(bars, _spans(sessions, rth), touched, placement, method)
+        return _facts(facts, np.repeat(rth.base, rth.sizes), logs)
+    profile = developing_profiles(rth, method)
     vpoc = profile.levels.vpoc
     return RthFacts(profile, developing_flow(bars, rth, vpoc), _last_move(vpoc, rth))
 

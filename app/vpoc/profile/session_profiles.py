@@ -21,11 +21,13 @@ from vpoc.profile.tpo import BRACKET_SECONDS, developing_tpo, session_tpo
 class RthBars:
     """RTH bars of some sessions, one after the other; every array is [bars] or [sessions].
 
-    `rows`: of the Bars. `sizes`, `starts`: how many bars each session has, and where they begin. `base`, `width`:
-    lowest tick of each session, and ticks of its range. Prices `low`, `high` count from `base`; so does `placed`.
+    `rows`: of the Bars. `since_open` [bars]: seconds from the open to the begin of each. `sizes`, `starts`: how many
+    bars each session has, and where they begin. `base`, `width`: lowest tick of each session, and ticks of its range.
+    Prices `low`, `high` count from `base`; so does `placed`.
     """
 
     rows: Ints | slice
+    since_open: Ints
     sizes: Ints
     starts: Ints
     base: Ints
@@ -43,6 +45,11 @@ class RthBars:
     def parts(self) -> list[slice]:
         """The bars of each session."""
         return [slice(int(start), int(start + size)) for start, size in zip(self.starts, self.sizes, strict=True)]
+
+    @property
+    def brackets(self) -> Ints:
+        """Half hours since the open [bars] in which the bars begin."""
+        return self.since_open // BRACKET_SECONDS
 
 
 def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
@@ -64,7 +71,8 @@ def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
         placed = Spread(placed.low - origin, placed.high - origin, placed.share, placed.run - origin, placed.left)
     else:
         placed = spread(low, high, close, bars.volume[rows], placement)
-    return RthBars(rows, sizes, starts, base, spans.width, low, high, placed)
+    since_open = bars.ts[rows] - np.repeat(sessions.open_utc, sizes)
+    return RthBars(rows, since_open, sizes, starts, base, spans.width, low, high, placed)
 
 
 def rth_spans(bars: Bars, sessions: Sessions) -> tuple[Ints | slice, Spans]:
@@ -83,12 +91,6 @@ def rth_spans(bars: Bars, sessions: Sessions) -> tuple[Ints | slice, Spans]:
             "remove the bar with the wrong price"
         )
     return rows, Spans(sessions.start, sizes, base, width)
-
-
-def brackets(bars: Bars, sessions: Sessions, rth: RthBars) -> Ints:
-    """Half hours since the open [bars] in which the bars of `rth` begin, which are those of `sessions`."""
-    found: Ints = (bars.ts[rth.rows] - np.repeat(sessions.open_utc, rth.sizes)) // BRACKET_SECONDS
-    return found
 
 
 def session_chunks(sessions: Sessions, size: int) -> Iterator[Sessions]:
@@ -112,29 +114,26 @@ def session_levels(
     return concatenated(parts).levels(method)
 
 
-def session_profiles(rth: RthBars, bracket: Ints, method: str) -> tuple[ProfileFacts, Ints]:
-    """Facts of the RTH profile of every session, and the histograms [sessions, widest], from each session's base.
-
-    `bracket` [bars]: as of `brackets`.
-    """
+def session_profiles(rth: RthBars, method: str) -> tuple[ProfileFacts, Ints]:
+    """Facts of the RTH profile of every session, and the histograms [sessions, widest], from each session's base."""
     shape = (len(rth.sizes), int(rth.width.max()))
     found = histograms(rth.placed, rth.session, shape)
     padded = zero_histograms(shape[0], shape[1] + 2 * PADDING, largest_volume(rth))
     padded[:, PADDING:-PADDING] = found
-    tpo = np.pad(session_tpo(rth.low, rth.high, bracket, rth.session, shape), ((0, 0), (PADDING, PADDING)))
+    tpo = np.pad(session_tpo(rth.low, rth.high, rth.brackets, rth.session, shape), ((0, 0), (PADDING, PADDING)))
     part = Histograms(padded, np.zeros_like(rth.base), rth.width - 1, rth.base, tpo)
     return profile_facts([part], method), found
 
 
-def developing_profiles(rth: RthBars, bracket: Ints, method: str) -> ProfileFacts:
+def developing_profiles(rth: RthBars, method: str) -> ProfileFacts:
     """Facts of the profile of the bars of each session up to and including each bar, one profile per bar."""
-    largest = largest_volume(rth)
+    largest, brackets = largest_volume(rth), rth.brackets
     found = []
     for part, width, base in zip(rth.parts, rth.width.tolist(), rth.base.tolist(), strict=True):
         low, high = rth.low[part], rth.high[part]
         padded = developing_histograms(rth.placed.take(part), width, largest)
         inside = within(low + PADDING, high + PADDING, padded.shape[1])
-        tpo = developing_tpo(inside, bracket[part])
+        tpo = developing_tpo(inside, brackets[part])
         ends = np.minimum.accumulate(low), np.maximum.accumulate(high)
         found.append(Histograms(padded, *ends, np.full(len(low), base), tpo))
     return profile_facts(found, method)

@@ -19,7 +19,7 @@ from vpoc.errors import UserError
 from vpoc.profile import moves
 from vpoc.profile.levels import find_levels
 from vpoc.profile.moves import last_moves
-from vpoc.profile.session_profiles import brackets, developing_profiles, rth_bars, session_levels, session_profiles
+from vpoc.profile.session_profiles import developing_profiles, rth_bars, session_levels, session_profiles
 
 methods = st.sampled_from(["two_row", "one_row"])
 
@@ -33,7 +33,7 @@ def test_sessions_agree_with_the_oracle(sessions, chunk_size, method):
     expected = [levels_of_session(session, method=method) for session in sessions]
     assert as_tuples(levels) == expected
     rth = rth_bars(bars, found, "uniform")
-    profiles, histogram = session_profiles(rth, brackets(bars, found, rth), method)
+    profiles, histogram = session_profiles(rth, method)
     assert as_tuples(profiles.levels) == expected
     for rows, session in zip(histogram.tolist(), sessions, strict=True):
         volumes = list(profile_of_session(session).values())
@@ -46,7 +46,7 @@ def test_sessions_agree_with_the_oracle(sessions, chunk_size, method):
 def test_developing_profiles_agree_with_the_oracle(sessions, method):
     bars, found = as_bars(sessions)
     rth = rth_bars(bars, found, "uniform")
-    profiles = developing_profiles(rth, brackets(bars, found, rth), method)
+    profiles = developing_profiles(rth, method)
     so_far = [session[: i + 1] for session in sessions for i in range(len(session))]
     assert as_tuples(profiles.levels) == [levels_of_session(part, method=method) for part in so_far]
     assert profiles.low.tolist() == [min(bar[0] for bar in part) for part in so_far]
@@ -94,7 +94,7 @@ def test_the_last_move_of_the_developing_vpoc_is_found(sessions, rivals):
     """However few ticks are taken for rivals of the VPOC."""
     bars, found = as_bars(sessions)
     rth = rth_bars(bars, found, "uniform")
-    profiles, histogram = session_profiles(rth, brackets(bars, found, rth), "two_row")
+    profiles, histogram = session_profiles(rth, "two_row")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moves, "RIVALS", rivals)
         moved = last_moves(rth, histogram, profiles.levels.vpoc - rth.base)
