@@ -141,7 +141,7 @@ def device(file: Path) -> Jobs:
     import numpy as np  # noqa: PLC0415
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    from vpoc.profile.device import PATHS, device_levels  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.profile.device.paths import PATHS, device_levels  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.profile.facts import concatenated  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.profile.session_profiles import session_levels  # noqa: PLC0415
 

@@ -20,7 +20,6 @@ from vpoc.features.row_source import RowSource, block_rows, stored_rows
 from vpoc.features.session_facts_cache import cached_session_facts, write_session_facts
 from vpoc.features.store import read_features, require_same_features
 from vpoc.files import sha256_file
-from vpoc.profile.device import device_levels
 from vpoc.profile.facts import concatenated
 from vpoc.profile.session_profiles import session_levels
 from vpoc.progress import Progress
@@ -147,16 +146,17 @@ def data_digest(data: Path, progress: Progress) -> str:
 def check_device(bars: Bars, options: FeatureOptions, path: str, device: str, progress: Progress) -> None:
     """Compute the levels of all sessions on `device`; UserError, exit code 1, where the CPU's are others."""
     from vpoc.device import require_device  # noqa: PLC0415 - imports torch
+    from vpoc.profile.device.paths import device_levels  # noqa: PLC0415
 
     require_device(device)
     sessions = split_sessions(bars, options.close_minute)
     sessions = sessions.take(sessions.stop > sessions.start)
     if not len(sessions):
         raise no_regular_hours(bars.path)
-    kind = {"value_area": options.value_area, "placement": options.placement}
     progress.phase("features", -(-len(sessions) // options.chunk_size))
     found = []
-    for part in device_levels(bars, sessions, path, device, options.chunk_size, **kind):
+    kind = options.value_area, options.placement
+    for part in device_levels(bars, sessions, path, device, options.chunk_size, *kind):
         found.append(part)
         progress.step(len(found), 0.0)
     wanted = session_levels(bars, sessions, options.chunk_size, options.placement, options.value_area)

@@ -1,6 +1,7 @@
 """VPOC and value area of many histograms at once."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,20 +62,54 @@ class LevelSearch:
 
     def levels(self, method: str) -> Levels:
         """The levels, prices in ticks."""
-        starts = np.cumsum(self.widths) - self.widths
-        bottom, top, held = value_area(
-            self.gains, starts, self.vpoc, self.at_vpoc, self.volume, self.first, self.last, method
-        )
+        bottom, top, held = self._value_area(METHODS[method])
         origin = self.origin
         return Levels(origin + self.vpoc, origin + top, origin + bottom, self.at_vpoc, held, self.volume)
+
+    def _value_area(self, step: int) -> tuple[Ints, Ints, Ints]:
+        """Lowest and highest column [profiles] of the value area, and the volume in it.
+
+        From the VPOC, the next two rows above (one when only one is left) are compared with the next two below, and the
+        larger pair is added, above on a tie, until the area holds 7/10 of the volume (`step` 2: Dalton, Mind over
+        Markets; CBOT); `step` 1 compares single rows. A side with no rows left counts as -1, so that an empty row,
+        which is 0, wins against it.
+        """
+        gains, starts = self.gains, np.cumsum(self.widths) - self.widths
+        target, held = area_target(self.volume), self.at_vpoc.copy()
+        # Places in `gains` of the next rows on each side.
+        above, below = starts + self.vpoc + 1, starts + self.vpoc - step
+        places = np.flatnonzero(held < target)
+        while len(places):
+            goal, got, up, down = target[places], held[places], above[places], below[places]
+            while True:
+                # Profiles that are done stay in the arrays until they are many: to take them out each time costs more.
+                growing = got < goal
+                if np.count_nonzero(growing) < CROWDED * len(places):
+                    break
+                gain_up, gain_down = gains[up], gains[down]
+                higher = gain_up >= gain_down
+                got += np.maximum(gain_up, gain_down) * growing
+                up += step * (higher & growing)
+                down -= step * (~higher & growing)
+            above[places], below[places], held[places] = up, down, got
+            places = places[growing]
+        # A last step to a single row goes one too far.
+        return np.maximum(below + step - starts, self.first), np.minimum(above - 1 - starts, self.last), held
 
 
 def find_levels(histogram: SmallInts, first: Ints, last: Ints, base: Ints, method: str = "two_row") -> Levels:
     """Levels of `histogram` [profiles, columns], whose ticks first..last [profiles] exist; the rest is padding.
 
-    Column 0 of profile i is the price base[i], in ticks. Padding must be 0. See `find_vpoc` and `value_area`.
+    Column 0 of profile i is the price base[i], in ticks. Padding must be 0. See `find_vpoc` and `LevelSearch`.
     """
     return LevelSearch.of(histogram, first, last, base, method).levels(method)
+
+
+def area_target(volume: Any) -> Any:
+    """Volume that the value area holds at least, of profiles with `volume`: arrays of numpy, or of torch, in int64."""
+    part, whole = VALUE_AREA
+    # ceil(part * volume / whole) without forming part * volume, which could overflow.
+    return part * (volume // whole) - (-part * (volume % whole)) // whole
 
 
 def within(low: Ints, high: Ints, columns: int) -> Flags:
@@ -119,47 +154,3 @@ def value_area_gains(flat: SmallInts, exists: Flags, method: str = "two_row") ->
     left[-1] = False
     np.copyto(pairs, -1, where=~left)
     return pairs
-
-
-def value_area(
-    gains: SmallInts,
-    starts: Ints,
-    vpoc: Ints,
-    at_vpoc: Ints,
-    volume: Ints,
-    first: Ints,
-    last: Ints,
-    method: str = "two_row",
-) -> tuple[Ints, Ints, Ints]:
-    """Lowest and highest column [profiles] of the value area, and the volume in it.
-
-    Column 0 of profile i is at starts[i] in `gains`, from `value_area_gains`; its columns first[i]..last[i] exist.
-    From the VPOC, which holds `at_vpoc` of `volume`, the next two rows above (one when only one is left) are compared
-    with the next two below, and the larger pair is added, above on a tie, until the area holds 7/10 of the volume
-    (`two_row`: Dalton, Mind over Markets; CBOT); `one_row` compares single rows. A side with no rows left counts as -1,
-    so that an empty row, which is 0, wins against it.
-    """
-    step = METHODS[method]
-    part, whole = VALUE_AREA
-    # ceil(part * volume / whole) without forming part * volume, which could overflow.
-    target = part * (volume // whole) - (-part * (volume % whole)) // whole
-    held = at_vpoc.copy()
-    # Places in `gains` of the next rows on each side.
-    above, below = starts + vpoc + 1, starts + vpoc - step
-    places = np.flatnonzero(held < target)
-    while len(places):
-        goal, got, up, down = target[places], held[places], above[places], below[places]
-        while True:
-            # Profiles that are done stay in the arrays until they are many: to take them out each time costs more.
-            growing = got < goal
-            if np.count_nonzero(growing) < CROWDED * len(places):
-                break
-            gain_up, gain_down = gains[up], gains[down]
-            higher = gain_up >= gain_down
-            got += np.maximum(gain_up, gain_down) * growing
-            up += step * (higher & growing)
-            down -= step * (~higher & growing)
-        above[places], below[places], held[places] = up, down, got
-        places = places[growing]
-    # A last step to a single row goes one too far.
-    return np.maximum(below + step - starts, first), np.minimum(above - 1 - starts, last), held

@@ -11,8 +11,7 @@ from benchmarks.gpu_evidence.arrays import Arrays, RthSessions
 from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
 from vpoc.data.bars import Bars
 from vpoc.probes.site import Site
-from vpoc.profile.device import PATHS
-from vpoc.profile.device.paths import cells_of, chunks_of, levels_by_path
+from vpoc.profile.device.paths import PATHS, cells_of, chunks_of, device_levels
 from vpoc.profile.facts import concatenated
 from vpoc.profile.levels import Levels
 from vpoc.profile.session_profiles import rth_spans
@@ -72,7 +71,7 @@ def speed(site: Site, kit: Kit) -> Finding:
 def _levels(site: Site, bars: Bars, sessions: Any, name: str, placement: str, area: str) -> Levels:
     if name == "naive":
         sessions = RthSessions(sessions.start[:NAIVE_SESSIONS], sessions.stop[:NAIVE_SESSIONS])
-    parts = levels_by_path(bars, sessions, name, str(site.devices[0]), CHUNK, area, placement)
+    parts = device_levels(bars, sessions, name, str(site.devices[0]), CHUNK, area, placement)
     return concatenated(list(parts))
 
 

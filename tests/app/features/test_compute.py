@@ -1,5 +1,7 @@
 """A merged CSV -> features: by the cache, in blocks, or compared with a device, always the same answer."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,7 +12,8 @@ from vpoc.features import compute as command
 from vpoc.features.build import build_features
 from vpoc.features.compute import compute_features
 from vpoc.features.feature_options import FeatureOptions
-from vpoc.profile.device import PATHS
+from vpoc.profile.device import paths
+from vpoc.profile.device.paths import PATHS
 from vpoc.progress import Progress
 
 KINDS = (("bar", "close"), ("session", "close"), ("session", "open"))
@@ -102,7 +105,7 @@ def test_device_paths_are_asked_for_the_same_kind_of_profile(summer, path, place
 
 @pytest.mark.parametrize("name", ["vpoc", "vah", "val", "vpoc_volume", "area_volume", "volume"])
 def test_a_device_that_is_wrong_in_one_session_is_reported(summer, monkeypatch, name):
-    honest = command.device_levels
+    honest = paths.device_levels
 
     def wrong(*arguments, **kind):
         for place, part in enumerate(honest(*arguments, **kind)):
@@ -111,7 +114,7 @@ def test_a_device_that_is_wrong_in_one_session_is_reported(summer, monkeypatch, 
                 values[1] += 1
             yield replace(part, **{name: values})
 
-    monkeypatch.setattr(command, "device_levels", wrong)
+    monkeypatch.setattr(paths, "device_levels", wrong)
     with pytest.raises(UserError) as caught:
         computed(summer, options_of("session", chunk_size=10), vpoc_path="pooled")
     message = str(caught.value)
@@ -140,3 +143,8 @@ def test_progress_passes_through_the_phases(merged, tmp_path):
     compute_features(merged, options_of("bar"), progress, vpoc_path="chunked")
     text = (tmp_path / "progress-0.jsonl").read_text()
     assert text.index('"data"') < text.index('"features"')
+
+
+def test_torch_is_imported_only_when_used():
+    code = "import sys, vpoc.features.compute; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

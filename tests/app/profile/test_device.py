@@ -1,7 +1,5 @@
 """Every device path against the CPU's levels and against an oracle in plain Python integers."""
 
-import subprocess
-import sys
 from dataclasses import fields
 
 import numpy as np
@@ -12,7 +10,8 @@ from oracle.some_sessions import PRICE, as_bars, as_tuples, levels_of_session, m
 
 from vpoc.data.exchange.sessions import Sessions
 from vpoc.errors import UserError
-from vpoc.profile.device import PATHS, device_levels, paths
+from vpoc.profile.device import paths
+from vpoc.profile.device.paths import PATHS, device_levels
 from vpoc.profile.facts import concatenated
 from vpoc.profile.levels import Levels
 from vpoc.profile.session_profiles import session_levels
@@ -160,15 +159,3 @@ def test_a_wrong_print_is_refused_before_it_fills_the_memory(path):
     bars, found = as_bars([[(PRICE, PRICE, PRICE, 1), (PRICE * 10, PRICE * 10, PRICE * 10, 1)]])
     with pytest.raises(UserError, match="of 1970-01-01 has a high more than half above its low"):
         device_levels(bars, found, path, "cpu", 1)
-
-
-@pytest.mark.parametrize("wrong", [{"path": "fast"}, {"value_area": "three_row"}, {"placement": "open"}])
-def test_a_wrong_word_is_refused(wrong):
-    bars, found = as_bars([[(PRICE, PRICE, PRICE, 1)]])
-    with pytest.raises(ValueError, match=f"'{next(iter(wrong.values()))}' is none of"):
-        device_levels(bars, found, **{"path": "chunked", "device": "cpu", "chunk_size": 1, **wrong})
-
-
-def test_torch_is_imported_only_when_used():
-    code = "import sys, vpoc.profile.device; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

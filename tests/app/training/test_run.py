@@ -11,12 +11,12 @@ import torch
 
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
-from vpoc.features import compute as command
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import write_features
 from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
+from vpoc.profile.device import paths
 from vpoc.progress import Progress
 from vpoc.training import fit, loop
 from vpoc.training.flat.flat_loop import VectorTrainer
@@ -168,13 +168,13 @@ def test_the_model_says_what_its_features_were(options, tmp_path):
 
 
 def test_a_device_that_computes_other_levels_stops_the_training(options, tmp_path, monkeypatch):
-    honest = command.device_levels
+    honest = paths.device_levels
 
     def wrong(*arguments, **kind):
         for part in honest(*arguments, **kind):
             yield replace(part, vah=part.vah + 1)
 
-    monkeypatch.setattr(command, "device_levels", wrong)
+    monkeypatch.setattr(paths, "device_levels", wrong)
     with pytest.raises(UserError, match="cpu along the path pooled computes another vah than the CPU") as caught:
         trained(options(vpoc_path="pooled"), tmp_path)
     assert caught.value.exit_code == 1

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from vpoc.profile.levels import VALUE_AREA
+from vpoc.profile.levels import area_target
 
-AREA_STEPS = {"two_row": 2, "one_row": 1}
-"""Rows that the value area takes at a time, by method."""
 FARTHEST = torch.iinfo(torch.int64).max
 
 
@@ -61,12 +59,6 @@ def chunk_levels(room: Matrices, columns: torch.Tensor, last: torch.Tensor, plac
     return torch.stack([vpoc, top, bottom, _at(volume, vpoc), area, room.below[:, -1]])
 
 
-def target_of(total: torch.Tensor) -> torch.Tensor:
-    """Volume the value area must hold: ceil(total * 7 / 10), without a product that could overflow."""
-    part, whole = VALUE_AREA
-    return part * (total // whole) - (-part * (total % whole)) // whole
-
-
 def _vpoc(room: Matrices, volume: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
     """Tick [profiles] of the largest volume; on a tie the one nearest the middle of 0..last, then the lower."""
     keys, mask = room.keys[:, :-1], room.mask[:, :-1]
@@ -84,7 +76,7 @@ def _value_area(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Lowest and highest tick [profiles] of the value area, grown by `step` rows at a time."""
     bottom, top, held = vpoc, vpoc, _at(volume, vpoc)
-    target = target_of(below[:, -1])
+    target = area_target(below[:, -1])
     growing = held < target
     while growing.any():
         at_top, at_bottom = _at(below, top + 1), _at(below, bottom)

@@ -1,4 +1,9 @@
-"""The paths: who owns the tensors, and how long they live."""
+"""The paths: who owns the tensors, and how long they live.
+
+`naive`: one session at a time, fresh tensors of its own width, `.item()` for every decision. `chunked`: fresh matrices
+for every chunk of sessions, padded to the widest. `preallocated`: one set of matrices, large enough for the largest
+chunk, reused. `pooled`: one set of matrices per size class (powers of two), made when first needed, reused.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,32 +14,35 @@ import torch
 from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
 from vpoc.data.exchange.sessions import Sessions, ranges
-from vpoc.profile.device.kernels import AREA_STEPS, Matrices, add_bars, chunk_levels, target_of
-from vpoc.profile.histogram import PLACEMENTS
+from vpoc.profile.device.kernels import Matrices, add_bars, chunk_levels
 from vpoc.profile.kernel_profiles import Spans
-from vpoc.profile.levels import Levels
+from vpoc.profile.levels import METHODS, Levels, area_target
 from vpoc.profile.session_profiles import rth_spans
 
 Room = Callable[[Spans], Matrices]
 """Gives the matrices for a chunk, with `volume` zeroed."""
 
 
-def levels_by_path(
-    bars: Bars, sessions: Sessions, path: str, device: str, chunk_size: int, value_area: str, placement: str
+def device_levels(
+    bars: Bars,
+    sessions: Sessions,
+    path: str,
+    device: str,
+    chunk_size: int,
+    value_area: str = "two_row",
+    placement: str = "uniform",
 ) -> Iterator[Levels]:
-    """See `vpoc.profile.device.device_levels`."""
-    if value_area not in AREA_STEPS:
-        raise ValueError(f"value area {value_area!r} is none of {', '.join(AREA_STEPS)}")
-    if placement not in PLACEMENTS:
-        raise ValueError(f"placement {placement!r} is none of {', '.join(PLACEMENTS)}")
-    place, step = torch.device(device), AREA_STEPS[value_area]
+    """Levels of the RTH profile of every session, computed on `device` (cpu, cuda) along `path`, one of `PATHS`.
+
+    They are bitwise those of `session_levels`: int64 sums do not depend on their order. One `Levels` per `chunk_size`
+    sessions, for every path; each session has at least one bar. Buffers live as long as the iterator. UserError when a
+    session has a high more than half above its low, before anything is allocated on the device.
+    """
+    place, step = torch.device(device), METHODS[value_area]
     chunks = chunks_of(rth_spans(bars, sessions)[1], chunk_size)
     if path == "naive":
         return (_by_session(bars, chunk, place, placement, step) for chunk in chunks)
-    makers = {"chunked": _fresh, "preallocated": _preallocated, "pooled": _pooled}
-    if path not in makers:
-        raise ValueError(f"path {path!r} is none of naive, {', '.join(makers)}")
-    return _by_chunk(bars, chunks, makers[path](chunks, place), place, placement, step)
+    return _by_chunk(bars, chunks, ROOMS[path](chunks, place), place, placement, step)
 
 
 def _by_chunk(
@@ -117,6 +125,10 @@ def _pooled(_chunks: list[Spans], place: torch.device) -> Room:
     return room
 
 
+ROOMS = {"chunked": _fresh, "preallocated": _preallocated, "pooled": _pooled}
+PATHS = ("naive", *ROOMS)
+
+
 def _by_session(bars: Bars, chunk: Spans, place: torch.device, placement: str, step: int) -> Levels:
     sessions = [_session(bars, session, place, placement, step) for session in chunks_of(chunk, 1)]
     return _levels(np.array(list(zip(*sessions, strict=True)), dtype=np.int64), chunk)
@@ -135,7 +147,7 @@ def _session(bars: Bars, session: Spans, place: torch.device, placement: str, st
     away = (2 * tied - last).abs()
     vpoc = int(tied[away == away.min()].min().item())
     total = volume.sum()
-    target = int(target_of(total).item())
+    target = int(area_target(total).item())
     bottom = top = vpoc
     held = int(peak)
     while held < target:
