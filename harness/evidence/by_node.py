@@ -1,4 +1,4 @@
-"""Runs by the node of a cluster that they were made on, and whether one of these is unlike the others. Pure."""
+"""Counts runs by node of a cluster, and finds a node that fails more often than the others. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 
-# Of a node that is told apart: as surely as verdicts are given, whichever of the nodes it is.
+# Probability of naming a node by chance, whichever node it is: the same as for verdicts.
 CHANCE = 0.05
 
 
@@ -15,7 +15,8 @@ CHANCE = 0.05
 class NodeRuns:
     """The runs of a node that count, and those of the other nodes of its kind.
 
-    `ran_on`: what its last one ran on. `unlike_others`: it fails more often than those, beyond what chance does.
+    `ran_on`: what the last run on the node used.
+    `unlike_others`: whether the node fails more often than the others, beyond chance.
     """
 
     host_kind: str
@@ -29,13 +30,13 @@ class NodeRuns:
 
     @property
     def in_words(self) -> str:
-        """Return what it shows, in a sentence."""
+        """The comparison, as a sentence."""
         others = f"{self.failures_of_others} of {self.runs_of_others} on the others of its kind"
         return f"{self.node} does it: {self.failures} of its {self.runs} runs failed, and {others}"
 
 
 def by_node(rows: Iterable[Row], counts: Counts) -> list[NodeRuns]:
-    """Return what runs showed by host kind and node; runs without a node are no cluster's."""
+    """Return the counts of runs by host kind and node; runs without a node were not made on a cluster."""
     counted = [row for row in rows if row.node and counts[row.run_id].counts]
     runs = Counter((row.host_kind, row.node or "") for row in counted)
     failed = Counter((row.host_kind, row.node or "") for row in counted if counts[row.run_id].counts_as == "failed")
@@ -66,7 +67,7 @@ def _is_unlike(one: NodeRuns, nodes: int) -> bool:
     """Return whether one of so many nodes fails more often than the others together, by Fisher's exact test."""
     if not one.failures or not one.runs_of_others:
         return False
-    # Only here: all commands would wait for it.
+    # Imported here, because otherwise every command would wait for it.
     from scipy.stats import hypergeom  # noqa: PLC0415
 
     runs, failures = one.runs + one.runs_of_others, one.failures + one.failures_of_others

@@ -1,6 +1,6 @@
-"""Which epoch a training had to keep, and whether it had to end, by the losses that it tells. Pure.
+"""Computes which epoch a training had to keep, and whether it had to stop early, from its reported losses. Pure.
 
-The app chooses by the same rules (`vpoc.training.keeping`).
+The app decides by the same rules (`vpoc.training.keeping`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from harness.evidence.files.app_files import Training
 
 
 def kept_epoch(told: Training, options: Mapping[str, Any]) -> int:
-    """Return the epoch, from 1, whose weights are the model's: with `keep: best` the first of the lowest inner loss."""
+    """Return the epoch, from 1, whose weights the model has: with `keep: best` the first with the lowest inner loss."""
     inner = _inner_losses(told)
     if options.get("keep") != "best" or not inner:
         return told.epochs_done
@@ -18,7 +18,7 @@ def kept_epoch(told: Training, options: Mapping[str, Any]) -> int:
 
 
 def may_end_early(told: Training, options: Mapping[str, Any]) -> bool:
-    """Return whether the last `patience` epochs were no better than one before them, and all before were needed."""
+    """Return whether the last `patience` epochs were no better than one before, and no earlier stop was allowed."""
     patience, inner = int(options.get("patience", 0)), _inner_losses(told)
     return 0 < patience < len(inner) and not _ends(inner[:-1], patience) and _ends(inner, patience)
 

@@ -1,4 +1,4 @@
-"""The state of a host at a run that evidence depends on: kernel, driver, firmware, VBIOS, parameters. Pure."""
+"""The state of a host during a run on which evidence depends: kernel, driver, firmware, VBIOS, parameters. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -8,14 +8,16 @@ from typing import NamedTuple
 from harness.host.facts import HostFacts
 
 HostSettings = Mapping[str, str]
-"""VBIOS by GPU, and parameters of kernel and driver by name."""
+"""The VBIOS by GPU, and the parameters of kernel and driver by name."""
 VBIOS = "VBIOS of GPU "
 
 
 class HostState(NamedTuple):
-    """The part of a host's state that can change under a run; `firmware` by GPU and block.
+    """The part of a host's state that can change between runs.
 
-    `settings` are no part of its kind. Of a run on a CPU alone firmware and settings are empty: it depends on neither.
+    `firmware`: the version by GPU and block.
+    `settings`: VBIOS and parameters, which are no part of the kind of host.
+    Both are empty for a run on the CPU, which depends on neither.
     """
 
     kernel: str
@@ -25,7 +27,7 @@ class HostState(NamedTuple):
 
     @property
     def as_json(self) -> str:
-        """Return it as text, the same for the same state."""
+        """The state as JSON; equal states give equal text."""
         return json.dumps(self._asdict(), sort_keys=True)
 
 
@@ -38,21 +40,21 @@ def state_of(host: HostFacts, *, gpus_used: bool) -> HostState:
 
 
 def settings_of(host: HostFacts | None) -> dict[str, HostSettings]:
-    """Return the settings of a host as it is now by its machine, for `judge`; of None nothing."""
+    """Return the current settings of a host, by its machine, for `judge`; an empty dict for None."""
     return {host.machine: state_of(host, gpus_used=True).settings} if host else {}
 
 
 @lru_cache(maxsize=1024)
 def state_from_json(text: str) -> HostState:
-    """Return the state that a text tells, as `HostState.as_json` gives it."""
+    """Return the state from the text of `HostState.as_json`."""
     return HostState(**json.loads(text))
 
 
 def changed_settings(had: HostSettings, now: HostSettings) -> tuple[str, ...]:
-    """Return what changed, such as `amdgpu.mes was 0, is 1`.
+    """Return the changes, such as `amdgpu.mes was 0, is 1`.
 
-    What one side does not tell is no change: the VBIOS of a GPU, or all parameters, as in records of before they were
-    kept. A single parameter that is missing among others was not set.
+    Values that one side does not report are no change: the VBIOS of a GPU, or all parameters, as in records from before
+    they were kept. A single parameter that is missing among others was not set.
     """
     both = [{name: value for name, value in side.items() if not name.startswith(VBIOS)} for side in (had, now)]
     names = {name for name in had.keys() & now.keys() if name.startswith(VBIOS)}

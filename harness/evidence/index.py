@@ -1,6 +1,6 @@
-"""`records.db`: an index of the run folders. Losing it loses nothing.
+"""`records.db`: an index of the run folders, which can always be rebuilt from them.
 
-It lies with this user's state on this host: other users and hosts that share the results folder have their own.
+It is kept with this user's state on this host: other users and hosts that share the results folder have their own.
 """
 
 import json
@@ -25,7 +25,7 @@ from harness.evidence.row import Row
 Used = TypeVar("Used")
 
 NAMES = Row._fields
-# A run's values as a JSON list, in a column that is named after all of them: with other fields it is another layout.
+# The values of a run are a JSON list in one column, whose name lists all fields: other fields make another layout.
 TABLE = f"CREATE TABLE runs (run_id, started, [{' '.join(NAMES)}], PRIMARY KEY (run_id))"
 INSERT = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)"
 SELECT = f"SELECT [{' '.join(NAMES)}] FROM runs"  # noqa: S608
@@ -49,7 +49,7 @@ class Index:
         reached("index-written")
 
     def rebuild(self) -> list[str]:
-        """Rebuild the index from the run folders; return what could not be read of them.
+        """Rebuild the index from the run folders; return which of them could not be read, and why.
 
         Raises:
             UserError: when the index cannot be written.
@@ -69,7 +69,8 @@ class Index:
                 database.execute(TABLE)
                 database.executemany(INSERT, rows)
             reached("index-rebuilt")
-            # What a process that died in a transaction left beside the old index would be played back into the new one.
+            # If a process died in a transaction, its journal beside the old index would be played back into the new
+            # one.
             for old in (self._file, self._file.with_name(f"{self._file.name}-journal")):
                 old.unlink(missing_ok=True)
             temporary.replace(self._file)
@@ -83,9 +84,9 @@ class Index:
         return damaged
 
     def rows(self) -> list[Row]:
-        """Return every row, oldest first. What the run folders have and the index lacks is entered first.
+        """Return every row, oldest first; runs that the index lacks are entered first.
 
-        Where no index can be written, as on a full disk, the records are read in its place.
+        If no index can be written, as on a full disk, the rows are made from the records.
         """
         if not self._results.runs.is_dir():
             return []
@@ -96,15 +97,15 @@ class Index:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One process at a time: an index that is replaced while another writes to it fails that one."""
+        """Hold the lock of the index: a process that writes while another one replaces the index would fail."""
         with ExitStack() as stack:
-            # A folder that cannot be written to is reported by whoever writes next.
+            # A folder that cannot be written to is reported by the next write.
             with suppress(OSError):
                 stack.enter_context(locked(self._file.with_name(f".{self._file.name}.lock")))
             yield
 
     def _use(self, use: Callable[[sqlite3.Connection], Used]) -> Used:
-        """Do something with the index, which is rebuilt where that fails: it is only an index."""
+        """Call `use` with the index, and once more with a rebuilt index if that fails."""
         with self._alone():
             try:
                 return self._with_database(use)
@@ -128,7 +129,7 @@ class Index:
         return _rows_of(database)
 
     def _enter(self, database: sqlite3.Connection, records: list[Record]) -> None:
-        """Enter records and those that were missed. Into the folders of runs that it has it does not look."""
+        """Enter these records and those of runs that the index lacks. Folders of runs that it has are not read."""
         known = {run_id for (run_id,) in database.execute("SELECT run_id FROM runs")}
         begun = set(self._results.begun())
         if known - begun:
@@ -138,7 +139,7 @@ class Index:
         database.executemany(INSERT, [_values_of(self.row_of(record)) for record in new.values()])
 
     def _changed(self, database: sqlite3.Connection) -> set[str]:
-        """Return the runs that changed after they were entered; the index keeps how far it has read of that."""
+        """Return the runs that changed since the file of changes was last read; the index keeps how far that was."""
         try:
             said = read_regular(self._results.changed)
         except OSError:
@@ -147,11 +148,11 @@ class Index:
         if len(said) == read:
             return set()
         database.execute(f"PRAGMA user_version = {len(said)}")
-        # A shorter file is another one.
+        # A file that is shorter than before is a new one, and is read from its beginning.
         return set(said[read if read < len(said) else 0 :].decode(errors="replace").splitlines())
 
     def row_of(self, record: Record) -> Row:
-        """Return the row of a record, with what its run folder shows besides."""
+        """Return the row of a record, with what else its run folder shows."""
         run_id = record.intent.run_id
         return Row.of(
             record,
@@ -161,7 +162,7 @@ class Index:
         )
 
     def _readable(self, run_ids: list[str]) -> list[Record]:
-        """Their records, but for those that are damaged: `rebuild` tells of them."""
+        """Return the records of these runs, without damaged ones, which `rebuild` reports."""
         read = []
         for run_id in run_ids:
             with suppress(UserError):
@@ -171,10 +172,10 @@ class Index:
 
 
 def _check_layout(database: sqlite3.Connection) -> None:
-    """Refuse a file that holds more than our table: a view may have no end, and a trigger runs at an insertion.
+    """Refuse a file with anything but our table: a view may have no end, and a trigger runs at an insertion.
 
     Raises:
-        sqlite3.DatabaseError: when it is not what `rebuild` makes.
+        sqlite3.DatabaseError: when the file is not as `rebuild` makes it.
     """
     made = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 2")]
     if made != [TABLE]:
@@ -183,14 +184,14 @@ def _check_layout(database: sqlite3.Connection) -> None:
 
 def _rows_of(database: sqlite3.Connection) -> list[Row]:
     try:
-        # Of equal texts it makes one, in half the time of Python's own.
+        # This parser makes one object of equal texts, in half the time of Python's own.
         return _in_order(Row._make(from_json(values)) for (values,) in database.execute(SELECT))
     except (TypeError, ValueError):
         raise sqlite3.DatabaseError("the index is damaged") from None
 
 
 def _values_of(row: Row) -> tuple[str, float, str]:
-    """Return the columns of a row."""
+    """Return the columns of the table for a row."""
     return row.run_id, row.started, json.dumps(row)
 
 
@@ -199,7 +200,7 @@ def _in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def rebuild_index(results: Results) -> tuple[int, list[str]]:
-    """Rebuild the index; return the number of records, and what could not be read.
+    """Rebuild the index; return the number of records, and which run folders could not be read.
 
     Raises:
         UserError: when there are no run folders, or the index cannot be written.

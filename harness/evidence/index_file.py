@@ -1,6 +1,6 @@
-"""The place of the index of a results folder: of this user on this host, never in the results folder.
+"""The place of the index of a results folder: with the state of this user on this host, never in the results folder.
 
-Several hosts may share a results folder over a network, where SQLite's locks do not hold.
+Several hosts may share a results folder over a network, where SQLite's locks do not work.
 """
 
 import hashlib
@@ -17,15 +17,15 @@ from harness.base.sysfs import REAL_ROOT
 from harness.host.fingerprint import machine_of
 
 NAME = "records.db"
-# Beside it: the results folder that it is of.
+# A file beside the index that names its results folder.
 OWNER = "results-folder"
 OWNER_ALONE = 0o700
 
 
 def index_file(results: Path) -> Path:
-    """Return the place of the index of a results folder; its folder is made where needed and possible.
+    """Return the place of the index of a results folder; the folder for it is made if possible.
 
-    A home is often shared by hosts, too: each has an index of its own.
+    Each host has an index of its own, because hosts often share a home, too.
     """
     results = results.absolute()
     name = hashlib.sha256(os.fsencode(results)).hexdigest()[:16]
@@ -38,7 +38,7 @@ def index_file(results: Path) -> Path:
                 (folder / OWNER).write_bytes(os.fsencode(results))
         except OSError:
             continue
-        # In a folder of others they could put another file in its place.
+        # In a folder of other users they could replace the file.
         if os.access(folder, os.W_OK) and {one.lstat().st_uid for one in (place, folder)} == {os.geteuid()}:
             return folder / NAME
     return _places()[-1] / name / NAME
@@ -52,7 +52,7 @@ def _places() -> list[Path]:
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Remove the indexes of results folders that are gone; those of a folder that is not mounted are made again."""
+    """Remove the indexes of results folders that are gone; that of an unmounted folder is simply rebuilt later."""
     for owner in place.glob(f"*/{OWNER}"):
         with suppress(OSError):
             if not Path(os.fsdecode(read_regular(owner))).exists():

@@ -1,4 +1,4 @@
-"""The cause of an interruption, as the record keeps it: who ended the run, or what."""
+"""The cause of an interruption: what or who ended the run, as its record says."""
 
 import subprocess
 
@@ -6,18 +6,18 @@ from harness.evidence.files.run_files import Interruption, Record
 
 BY_SIGNAL: dict[str, Interruption] = {"SIGINT": "ctrl-c", "SIGHUP": "hup", "SIGTERM": "term"}
 ANSWER_SECONDS = 2.0
-# As records of an earlier harness have it.
+# Begins the detail of such runs in records of an earlier harness.
 FORMER_GONE = "its harness was gone"
 
 
 def interruption_by(text: str, *, shutting_down: bool) -> Interruption:
-    """Return what a KeyboardInterrupt says of its cause; its text begins with the signal's name, if it was one."""
+    """Return the cause of a KeyboardInterrupt; its text begins with the name of the signal, if there was one."""
     name = BY_SIGNAL.get(text.partition(";")[0], "ctrl-c")
     return "shutdown" if name == "term" and shutting_down else name
 
 
 def interruption_of(record: Record) -> Interruption | None:
-    """Return what interrupted a run; of one whose record was written before records said it, what its detail says."""
+    """Return what interrupted a run. Older records do not say; their detail does."""
     if record.interrupted_by is not None or record.outcome != "interrupted":
         return record.interrupted_by
     if record.detail.startswith(FORMER_GONE):
@@ -27,7 +27,7 @@ def interruption_of(record: Record) -> Interruption | None:
 
 
 def host_is_shutting_down() -> bool:
-    """Return whether the host is being shut down in order: systemd says so while it ends everything with TERM."""
+    """Return whether the host is shutting down in order: systemd says so while it ends all processes with TERM."""
     try:
         asked = ["systemctl", "is-system-running"]
         told = subprocess.run(asked, capture_output=True, timeout=ANSWER_SECONDS, check=False)

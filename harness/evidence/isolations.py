@@ -1,6 +1,6 @@
-"""Answers to what is at fault, the cell, its stack, a GPU or the host: `results/isolations/ID.json`.
+"""Answers to whether the cell, its stack, a GPU or the host is at fault: `results/isolations/ID.json`.
 
-They change the words of status, report and explanations, and no count.
+They change the words in status, report and explanations, but no count.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ FOLDER = "isolations"
 
 
 class ControlCount(File):
-    """The runs of one cell on one set of GPUs, and how many of them passed."""
+    """The number of runs of one cell on one set of GPUs, and how many of them passed."""
 
     cell: str
     gpus: tuple[int, ...]
@@ -25,7 +25,7 @@ class ControlCount(File):
 
 
 class FaultIsolation(Versioned):
-    """The answer of controls: fresh runs of a cell that failed, of its stack's `plain` and another's, on each GPU."""
+    """The answer of controls: new runs of a cell that failed, of its stack's `plain` and of another's, on each GPU."""
 
     id: str = Field(description="the campaign of its runs")
     cell: str
@@ -44,7 +44,7 @@ class FaultIsolation(Versioned):
 
     @property
     def runs(self) -> int:
-        """How many runs were made."""
+        """The number of runs that were made."""
         return sum(count.runs for count in self.counts)
 
     @property
@@ -54,13 +54,13 @@ class FaultIsolation(Versioned):
 
     @property
     def sentence(self) -> str:
-        """The answer in words, with the counts it rests on."""
+        """The answer in words, with the counts on which it rests."""
         counts = ", ".join(f"{one.cell} on {_gpus(one.gpus)} {one.passes} of {one.runs}" for one in self.counts)
         return f"{self.cell}: {self.conclusion} ({counts} passed)"
 
     @property
     def conclusion(self) -> str:
-        """The cause, in words; or that there is none, or that it is not told apart yet."""
+        """The cause, in words; or that nothing is at fault, or that the cause is not known yet."""
         if self.sound:
             return "the controls find nothing that fails half of its runs: the failures did not come back as often"
         if self.cause:
@@ -84,7 +84,7 @@ class FaultIsolation(Versioned):
 
 
 def write_isolation(results: Results, answer: FaultIsolation) -> None:
-    """Write an answer; a later one to the same question replaces it.
+    """Write an answer; it replaces an earlier one with the same id.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -93,9 +93,9 @@ def write_isolation(results: Results, answer: FaultIsolation) -> None:
 
 
 def read_isolations(results: Results) -> list[FaultIsolation]:
-    """Return the newest answer on each cell and workload of each machine, the oldest first.
+    """Return the newest answer for each cell, workload and machine, the oldest first.
 
-    Damaged ones are left out.
+    Damaged files are ignored.
     """
     found = []
     for file in (results.folder / FOLDER).glob("*.json"):

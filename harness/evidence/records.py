@@ -1,4 +1,4 @@
-"""Run folders: the truth about what was run. Attempts are never overwritten."""
+"""The results folder: its run folders, intents and records. Attempts are never overwritten."""
 
 import contextlib
 import errno
@@ -34,25 +34,25 @@ from harness.host.processes.processes import ProcessId
 
 OfFolder = TypeVar("OfFolder", Intent, Record)
 
-# Ends the campaign id of a training; what its attempts leave is for the training to remove.
+# Ends the campaign id of a training; only the training removes what its attempts leave.
 TRAINING = "train"
-# Its owner alone.
+# Mode of a folder that only its owner may enter.
 CLOSED = 0o700
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
 
 
 def check_run_id(run_id: str) -> None:
-    """Refuse an id that is no name of a folder.
+    """Refuse an id that cannot be the name of a folder.
 
     Raises:
-        UserError: saying what it may hold.
+        UserError: saying which characters an id may have.
     """
     if not re.fullmatch(RUN_ID, run_id):
         raise UserError(f"--run-id {run_id!r}: use letters, digits, dots, dashes and underscores")
 
 
 def is_of_training(campaign: str | None) -> bool:
-    """Return whether runs with this campaign are the attempts of a training."""
+    """Return whether runs of this campaign are attempts of a training."""
     return (campaign or "").endswith(f"-{TRAINING}")
 
 
@@ -64,22 +64,22 @@ class Results:
 
     @property
     def runs(self) -> Path:
-        """The folder of the run folders."""
+        """The folder that contains the run folders."""
         return self.folder / "runs"
 
     @property
     def changed(self) -> Path:
-        """The file with the ids of runs that changed after their record, a line each: indexes enter them again."""
+        """The file with the ids of runs that changed after their record, one a line: every index enters them again."""
         return self.folder / "changed-runs.txt"
 
     def note_changed(self, run_id: str) -> None:
-        """Have every index of this folder enter a run again, whoever it belongs to; raises OSError."""
+        """Make every index of this results folder, of any user, enter a run again; raises OSError."""
         with open_regular(self.changed, adding=True) as stream:
             stream.write(f"{run_id}\n".encode())
 
     @property
     def gpu_evidence(self) -> Path:
-        """The folder of what `make gpu-evidence` wrote, here or on another machine; a folder in it for each time."""
+        """The folder of the files of `make gpu-evidence`, from any machine, with one folder for each time it ran."""
         return self.folder / "gpu-evidence"
 
     def run_folder(self, run_id: str) -> Path:
@@ -87,23 +87,25 @@ class Results:
         return self.runs / run_id
 
     def folder_of(self, run_id: str) -> RunFolder:
-        """Return the folder of a run, with the names of what is in it."""
+        """Return the folder of a run, with the names of its files."""
         return RunFolder(self.run_folder(run_id))
 
     def begin(self, intent: Intent) -> Path:
         """Make the run folder and write the intent, durably, before anything is started.
 
         Raises:
-            UserError: when a run of that id was begun before, the folder cannot be written, or its disk is nearly full.
+            UserError: when a run with this id was begun before, the folder cannot be written, or its disk is nearly
+                full.
         """
         check_run_id(intent.run_id)
         require_room(self.runs)
         folder = self.run_folder(intent.run_id)
-        # A folder gets its name when its intent is in it: a crash leaves a run that was begun, or none.
+        # The folder gets its name only once the intent is in it, so that a crash leaves a complete start or none.
         unnamed = unfinished(folder)
         try:
             make_folder_durably(self.runs)
-            # The app may make a file there that acts as its owner: while it runs no other user comes near it.
+            # While the run lasts no other user may enter: the app may make a setuid file there, which acts as its
+            # owner.
             unnamed.mkdir(mode=CLOSED)
             (unnamed / RunFolder.WORK).mkdir()
             RunFolder(unnamed).write(RunFolder.INTENT, intent)
@@ -123,7 +125,7 @@ class Results:
         """Write the record of a run that was begun, whatever the run did to its folder.
 
         Raises:
-            UserError: when it cannot be written.
+            UserError: when the record cannot be written.
         """
         reached("record-begins")
         folder = self.folder_of(record.intent.run_id)
@@ -133,8 +135,9 @@ class Results:
         self._open_to_others(folder)
 
     def _open_to_others(self, folder: RunFolder) -> None:
-        """Let users see the folder of a run that is over who may see that of all runs, once nothing in it can harm."""
-        # Who shares the folder of all runs may put a link, or another folder of this user's, in the place of this one.
+        """Open the folder of a finished run to the users who may see all runs, once no file in it can harm them."""
+        # A user who can write to the folder of all runs may put a link, or another folder of this user's, in place of
+        # this one.
         with contextlib.suppress(OSError), opened_folder(folder.path) as opened:
             os.stat(RunFolder.RECORD, dir_fd=opened, follow_symlinks=False)
             remove_set_id(opened)
@@ -143,58 +146,59 @@ class Results:
             os.fchmod(opened, stat.S_IMODE(self.runs.stat().st_mode))
 
     def record(self, run_id: str) -> Record | None:
-        """The record of a run; None where it has none. Raises UserError where that is damaged, or of another run."""
+        """Return the record of a run; None where it has none. Raises UserError if it is damaged or of another run."""
         record = self.folder_of(run_id).read_record()
         if record:
             self._check_own(run_id, record.intent)
         return record
 
     def records(self, damaged: list[str] | None = None) -> Iterator[Record]:
-        """Every record, in the order of run ids.
+        """Yield every record, in the order of run ids.
 
-        One that cannot be read is named in `damaged` and skipped; without that list it raises UserError.
+        A record that cannot be read is named in `damaged` and skipped; without that list UserError is raised.
         """
         return _readable(self.record, self.finished(), damaged)
 
     def finished(self) -> list[str]:
-        """The ids of the runs that have a record."""
+        """Return the ids of the runs that have a record."""
         return [run_id for run_id in self.begun() if self.has_record(run_id)]
 
     def unfinished(self, damaged: list[str] | None = None, among: Iterable[str] | None = None) -> Iterator[Intent]:
-        """The intents without a record: running somewhere, or interrupted. Without `among` all runs are looked at.
+        """Yield the intents without a record, of runs that are running somewhere or were interrupted.
 
-        One that cannot be read is named in `damaged` and skipped; without that list it raises UserError.
+        `among`: the ids of the runs to look at; by default all. An intent that cannot be read is named in `damaged` and
+        skipped; without that list UserError is raised.
         """
         begun = self.begun() if among is None else among
         return _readable(self.intent, (run_id for run_id in begun if not self.has_record(run_id)), damaged)
 
     def has_record(self, run_id: str) -> bool:
-        """Return whether a run has its record."""
+        """Return whether a run has a record."""
         return os.path.exists(f"{self.runs}/{run_id}/{RunFolder.RECORD}")  # noqa: PTH110 (ten thousand of them in no time)
 
     def imported(self, run_id: str) -> bool:
-        """Return whether a run came with `matrix import` from another results folder."""
+        """Return whether a run was imported from another results folder by `matrix import`."""
         return self.folder_of(run_id).imported.exists()
 
     def intent(self, run_id: str) -> Intent | None:
-        """The intent of a run; None where there is none. Raises UserError where that is damaged, or of another run."""
+        """Return the intent of a run; None where there is none. Raises UserError if it is damaged or of another run."""
         intent = self.folder_of(run_id).read_intent()
         if intent:
             self._check_own(run_id, intent)
         return intent
 
     def _check_own(self, run_id: str, intent: Intent) -> None:
-        """Refuse what is of another run than its folder: what is done by its id is done there, wherever that leads."""
+        """Refuse an intent of another run than the folder's: its id would lead all further work to another folder."""
         if intent.run_id != run_id:
             raise UserError(
                 f"{self.run_folder(run_id)}: holds run {intent.run_id!r}; give the folder that name, or move it away"
             )
 
     def begun(self, besides: Set[str] = frozenset()) -> list[str]:
-        """The ids of all runs, but for those that are named.
+        """Return the ids of all runs, except those in `besides`.
 
-        A folder with a dot in front of its name is not one yet, and what a link leads to none: who shares the folder
-        may lay a link to any other folder of this user's.
+        A folder whose name begins with a dot is not a run yet. Links are ignored, because a user who can write to the
+        folder may set a link to any other folder of this user's.
         """
         try:
             with os.scandir(self.runs) as places:
@@ -220,12 +224,12 @@ def _readable(
 
 
 def new_run_id(label: str) -> str:
-    """An id that sorts by time and is never given twice."""
+    """Return a new unique id that sorts by time."""
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}-{label}"
 
 
 def attempt_ids(run_id: str) -> Iterator[str]:
-    """Yield the ids of the attempts at a run, without an end: the first is its own."""
+    """Yield the ids of the attempts at a run, without end; the first one is the run's own id."""
     yield run_id
     yield from (f"{run_id}-again{attempt}" for attempt in count(2))
 

@@ -1,4 +1,4 @@
-"""A run in a line, as the index keeps it: what is counted, judged and shown of many runs."""
+"""One run as a row of the index: the values by which many runs are counted, judged and shown."""
 
 import json
 from collections.abc import Iterable
@@ -14,14 +14,15 @@ from harness.evidence.verdicts.scope import scope_of
 from harness.matrix.workload_options import family_of
 from harness.matrix.workloads import qualifies_for_promotion
 
-# Bars that the harness made.
+# The name of data that the harness made.
 SYNTHETIC = "synthetic"
 
 
 class Row(NamedTuple):
-    """The part of a record that the index keeps. `gpus` and `beside` are JSON lists; times are in seconds since 1970.
+    """The part of a record that the index keeps.
 
-    `host_state` is a `HostState` as JSON; `data` is a name. `rule` is the one that explains it, or its class.
+    `gpus` and `beside` are JSON lists, `host_state` is a `HostState` as JSON, `data` is a name. Times are in seconds
+    since 1970. `rule` is the rule that explains the run; without one, the class that was found.
     """
 
     run_id: str
@@ -79,7 +80,7 @@ class Row(NamedTuple):
         struck: str | None = None,
         exposure: Exposure | None = None,
     ) -> "Row":
-        """The row of a record; `struck` is why it was struck out by hand, `exposure` what its progress shows of it."""
+        """Return the row of a record. `struck`: why it was struck out; `exposure`: what the run's progress shows."""
         intent, host = record.intent, record.intent.host
         values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
         values |= {"host_state": state_of(host, gpus_used=intent.device != "cpu").as_json}
@@ -108,32 +109,32 @@ class Row(NamedTuple):
         values |= {"injected_fault": record.injected_fault}
         why = record.explanation
         values |= {"rule": (why.rule or why.class_) if why else ""}
-        # What neither has is a mistake here, and not a value that is missing.
+        # A field that is in neither is a mistake in this module, not a missing value.
         known = dict(intent) | dict(record) | values
         return cls(**{name: known[name] for name in cls._fields})
 
     @property
     def can_be_evidence(self) -> bool:
-        """Return whether it says something of its cell: no fault was injected into it, and it is no rehearsal."""
+        """Return whether the run says something about its cell: it has no injected fault, and is no rehearsal."""
         return self.injected_fault is None and not self.rehearsal
 
 
 def family_of_intent(intent: Intent) -> str:
-    """Return the workload family of a run; its intent may be older than that word."""
+    """Return the workload family of a run; older intents do not have it."""
     return intent.family or family_of(intent.options)
 
 
 def data_name(intent: Intent) -> str:
-    """Return the name of the file of bars of a run, `synthetic` where the harness made it; of a program's run none."""
+    """Return the name of a run's data file; `synthetic` if the harness made it, empty for a program of the user's."""
     return "" if intent.program is not None else name_of_data(intent.data.path)
 
 
 def name_of_data(path: str) -> str:
-    """Return the name of the data of runs, by the path in their records."""
+    """Return the name of the data of runs, from the path in their records."""
     name = PurePath(path).name
     return SYNTHETIC if name.startswith(f"{SYNTHETIC}-") else name
 
 
 def data_in_words(rows: Iterable[Row]) -> str:
-    """Return the names of the data of runs."""
+    """Return the names of the data of runs, each once, in one text."""
     return ", ".join(dict.fromkeys(row.data for row in rows if row.data))

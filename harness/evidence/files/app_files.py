@@ -1,4 +1,4 @@
-"""The files the app writes, as types: progress, result, verification."""
+"""The types of the files that the app writes: progress, result, verification."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,23 +12,24 @@ from harness.matrix.strategies import ModelKind
 
 Phase = Literal["import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown"]
 Wait = Phase | Literal["resume"]
-"""The kinds of waiting for an advance: by phase, and for the first step after a validation or a checkpoint."""
+"""The kinds of wait: for an advance in a phase, or for the first step after a validation or a checkpoint (`resume`)."""
 TimeKind = Literal["device", "loader", "copy", "validate", "checkpoint", "bookkeeping"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
-"""A number of things that can be counted; larger ones are in no file of a real run, and overflow what computes."""
+"""A number of countable things. Larger numbers are in no file of a real run, and would overflow in computations."""
 
 
+# Largest options of a result, in bytes of JSON.
 MOST_OPTIONS_BYTES = 64 << 10
 
 
 def _of_some_size(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options that a record can hold: those that were asked for are compared, and the others are anything."""
+    """Return the options if a record can hold them: the app may add any options to those that were requested."""
     size = len(to_json(options))
     if size > MOST_OPTIONS_BYTES:
         raise ValueError(f"they have {size} bytes, more than {MOST_OPTIONS_BYTES}")
     if excess_of([[[[[[[[options]]]]]]]]):
-        # Deeper than a result is in a record, which has to be read again.
+        # The record nests the result more deeply, and has to be readable again.
         raise ValueError("they are nested too deeply")
     return options
 
@@ -70,14 +71,14 @@ class Progress(Versioned):
 
 
 class InputFile(File):
-    """The data a run is given."""
+    """The data file that a run is given."""
 
     path: str
     sha256: Sha256
 
 
 class DataFile(InputFile):
-    """The data that was read."""
+    """The data file that the app read."""
 
     rows: int
 
@@ -91,7 +92,7 @@ class TorchVersion(File):
 
 
 class Device(File):
-    """A device that a rank really used."""
+    """A device that a rank used."""
 
     rank: int
     device: str
@@ -101,7 +102,7 @@ class Device(File):
 
 
 class Sessions(File):
-    """Trading sessions: in the file, after lookback and fraction, and in each split."""
+    """Numbers of trading sessions: in the file, after lookback and fraction, and in each split."""
 
     total: int
     used: int
@@ -111,7 +112,7 @@ class Sessions(File):
 
 
 class Samples(File):
-    """Rows in each split."""
+    """Numbers of rows in each split."""
 
     train: Count
     inner: Count = Field(0, description="that choose the epoch")
@@ -127,7 +128,7 @@ class StepNumbers(File):
 
 
 class KeptState(StepNumbers):
-    """The weights from before an optimizer step, in a file, and the step's loss and gradient norm."""
+    """The weights from before an optimizer step, in a file, with the loss and gradient norm of that step."""
 
     file: str
     sha256: Sha256
@@ -172,12 +173,12 @@ class MemoryPeaks(File):
 
     @property
     def peak_on_device(self) -> int | None:
-        """Bytes in use on a device: as its driver reported, else what torch had reserved there."""
+        """The bytes in use on a device, as its driver reported; without that, the bytes that torch had reserved."""
         return self.peak_reserved_bytes if self.peak_driver_bytes is None else self.peak_driver_bytes
 
 
 class Training(File):
-    """One model trained from its first step to its file. Files of older apps lack the keys with a default."""
+    """The training of one model, from its first step to its file. Files of older apps lack the keys with a default."""
 
     model_kind: ModelKind = "mlp"
     batch_size: int | None = Field(None, description="samples of an optimizer step, over all ranks")
@@ -207,9 +208,9 @@ class Training(File):
 
 
 class Result(Training, Versioned):
-    """`result.json`: what the app says it did. Written last. Its own training is that of the last, main model.
+    """`result.json`: the app's account of what it did, written last. Its own training is that of the last, main model.
 
-    `earlier` are those before it in the same process, in order.
+    `earlier`: the trainings before that in the same process, in order.
     """
 
     app_version: str
@@ -240,12 +241,12 @@ class Result(Training, Versioned):
 
     @property
     def jax_version(self) -> str | None:
-        """The version of JAX that made the steps; None where torch did."""
+        """The version of JAX that made the steps; None where torch made them."""
         return (self.jax or {}).get("jax", "of no known version") if self.framework == "jax" else None
 
     @property
     def trainings(self) -> tuple[Training, ...]:
-        """Every model that was trained, in order: the main one last."""
+        """Every model that was trained, in order: the main model last."""
         return (*self.earlier, self)
 
 
@@ -259,7 +260,7 @@ class LoadedModel(File):
 
 
 class ReplayedStep(File):
-    """An optimizer step computed again, from the weights before it; null where a number is not finite."""
+    """An optimizer step that was computed again from the weights before it; null where a number is not finite."""
 
     step: int
     sha256: Sha256 = Field(description="of the file that had the weights")
@@ -268,7 +269,7 @@ class ReplayedStep(File):
 
 
 class VerifiedTraining(File):
-    """A model that somebody trained, computed again in parts; null where that was not possible, with the reason."""
+    """A trained model of which parts were computed again; null where that was not possible, with the reason."""
 
     model_kind: ModelKind = "mlp"
     samples: Samples
@@ -281,7 +282,7 @@ class VerifiedTraining(File):
 
 
 class Verification(VerifiedTraining, Versioned):
-    """`verification.json`: a training computed again in parts, on the CPU in float32. Its own model is the main one."""
+    """`verification.json`: parts of a training computed again, on the CPU in float32. Its own model is the main one."""
 
     workload_hash: str | None
     data_sha256: Sha256
@@ -292,6 +293,6 @@ class Verification(VerifiedTraining, Versioned):
 
     @property
     def models(self) -> tuple[VerifiedTraining, ...]:
-        """Every model that was looked at, in order: the main one last."""
+        """Every model that was verified, in order: the main model last."""
         names = VerifiedTraining.model_fields
         return (*self.earlier, VerifiedTraining(**{name: getattr(self, name) for name in names}))

@@ -1,6 +1,6 @@
-"""Copies of what an app left, where it cannot reach them: the harness works with those alone.
+"""Keeps copies of what an app left where the app cannot reach them: the harness works with these copies alone.
 
-What makes one raises UserError when the folder of the run cannot be written to.
+Functions that make a copy raise UserError when the run folder cannot be written to.
 """
 
 from pathlib import Path, PurePath
@@ -20,12 +20,12 @@ Kept = TypeVar("Kept", bound=File)
 
 
 def keep_result(folder: RunFolder) -> tuple[Result | None, str]:
-    """Keep a copy of the result and return it, or None and why there is none."""
+    """Keep a copy of the result; return the result, or None and why there is none."""
     return _kept(folder.work, WorkFolder.RESULT, LARGEST["result"], folder.named(RunFolder.KEPT_RESULT), Result)
 
 
 def keep_verification(folder: RunFolder) -> tuple[Verification | None, str]:
-    """Keep what was found when the run was verified, and return it, or None and why there is nothing."""
+    """Keep a copy of the verification; return the verification, or None and why there is none."""
     kept = folder.named(RunFolder.KEPT_VERIFICATION)
     return _kept(folder.verifying, WorkFolder.VERIFICATION, LARGEST["verification"], kept, Verification)
 
@@ -33,7 +33,7 @@ def keep_verification(folder: RunFolder) -> tuple[Verification | None, str]:
 def keep_models(folder: RunFolder, result: Result) -> tuple[list[str | None], str]:
     """Keep a copy of every model that a result names; return their hashes, and why one cannot be read.
 
-    A model that is not there has no hash.
+    A missing model has None for a hash.
     """
     hashes, problems = list[str | None](), list[str]()
     for number, training in enumerate(result.trainings, 1):
@@ -46,7 +46,7 @@ def keep_models(folder: RunFolder, result: Result) -> tuple[list[str | None], st
 
 
 def keep_state(folder: RunFolder, state: KeptState, number: int) -> tuple[str | None, str]:
-    """Keep a copy of a state of a model, by the number of the model; return its hash, and why it cannot be read."""
+    """Keep a copy of a state of the model with this number; return its hash, and why it cannot be read."""
     name = f"{WorkFolder.STATES}/{PurePath(state.file).name}"
     sha256, problem = copied(folder, name, LARGEST["state"], folder.kept_state(number))
     return sha256, problem and f"the state {shown(state.file)} {problem}"

@@ -1,7 +1,7 @@
 """States that a training keeps from before some of its steps: where they must be, and which is replayed. Pure.
 
-The app cuts a training into equal parts and keeps a state in each (`vpoc.training.kept_states`, which draws as here).
-The nonce says which: states of an earlier run are of other steps.
+The app cuts a training into equal parts and keeps one state in each part (`vpoc.training.kept_states`, which draws the
+same steps). The nonce decides which step, so that states of an earlier run have other steps.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ BYTES_OF_A_PARAMETER = 4
 
 
 def drawn_steps(told: Training, nonce: str | None) -> list[int]:
-    """Return the steps, counted from 1, before which a training keeps its states, in order, as far as it came."""
+    """Return the steps, counted from 1, before which a training keeps a state, in order, up to its last step."""
     steps = told.steps_per_epoch * told.epochs_requested
     by_size = max(PER_EPOCH, MOST_BYTES // (BYTES_OF_A_PARAMETER * max(told.model.parameters, 1)))
     parts = min(PER_EPOCH * told.epochs_requested, MOST_STATES, by_size, steps)
@@ -30,9 +30,9 @@ def drawn_steps(told: Training, nonce: str | None) -> list[int]:
 
 
 def wrong_states(told: Training, nonce: str | None, resumed: int) -> tuple[int, ...]:
-    """Return the steps of which there is another number of states than there should be: one where drawn, or none.
+    """Return the steps with a wrong number of states: there must be one before each drawn step, and none elsewhere.
 
-    `resumed`: the steps that were done before the run began, of which it need not have any.
+    `resumed`: the number of steps done before the run began; their states may be missing.
     """
     drawn = Counter(drawn_steps(told, nonce))
     kept = Counter(state.step for state in told.states)
@@ -40,6 +40,6 @@ def wrong_states(told: Training, nonce: str | None, resumed: int) -> tuple[int, 
 
 
 def pick(told: Training) -> KeptState | None:
-    """Return the state from which a step is replayed: the app cannot know which; None where it kept none."""
+    """Return the state from which a step is replayed, drawn so that the app cannot know it; None if it kept none."""
     made = [state for state in told.states if state.step <= told.steps_done]
     return choice(made) if made else None

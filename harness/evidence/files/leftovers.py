@@ -1,4 +1,4 @@
-"""Things that an app left in its work folder and that are not what they should be."""
+"""Finds and removes files and folders that an app left in its work folder and that are not as they should be."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from harness.base.wording import size_in_words, some_of
 from harness.evidence.files.work_folder import LARGEST, WorkFolder, regex_of
 from harness.host.disk_use import DiskLimit, measure
 
-# Of more, their number is given.
+# Most names in a message; of more, the number is given.
 MOST_NAMED = 5
 LONGEST_REMOVAL_SECONDS = 60.0
 
@@ -28,7 +28,7 @@ FILES = {
 class Leftover:
     """A name in a work folder, or the folder itself, and what is wrong with it.
 
-    `expected`: the harness reads what has this name, so that the run cannot be judged by it.
+    `expected`: whether the harness reads a file or folder of this name, so that the run cannot be judged.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Leftover:
 
 
 def leftovers(work: WorkFolder) -> tuple[Leftover, ...]:
-    """Return what in a work folder is not a file or folder where the app writes one, or cannot be read.
+    """Return what in a work folder cannot be read, or is no file or folder where the app writes one.
 
-    Looked at are the folder itself and the one of the models; what is in HOME and the caches is nobody's concern.
+    Only the folder itself and its folder of models are checked: HOME and the caches may contain anything.
     """
     try:
         found = sorted(work.tree.entries(), key=lambda entry: entry.name)
@@ -54,15 +54,15 @@ def leftovers(work: WorkFolder) -> tuple[Leftover, ...]:
 
 
 def in_short(found: tuple[Leftover, ...]) -> str:
-    """Return what was left in one line; empty where nothing was."""
+    """Return in one line what was left; an empty text where nothing was."""
     more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
     return "; ".join([*map(str, found[:MOST_NAMED]), *more])
 
 
 def remove_excess(work: WorkFolder) -> str:
-    """Remove from the work folder of a run that took too much room what no other run needs; return what, in words.
+    """Remove what no other run needs from the work folder of a run that took too much space; return that in words.
 
-    Models and checkpoints stay, and so does what the app told; in words is how much that is.
+    Models, checkpoints and the files in which the app reports stay; the words say how large they are.
     """
     gone: list[str] = []
     left: list[str] = []
@@ -73,7 +73,7 @@ def remove_excess(work: WorkFolder) -> str:
                 why = "is too much to be removed" if time.monotonic() > until else work.tree.remove(name)
                 (left if why else gone).append(name)
     except (FileNotFoundError, NotAFileError):
-        # What it is instead was found before.
+        # The work folder is missing or is no folder, which was reported before.
         pass
     stays = measure((Path(work.path),), DiskLimit()).bytes
     removed = [f"removed from the work folder: {some_of(map(shown, gone), MOST_NAMED)}"] if gone else []
@@ -82,7 +82,7 @@ def remove_excess(work: WorkFolder) -> str:
 
 
 def _stays(work: WorkFolder, name: str) -> bool:
-    """Return whether a name in the work folder is that of models and checkpoints, or of a file that can be read."""
+    """Return whether a name in the work folder is that of the models and checkpoints, or of a file that can be read."""
     if name == WorkFolder.OUTPUT:
         return True
     largest = _largest(name)

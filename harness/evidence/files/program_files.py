@@ -1,4 +1,4 @@
-"""The files that a program of the user's own wrote where it works, and how a run takes those of an earlier one over."""
+"""The files that a program of the user's own wrote in its working folder, and how a run takes over an earlier run's."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ MOST_FILES = 100_000
 
 @dataclass(frozen=True)
 class Written:
-    """A file that a program wrote, by its name where it works. `changed`: seconds since 1970, by this host's clock."""
+    """A file that a program wrote, by its name in the working folder. `changed`: when, in seconds since 1970."""
 
     name: str
     changed: float
@@ -23,10 +23,10 @@ class Written:
 
 @dataclass(frozen=True)
 class TakenOver:
-    """The place in which a run of a program works on where an earlier one, in `work`, has stopped.
+    """The working folder of an earlier run of a program, in `work`, from which a run resumes.
 
-    `checkpoint`: the newest file or folder there that it can resume from, None where there is none. `left_out`: files
-    and folders there that it must not resume from.
+    `checkpoint`: the newest file or folder in it from which the program can resume; None where there is none.
+    `left_out`: files and folders in it from which the program must not resume.
     """
 
     work: WorkFolder
@@ -35,10 +35,10 @@ class TakenOver:
 
 
 def written_files(work: WorkFolder) -> tuple[Written, ...]:
-    """Return the files that a program wrote, without links, in no order.
+    """Return the files that a program wrote, in no particular order; links are left out.
 
     Raises:
-        FileNotFoundError: when there is no place where it works.
+        FileNotFoundError: when the program has no working folder.
         NotAFileError: when a folder cannot be read, or there are too many files.
     """
     found = []
@@ -50,10 +50,10 @@ def written_files(work: WorkFolder) -> tuple[Written, ...]:
 
 
 def checkpoints(work: WorkFolder, pattern: str | None) -> tuple[str, ...]:
-    """Return the files and folders that match a pattern, the newest last; without a pattern the newest file alone.
+    """Return the files and folders that match a pattern, the newest last; without a pattern only the newest file.
 
-    A folder is as new as its newest file. Nothing where the place cannot be read; a name that is no text, which no
-    command or record could repeat, matches none.
+    A folder is as new as its newest file. Nothing is returned where the working folder cannot be read. A name that is
+    no text matches nothing, because no command or record could repeat it.
     """
     try:
         files = written_files(work)
@@ -73,12 +73,12 @@ def checkpoints(work: WorkFolder, pattern: str | None) -> tuple[str, ...]:
 
 
 def take_over(taken: TakenOver, work: WorkFolder) -> None:
-    """Move the place where an earlier run worked into a work folder; done before, this does nothing.
+    """Move the working folder of an earlier run into a work folder; do nothing if it has been moved already.
 
-    It is never in both, nor half in one: whatever ends this, one of the runs has it all.
+    The move is one rename, so if it is interrupted one of the two runs still has the whole folder.
 
     Raises:
-        UserError: when it cannot be moved.
+        UserError: when the folder cannot be moved.
     """
     try:
         if taken.work.tree.look(WorkFolder.PROGRAM).is_folder:

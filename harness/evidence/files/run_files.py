@@ -1,6 +1,6 @@
-"""The files that app and harness exchange and that a run leaves behind, as types.
+"""The types of the files that app and harness exchange and that a run leaves behind.
 
-`harness.cli.schemas` makes the JSON Schemas and the table in the docs from these types.
+`harness.cli.schemas` generates the JSON Schemas and the table in the docs from these types.
 """
 
 from typing import Any, Literal, Self
@@ -22,7 +22,7 @@ Interruption = Literal["ctrl-c", "hup", "term", "shutdown", "harness-killed", "e
 
 
 class Scheduled(File):
-    """The job of a scheduler that a run is made in."""
+    """The job of a scheduler in which a run is made."""
 
     scheduler: Literal["slurm"]
     job: str
@@ -30,7 +30,7 @@ class Scheduled(File):
 
 
 class Intent(Versioned):
-    """`intent.json`: what is about to be run. Durable before the start."""
+    """`intent.json`: what is about to be run; durable before the start."""
 
     run_id: str
     campaign: str | None
@@ -80,12 +80,12 @@ class Intent(Versioned):
 
     @property
     def verified(self) -> bool:
-        """Return whether it is to be verified: its app follows this contract, and this host has a verifier."""
+        """Return whether the run is to be verified: its app follows this contract, and this host has a verifier."""
         return self.contract == CONTRACT and self.nonce is not None and self.verifier is not None
 
 
 class EvidenceLine(File):
-    """A line that explains; `file` is relative to the run folder, `line` counts from 1."""
+    """A line that explains a failure. `file` is relative to the run folder, `line` counts from 1."""
 
     file: OneLine
     line: int
@@ -93,7 +93,7 @@ class EvidenceLine(File):
 
 
 class Explanation(File):
-    """The reason why a run did not complete, as far as its evidence tells. It never decides an outcome."""
+    """The reason why a run did not complete, as far as its evidence shows. It never decides an outcome."""
 
     rule: str | None = Field(description="the signature that matched; null where none did")
     class_: str = Field(alias="class")
@@ -152,7 +152,7 @@ class Record(Versioned):
         idle_seconds: float | None = None,
         idle_limit: float | None = None,
     ) -> Self:
-        """Return the record of a run of which no more is known: with nothing that its app wrote."""
+        """Return a record without anything that the app wrote, for a run of which no more is known."""
         return cls(
             intent=intent,
             outcome=outcome,
@@ -173,17 +173,17 @@ class Record(Versioned):
 
     @property
     def injected_fault(self) -> str | None:
-        """The fault that was injected on purpose; such a run is no evidence. What the app says of one is not heeded."""
+        """The fault that was injected on purpose; such a run is no evidence. What the app says about one is ignored."""
         return self.intent.injected_fault
 
     @property
     def verified(self) -> bool:
-        """Return whether it was verified, as far as it came to that, and not ended before by a limit of this host."""
+        """Return whether the run was verified, if it got that far, and no limit of this host cut that short."""
         return self.intent.verified and self.not_verified is None
 
 
 class HealthStep(Versioned):
-    """One step of a GPU's check or recovery: a line of `results/health/MACHINE.jsonl`."""
+    """One step of the check or recovery of a GPU: a line of `results/health/MACHINE.jsonl`."""
 
     machine: str
     boot_id: str

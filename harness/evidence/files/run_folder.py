@@ -1,7 +1,7 @@
-"""The folder of a run: the one owner of its file names, what is read from it and written to it.
+"""The folder of a run: this module alone knows its file names, reads its files and writes them.
 
-No other module of the harness has one of these names in its text. It is the harness's alone but for the folder in it
-that the app writes to, and that alone is given to a container: its files are those of `work_folder`.
+No other module of the harness contains one of these names. Only the harness uses the folder, except the work folder in
+it, to which the app writes and which alone is given to a container: `work_folder` owns its files.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.files.temporary_folder import make_temporary_folder, remove_place, temporary_folder_of
 from harness.evidence.files.work_folder import LARGEST, FilePlace, WorkFolder
 
-# An engine repeats labels and variables of the image.
+# Largest note about a container, in bytes: an engine repeats the labels and variables of the image.
 LARGEST_NOTE = 4 << 20
 
-# Of the kernel log that was collected at a failure.
+# Largest kernel log collected at a failure that is read, in bytes.
 LARGEST_KERNEL_LOG = 4 << 20
-# Of an intent or a record: a result is in it, with a line for each of its numbers. Text takes up to four times as much
-# in memory.
+# Largest intent or record, in bytes: a record contains a result, with a line for each of its numbers. As text it takes
+# up to four times as much memory.
 LARGEST_OWN_BYTES = 16 << 20
 
 Read = TypeVar("Read", bound=File)
@@ -39,7 +39,7 @@ Read = TypeVar("Read", bound=File)
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run: what the harness itself writes there, and the part that the app writes, `work`."""
+    """The folder of one run: the files that the harness itself writes there, and the app's part, `work`."""
 
     path: Path
 
@@ -52,11 +52,11 @@ class RunFolder:
     PROBE_LOG: ClassVar = "probe-gpu{gpu}{number}.txt"
     PROCESS: ClassVar = "process.json"
     CONTAINER: ClassVar = "container-{log}{number}.json"
-    # The whole output of a container that lost its harness; what that had copied of it is in the run's own log.
+    # The whole output of a container that lost its harness; what the harness had copied before is in the run's own log.
     RECOVERED_LOG: ClassVar = "recovered.txt"
     # What the driver reported about the GPUs while the run used them.
     GPU_SENSORS: ClassVar = "gpu-sensors.jsonl"
-    # Evidence collected at a failure, and what was seen of the GPUs after it.
+    # Evidence collected at a failure, and the steps of checking the GPUs after it.
     FAILURE: ClassVar = "failure"
     FAILURE_INDEX: ClassVar = "failure/index.json"
     HEALTH: ClassVar = "failure/health.json"
@@ -69,7 +69,7 @@ class RunFolder:
     MEMORY_OWNERS: ClassVar = "failure/memory-owners.json"
     MEMORY_GROUP: ClassVar = "failure/cgroup.json"
     INSPECTED: ClassVar = "failure/container.json"
-    # The app's, and copies of what it left there that it cannot reach.
+    # The work folder, which is the app's, and copies of what the app left, which it cannot reach.
     WORK: ClassVar = "work"
     KEPT_RESULT: ClassVar = "kept/result.json"
     KEPT: ClassVar = "kept"
@@ -77,18 +77,18 @@ class RunFolder:
     KEPT_MODEL: ClassVar = "kept/model-{number}.pt"
     KEPT_STATE: ClassVar = "kept/state-{number}.pt"
     KEPT_PRODUCT: ClassVar = "kept/product-{number}"
-    # Where the run is verified: what trained cannot reach it.
+    # The work folder of the verification, which the training processes cannot reach.
     VERIFYING: ClassVar = "verifying"
-    # Runs of earlier harnesses were verified by their own app.
+    # Files of earlier harnesses, whose runs were verified by their own app.
     MODEL_CHECK_LOG: ClassVar = "check-model.txt"
     REFERENCE_LOG: ClassVar = "reference.txt"
     KEPT_REFERENCE: ClassVar = "kept/reference.json"
 
-    # The statement of what is to be run; durable before the start.
+    # The statement of what is to be run, durable before the start.
     intent = FilePlace(INTENT)
     # The statement about the run.
     record = FilePlace(RECORD)
-    # The origin of a run that `matrix import` brought.
+    # Where a run came from that `matrix import` brought.
     imported = FilePlace(IMPORTED)
     # The decisions of a person on whether the run counts.
     strikes = FilePlace(STRIKES)
@@ -96,24 +96,24 @@ class RunFolder:
     log = FilePlace(LOG)
     # The output of the process that verifies the run.
     verification_log = FilePlace(VERIFICATION_LOG)
-    # The folder of copies that the app cannot reach.
+    # The folder of the copies that the app cannot reach.
     kept = FilePlace(KEPT)
     # The output of a container that lost its harness.
     recovered_log = FilePlace(RECOVERED_LOG)
     # The identity of the process that was started last.
     process = FilePlace(PROCESS)
-    # The folder of the evidence that was collected at a failure.
+    # The folder of the evidence collected at a failure.
     failure = FilePlace(FAILURE)
 
     @property
     def work(self) -> WorkFolder:
-        """The part that the app wrote. In a run of an earlier harness it is not a folder of its own."""
+        """The part that the app wrote; in a run of an earlier harness, which had no work folder, the run folder."""
         own = self.new_work
         return own if stat.S_ISDIR(_mode(Path(own.path))) else WorkFolder(self.path)
 
     @property
     def new_work(self) -> WorkFolder:
-        """The part that the app of a new run writes. It is made with the intent, before anything is started."""
+        """The part that the app of a new run writes. The folder is made with the intent, before anything is started."""
         return WorkFolder(self.path / self.WORK)
 
     @property
@@ -123,46 +123,46 @@ class RunFolder:
 
     @property
     def temporary(self) -> Path:
-        """TMPDIR of a process on this host: short, so not in this folder."""
+        """TMPDIR of a process on this host: outside the run folder, because its path has to be short."""
         return temporary_folder_of(self.path)
 
     @property
     def stacks(self) -> tuple[PurePath, ...]:
-        """Every file of Python stacks there is: those of the ranks, and those collected at a failure."""
+        """All files of Python stacks that exist: those of the ranks, and those collected at a failure."""
         work = self.work
         collected = map(self.named, (self.FIRST_STACKS, self.SECOND_STACKS, self.PY_SPY))
         return (*(work.path / name for name in work.stacks().values()), *(file for file in collected if file.exists()))
 
     def name_in_work(self, name: str) -> str:
-        """Return the name in this folder of a file that the app wrote."""
+        """Return the name, relative to the run folder, of a file that the app wrote."""
         return (self.work.path / name).relative_to(self.path).as_posix()
 
     def kept_model(self, number: int) -> Path:
-        """Return the place of the copy of a model: 1 for the one that was trained first."""
+        """Return the place of the copy of a model; number 1 was trained first."""
         return self.path / self.KEPT_MODEL.format(number=number)
 
     def kept_state(self, number: int) -> Path:
-        """Return the place of the copy of a state of a model, by the number of the model."""
+        """Return the place of the copy of a state of the model with this number."""
         return self.path / self.KEPT_STATE.format(number=number)
 
     def kept_product(self, number: int) -> Path:
-        """Return the place of the copy of a file that a program of the user's had to leave, by its number from 1."""
+        """Return the place of the copy of a product of a program of the user's own; numbers count from 1."""
         return self.path / self.KEPT_PRODUCT.format(number=number)
 
     def named(self, name: str) -> Path:
-        """Return the place of a file by one of the names above."""
+        """Return the place of a file that has one of the names above."""
         return self.path / name
 
     def new_probe_log(self, gpu: int) -> Path:
-        """Return where the next probe of a GPU, by its index, writes its output."""
+        """Return the file for the output of the next probe of a GPU, given by its index."""
         return unused(self.path / self.PROBE_LOG.format(gpu=gpu, number=""))
 
     def note_of(self, log: Path, *, contained: bool) -> Path:
-        """Return where to note what is known of the process, or of the container, whose output goes to `log`."""
+        """Return the file for the note about the process, or the container, whose output goes to `log`."""
         return self.path / self.CONTAINER.format(log=log.stem, number="") if contained else self.process
 
     def read_containers(self) -> tuple[str, ...]:
-        """Return the ids of its containers, as far as they were noted and their notes can be read."""
+        """Return the ids of the run's containers, as far as they were noted and the notes can be read."""
         found = []
         for note in self.path.glob(self.CONTAINER.format(log="*", number="")):
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -173,7 +173,7 @@ class RunFolder:
         """Return the intent; None where there is none.
 
         Raises:
-            UserError: when it is damaged.
+            UserError: when the file is damaged.
         """
         return _read(self.intent, Intent)
 
@@ -181,19 +181,19 @@ class RunFolder:
         """Return the record; None where there is none.
 
         Raises:
-            UserError: when it is damaged.
+            UserError: when the file is damaged.
         """
         return _read(self.record, Record)
 
     def read_kernel_log(self) -> list[str]:
-        """Return the lines of the kernel log that was collected at a failure; none where there is none, or too many."""
+        """Return the lines of the kernel log collected at a failure; an empty list where it is missing or too large."""
         with contextlib.suppress(FileNotFoundError, NotAFileError):
             content = UntrustedTree(self.path).read(self.KERNEL_LOG, LARGEST_KERNEL_LOG)
             return content.decode(errors="replace").split("\n")
         return []
 
     def write(self, name: str, content: object) -> None:
-        """Write a file by one of the names above, durably: a text as it is, anything else as JSON.
+        """Write a file that has one of the names above, durably: a text as it is, anything else as JSON.
 
         Raises:
             UserError: when the folder cannot be written to.
@@ -206,12 +206,13 @@ class RunFolder:
             write_json(self.path / name, content)
 
     def restore(self, intent: Intent) -> None:
-        """Have the folder, and the intent in it, where a process of the run may have moved or changed them.
+        """Restore the run folder, and the intent in it, because a process of the run may have moved or changed them.
 
-        What is in the place of the folder or of its files goes. In a container nothing can do that.
+        Anything else in the place of the folder, the intent or the record is removed. A process in a container cannot
+        do that.
 
         Raises:
-            UserError: when it cannot be made.
+            UserError: when the intent cannot be written.
         """
         let_change(self.path)
         kind = _mode(self.path)
@@ -227,22 +228,22 @@ class RunFolder:
         self.write(self.INTENT, intent)
 
     def make_places(self) -> None:
-        """Make HOME, TMPDIR and caches of the processes of a new run.
+        """Make HOME, TMPDIR and the caches of the processes of a new run.
 
         Raises:
-            UserError: when another's files are where the temporary folder should be.
+            UserError: when another user's files are where the temporary folder should be.
         """
         make_temporary_folder(self.temporary)
         for place in self.new_work.places:
             Path(place).mkdir(parents=True, exist_ok=True)
 
     def make_links(self, links: Mapping[str, str]) -> None:
-        """Make the place where a program of the user's own works, with a link to each thing that it reads there.
+        """Make the working folder of a program of the user's own, with a link to each thing that it reads there.
 
-        What an attempt before left there under the name of a link stays.
+        A file that an earlier attempt left there under the name of a link is kept.
 
         Raises:
-            UserError: when it cannot be made.
+            UserError: when the folder cannot be made.
         """
         try:
             Path(self.new_work.program).mkdir(exist_ok=True)
@@ -250,7 +251,7 @@ class RunFolder:
                 place = Path(self.new_work.path) / name
                 place.parent.mkdir(exist_ok=True)
                 if place.is_symlink():
-                    # Of an attempt before: its source may have been edited since.
+                    # A link of an earlier attempt is replaced, because the source may have been edited since.
                     place.unlink()
                 with contextlib.suppress(FileExistsError):
                     place.symlink_to(target)
@@ -258,10 +259,10 @@ class RunFolder:
             raise cannot_be_written(self.new_work.path, error) from None
 
     def make_verifying(self) -> None:
-        """Make the work folder in which the run is verified, after its own processes are gone.
+        """Make the work folder of the verification, after the run's own processes have ended.
 
         Raises:
-            UserError: when it cannot be made.
+            UserError: when the folder cannot be made.
         """
         remove_place(Path(self.verifying.path))
         make_temporary_folder(self.temporary)
@@ -269,14 +270,14 @@ class RunFolder:
             Path(place).mkdir(parents=True, exist_ok=True)
 
     def remove_places(self, *, all_of_it: bool) -> tuple[str, ...]:
-        """Remove the temporary folder and, with `all_of_it`, HOME, caches, checkpoints and models that are kept, too.
+        """Remove the temporary folder; with `all_of_it` also HOME, caches, checkpoints and models that have a copy.
 
         Return what cannot be removed, in words.
         """
         left = [remove_place(self.temporary)]
         if all_of_it:
             work = self.work
-            # By way of this folder's own name: who shares the folder above may put a link there.
+            # By the run folder's own name: another user who can write to the folder above may put a link in its place.
             runs = UntrustedTree(self.path.parent.resolve())
             left.append(_in_words(self.VERIFYING, runs.remove(f"{self.path.name}/{self.VERIFYING}")))
             names = [WorkFolder.SCRATCH, WorkFolder.STATES, *self._kept_twice()]
@@ -288,7 +289,7 @@ class RunFolder:
         return tuple(one for one in left if one)
 
     def _kept_twice(self) -> list[str]:
-        """Return the names of the models in the work folder of which there is a verified copy."""
+        """Return the names of the models in the work folder that have a copy in `kept`."""
         try:
             result = Result.parse(read_regular(self.named(self.KEPT_RESULT), LARGEST["result"]))
         except (OSError, ValidationError):

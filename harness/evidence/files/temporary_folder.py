@@ -1,4 +1,4 @@
-"""The temporary folder of a run: not below its own, and under a name that every user of the host can know."""
+"""The temporary folder of a run: not in the run folder, and with a name that every user of the host can know."""
 
 import hashlib
 import os
@@ -10,26 +10,26 @@ from harness.base.errors import UserError
 from harness.base.files.tree_removal import empty, opened_folder
 from harness.base.files.untrusted_tree import UntrustedTree
 
-# Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
-# fail: it leaves the training waiting for its first batch for ever.
+# Longest path of the folder, in characters. Loader workers put sockets under TMPDIR, and the path of a socket has at
+# most 107. A longer TMPDIR does not fail: the training waits for its first batch for ever.
 LONGEST = 64
 
 
 def temporary_folder_of(run: Path) -> Path:
-    """Return the place of the temporary folder of the run in a folder."""
+    """Return the place of the temporary folder for the run in the folder `run`."""
     name = f"matrix-{hashlib.sha256(str(run.absolute()).encode()).hexdigest()[:12]}"
     usual = Path(tempfile.gettempdir()) / name
     return usual if len(str(usual)) <= LONGEST else Path("/tmp") / name  # noqa: S108
 
 
 def make_temporary_folder(place: Path) -> None:
-    """Make it, empty.
+    """Make the temporary folder, empty.
 
     Raises:
-        UserError: when another's files are there.
+        UserError: when another user's files are there.
     """
-    # A run folder is new: what is there was left by a crash, or by the run. The folder itself stays where it is this
-    # user's, as another one may wait for it to go, and take its name.
+    # A run folder is new, so what is in this place was left by a crash, or by an earlier part of the run. A folder of
+    # this user is emptied and not replaced, because another user may wait for it to disappear, and take its name.
     if _emptied(place):
         return
     remove_place(place)
@@ -40,13 +40,13 @@ def make_temporary_folder(place: Path) -> None:
 
 
 def remove_place(place: Path) -> str | None:
-    """Remove a file or folder, without following links in it; return what cannot be removed, in words."""
+    """Remove a file or folder, without following links in it; return in words what cannot be removed."""
     why = UntrustedTree(place.parent.resolve()).remove(place.name)
     return f"{place} {why}" if why else None
 
 
 def _emptied(place: Path) -> bool:
-    """Return whether a folder of this user's is there that has nothing in it any more."""
+    """Empty the folder; return whether it exists, belongs to this user and is empty now."""
     try:
         found = place.lstat()
         if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):

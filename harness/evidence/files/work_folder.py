@@ -1,6 +1,6 @@
-"""The part of a run folder that the app writes: its file names, and what is read from them.
+"""The part of a run folder that the app writes: its file names, and how they are read.
 
-The app is not trusted. Paths here are no `Path`: nothing but an `UntrustedTree` opens what they name.
+The app is not trusted. Paths are no `Path` here, so that only an `UntrustedTree` can open what they name.
 """
 
 import re
@@ -17,16 +17,16 @@ from harness.base.files.untrusted_copy import MOST_HOLE_BYTES, copy_out
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
 from harness.host.disk_use import DiskLimit
 
-# As the app names checkpoints: the optimizer steps done, and the SHA-256 of the content.
+# The app's names of checkpoints: the number of optimizer steps done, and the SHA-256 of the content.
 CHECKPOINT = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
 
 VALUES = {"rank": r"\d{1,6}", "gpu": r"\d+", "number": r"(?:-\d+)?", "log": r"[\w-]+?"}
-"""The values that a placeholder in a name may have, as patterns."""
+"""The values that a placeholder in a file name may have, as patterns."""
 
 MOST_RANKS = 256
 # The app keeps three checkpoints of a model, and a fourth while it replaces one.
 MOST_TRIED = 4
-# For the checkpoints of a training, some gigabytes at most.
+# Longest search for the checkpoints of a training, in seconds: they may have some gigabytes.
 LONGEST_SEARCH_SECONDS = 300.0
 
 LARGEST: Mapping[str, int] = {
@@ -42,7 +42,7 @@ LARGEST: Mapping[str, int] = {
     "curves": 64 << 20,
     "checkpoint": 8 << 30,
 }
-"""Bytes of the largest file of each kind that is read; a larger one is not."""
+"""Largest file of each kind that is read, in bytes."""
 
 
 AnyPath_co = TypeVar("AnyPath_co", bound=PurePath, covariant=True)
@@ -54,7 +54,7 @@ class _Folder(Protocol[AnyPath_co]):
 
 
 class FilePlace:
-    """The place of a file in the folder that has this for an attribute, by its name there."""
+    """A descriptor that returns the place of the file `name` in the folder that it is an attribute of."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -65,14 +65,14 @@ class FilePlace:
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """The files that the app writes. `path` is their folder on this host, or as the app in its container calls it."""
+    """The files that the app writes. `path`: their folder, on this host or under the path that a container sees."""
 
     path: PurePath
 
     # The app's account of what it did; written last.
     RESULT: ClassVar = "result.json"
     VERIFICATION: ClassVar = "verification.json"
-    # In runs of earlier harnesses.
+    # Only in runs of earlier harnesses.
     REFERENCE: ClassVar = "reference.json"
     FEATURES: ClassVar = "features.parquet"
     OUTPUT: ClassVar = "output"
@@ -80,11 +80,11 @@ class WorkFolder:
     STATES: ClassVar = "states"
     SCRATCH: ClassVar = "scratch"
     TEMPORARY: ClassVar = "tmp"
-    # Of a program of the user's own: where it works, its data, and what it writes of its progress.
+    # For a program of the user's own: its working folder, its data, and the file in which it reports progress.
     PROGRAM: ClassVar = "program"
     DATA: ClassVar = "data"
     PROGRAM_PROGRESS: ClassVar = "progress.jsonl"
-    # By the environment variable that says where each is.
+    # Names of the caches, by the environment variable that points to each.
     CACHES: ClassVar = {
         "MIOPEN_USER_DB_PATH": "miopen-db",
         "MIOPEN_CUSTOM_CACHE_DIR": "miopen",
@@ -92,14 +92,14 @@ class WorkFolder:
         "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "MPLCONFIGDIR": "matplotlib",
     }
-    # One file per rank.
+    # There is one of these files for each rank.
     PROGRESS: ClassVar = "progress-{rank}.jsonl"
     POSITION: ClassVar = "position-{rank}.bin"
     STACKS: ClassVar = "stacks-{rank}.txt"
 
-    # The training computed again in parts; in the folder of what verifies a run alone.
+    # The training computed again in parts; only in the folder of the verification.
     verification = FilePlace(VERIFICATION)
-    # The features that one process hands to the next.
+    # The features that one process hands to the next one.
     features = FilePlace(FEATURES)
     # The folder of models, their metadata and checkpoints.
     output = FilePlace(OUTPUT)
@@ -107,18 +107,18 @@ class WorkFolder:
     scratch = FilePlace(SCRATCH)
     # The folder in which a program of the user's own works.
     program = FilePlace(PROGRAM)
-    # The folder with links to its data, where it is no container's.
+    # The folder with links to its data, where the program is not in a container.
     data = FilePlace(DATA)
-    # The file in which it may tell its progress, a JSON object a line.
+    # The file in which the program may report progress, one JSON object a line.
     program_progress = FilePlace(PROGRAM_PROGRESS)
 
     def __post_init__(self) -> None:
-        # Also where the caller has a `Path`: what cannot open files is not used by mistake to do it.
+        # Converted also if the caller has a `Path`, so that the path cannot be used to open files by mistake.
         object.__setattr__(self, "path", PurePosixPath(self.path))
 
     @property
     def tree(self) -> UntrustedTree:
-        """The way to its files."""
+        """The tree through which the files are opened."""
         return UntrustedTree(self.path)
 
     @property
@@ -128,28 +128,28 @@ class WorkFolder:
 
     @property
     def cache(self) -> PurePath:
-        """The folder of the caches, each under its name in CACHES."""
+        """The folder of the caches, which have the names in CACHES."""
         return self.scratch / "cache"
 
     @property
     def places(self) -> tuple[PurePath, ...]:
-        """The folders that have to be there before the app starts."""
+        """The folders that must exist before the app starts."""
         return (self.temporary, *(self.cache / name for name in self.CACHES.values()))
 
     def progress(self) -> dict[int, str]:
-        """Return the names of the progress files there are, by rank."""
+        """Return the names of the progress files that exist, by rank."""
         return self._by_rank(self.PROGRESS)
 
     def positions(self) -> dict[int, str]:
-        """Return the names of the files of positions in a step there are, by rank."""
+        """Return the names of the files of positions in a step that exist, by rank."""
         return self._by_rank(self.POSITION)
 
     def stacks(self) -> dict[int, str]:
-        """Return the names of the files of Python stacks there are, by rank."""
+        """Return the names of the files of Python stacks that exist, by rank."""
         return self._by_rank(self.STACKS)
 
     def has_result(self) -> bool:
-        """Return whether there is a result, of whatever kind."""
+        """Return whether there is a result file, whatever its content."""
         try:
             return self.tree.look(self.RESULT).is_file
         except (FileNotFoundError, NotAFileError):
@@ -168,7 +168,7 @@ class WorkFolder:
 
 
 def regex_of(name: str) -> str:
-    """Return what matches a name with any values for its placeholders."""
+    """Return a pattern that matches a name with any values for its placeholders."""
     return re.sub(r"\\{(\w+)\\}", lambda found: VALUES[found[1]], re.escape(name))
 
 
@@ -178,14 +178,14 @@ def checkpoint_folders(models: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 def model_names(models: Sequence[str], name: str) -> tuple[str, ...]:
-    """Return the name, without its ending, of the file of each model of a training called `name`, in order."""
+    """Return the name, without suffix, of the file of each model of a training called `name`, in order."""
     return (*(f"{name}_{model}" for model in models[:-1]), name)
 
 
 def newest_checkpoints(outputs: Iterable[PurePath], upto: Mapping[str, int | None]) -> tuple[PurePath, ...]:
-    """Return of each model the intact checkpoint with the most steps, whichever output folder it is in.
+    """Return the intact checkpoint with the most steps for each model, from any of the output folders.
 
-    `upto`: by the name of each folder of checkpoints, the most steps that one in it may have; None: any number.
+    `upto`: for each folder of checkpoints, by name, the most steps that a checkpoint may have; None for any number.
     """
     until = time.monotonic() + LONGEST_SEARCH_SECONDS
     found = (_newest_intact(output, folder, most, until) for output in outputs for folder, most in upto.items())
@@ -193,7 +193,7 @@ def newest_checkpoints(outputs: Iterable[PurePath], upto: Mapping[str, int | Non
 
 
 def furthest(checkpoints: Iterable[PurePath]) -> tuple[PurePath, ...]:
-    """Return of each model the checkpoint with the most steps."""
+    """Return the checkpoint with the most steps for each model."""
     found: dict[str, PurePath] = {}
     for file in checkpoints:
         found[file.parent.name] = max(found.get(file.parent.name, file), file, key=lambda one: one.name)
@@ -201,21 +201,21 @@ def furthest(checkpoints: Iterable[PurePath]) -> tuple[PurePath, ...]:
 
 
 def steps_done(checkpoints: Iterable[PurePath]) -> int:
-    """Return the optimizer steps that these checkpoints hold, over all models."""
+    """Return the number of optimizer steps in these checkpoints, summed over all models."""
     return sum(int(match[1]) for file in checkpoints if (match := CHECKPOINT.fullmatch(file.name)))
 
 
 def resumed_steps(models: Sequence[str], name: str, checkpoints: Iterable[PurePath]) -> tuple[int, ...]:
-    """Return the optimizer steps in the checkpoint of each model of a training called `name`; 0 where it has none."""
+    """Return the optimizer steps in the checkpoint of each model of a training called `name`; 0 where there is none."""
     found = {file.parent.name: steps_done([file]) for file in checkpoints}
     return tuple(found.get(folder, 0) for folder in checkpoint_folders(models, name))
 
 
 def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
-    """Copy these checkpoints into another output folder, where nothing runs yet, and verify them by their names.
+    """Copy checkpoints into another output folder, where nothing runs yet, and verify them by their names.
 
     Raises:
-        UserError: when they cannot be written there, or are not what their names say.
+        UserError: when they cannot be written there, or do not have the hash in their name.
     """
     for file in checkpoints:
         if _is_intact(output / file.parent.name / file.name):
@@ -229,7 +229,7 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
             tree, name = UntrustedTree(file.parent.parent), f"{file.parent.name}/{file.name}"
             if copy_out(tree, name, half, LARGEST["checkpoint"]) not in file.name:
                 raise NotAFileError("does not have the hash in its name")
-            # It gets its name when it is there as a whole.
+            # It gets its name only once it is complete.
             half.replace(place)
         except FileNotFoundError:
             raise UserError(f"{file}: is gone; give the same command, and the one before it is resumed from") from None
@@ -243,13 +243,13 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
 
 
 def _require_room(file: PurePath, output: PurePath) -> None:
-    """Refuse a checkpoint whose copy would take more of the disk than a run may: it may consist of holes.
+    """Refuse a checkpoint whose copy would take more disk space than a run may: it may consist of holes.
 
     Raises:
-        UserError: saying how large it is.
+        NoSpaceError: when it is too large.
     """
     most = DiskLimit.of(Path(output)).bytes
-    # One that is not there is found by what copies it.
+    # A missing checkpoint is reported when it is copied.
     with suppress(FileNotFoundError, NotAFileError):
         size = UntrustedTree(file.parent).look(file.name).size
         if size > most:
@@ -260,7 +260,7 @@ def _require_room(file: PurePath, output: PurePath) -> None:
 
 
 def _newest_intact(output: PurePath, folder: str, most: int | None, until: float) -> PurePath | None:
-    """Return the newest of the last few that is intact: each is hashed, and the app made as many as it liked."""
+    """Return the newest of the last few checkpoints that is intact. Each is hashed, and the app may have made many."""
     steps = {name: int(match[1]) for name in _entries(output, folder) if (match := CHECKPOINT.fullmatch(name))}
     names = sorted((name for name, step in steps.items() if most is None or step <= most), reverse=True)
     files = (output / folder / name for name in names[:MOST_TRIED])

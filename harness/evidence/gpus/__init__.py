@@ -1,1 +1,1 @@
-"""The GPUs that runs had: their health, their sensors, the proof that one was used."""
+"""The GPUs of runs: their health, their sensors, and the evidence about code on a GPU."""

@@ -1,6 +1,6 @@
 """The files of `make gpu-evidence`: evidence about the app's code on one GPU, never about a cell.
 
-No verdict, count or tag is made from it.
+They enter no verdict, count or tag.
 """
 
 import os
@@ -16,7 +16,7 @@ from harness.base.files.storage import read_regular
 from harness.evidence.records import Results
 
 GPU_EVIDENCE = "gpu-evidence.json"
-# The file may come from another machine.
+# Largest file that is read, in bytes: it may come from another machine.
 LARGEST_BYTES = 4_000_000
 LONGEST_PROBLEM = 200
 
@@ -24,7 +24,7 @@ RowVerdict = Literal["held", "differs", "not-applicable", "not-reached"]
 
 
 class GpuEvidenceFacts(File):
-    """The device and the software of the run."""
+    """The device and the software with which the evidence was made."""
 
     name: str = Field(description="of the GPU, or of the CPU where none was used")
     gfx: str | None
@@ -41,7 +41,7 @@ class GpuEvidenceFacts(File):
 
 
 class GpuEvidenceRow(File):
-    """One claim about the code, and what was seen of it."""
+    """One claim about the code, and whether it was seen to hold."""
 
     row: str
     shows: str
@@ -55,7 +55,7 @@ class GpuEvidenceRow(File):
 
 
 class GpuEvidence(Versioned):
-    """`gpu-evidence.json`: what the app's code did on one device. It is about no cell."""
+    """`gpu-evidence.json`: what the app's code did on one device; it says nothing about a cell."""
 
     kind: Literal["gpu-evidence"]
     started: AwareDatetime
@@ -69,7 +69,7 @@ class GpuEvidence(Versioned):
 
 @dataclass(frozen=True)
 class EvidenceFile:
-    """A file in the results folder, by its path relative to that, with its content or the reason why it has none."""
+    """A file, by its path relative to the results folder, with its content or the reason why that cannot be read."""
 
     file: str
     content: GpuEvidence | None

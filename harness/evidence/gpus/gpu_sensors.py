@@ -1,4 +1,4 @@
-"""The power, temperatures, clocks and memory of a run's GPUs while it ran: one file of bounded size, a line a look."""
+"""Power, temperatures, clocks and memory of a run's GPUs while it ran: a file of bounded size, a line a sample."""
 
 import os
 from collections.abc import Iterator
@@ -10,13 +10,14 @@ from harness.base.files.json_files import File, Versioned
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
 from harness.evidence.files.run_folder import RunFolder
 
-# An hour at a look a second; of a night every eighth second or so remains. With two GPUs two megabytes.
+# Most lines of the file: an hour with one sample a second. Of a night, every eighth sample or so remains. With two GPUs
+# the file has two megabytes.
 MOST_LINES = 4096
 LARGEST_BYTES = 16 << 20
 
 
 class GpuSensors(File):
-    """The sensors of one GPU as the driver reports them; what it does not report is null or missing."""
+    """The sensors of one GPU, as the driver reports them; values that it does not report are null or missing."""
 
     gpu: int = Field(description="its index on the host")
     busy_percent: int | None
@@ -27,7 +28,7 @@ class GpuSensors(File):
 
 
 class GpuSensorSample(Versioned):
-    """One look at the GPUs of a run."""
+    """One sample of the GPUs of a run."""
 
     wall: FiniteFloat = Field(description="seconds since 1970")
     monotonic: FiniteFloat = Field(description="seconds of the kernel's clock, by which it stamps its log")
@@ -35,9 +36,10 @@ class GpuSensorSample(Versioned):
 
 
 class SensorLog:
-    """Writes the samples of a run to its folder: of more than `most` lines every second one is kept.
+    """Writes the samples of a run to the run folder, in at most `most` lines.
 
-    From then on half as many are taken. Nothing that cannot be written fails a run.
+    When there are more, every second line is dropped, and from then on half as many samples are kept. A failed write
+    does not fail the run.
     """
 
     def __init__(self, folder: RunFolder, most: int = MOST_LINES) -> None:
@@ -48,7 +50,7 @@ class SensorLog:
         self._descriptor: int | None = None
 
     def add(self, sample: GpuSensorSample) -> None:
-        """Take a sample."""
+        """Add a sample, or skip it if there are too many."""
         self._seen += 1
         if (self._seen - 1) % self._every:
             return
@@ -61,14 +63,15 @@ class SensorLog:
                 os.write(self._open(), self._lines[-1])
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def _open(self) -> int:
         if self._descriptor is None:
-            # A process of the run may have made something else of that name: a FIFO would keep who opens it.
+            # O_EXCL, because a process of the run may have made something else of this name: opening a FIFO would
+            # block.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self._file, flags, 0o644)
         return self._descriptor
@@ -81,9 +84,9 @@ class SensorLog:
 
 
 def read_sensors(folder: RunFolder) -> Iterator[GpuSensorSample]:
-    """Yield the samples of a run in order; lines that are none are passed over, and those after the first MOST_LINES.
+    """Yield the samples of a run in order; damaged lines are skipped, and lines after the first MOST_LINES ignored.
 
-    Without a file there are none.
+    Without a file there are no samples.
     """
     with suppress(FileNotFoundError, NotAFileError):
         content = UntrustedTree(folder.path).read(RunFolder.GPU_SENSORS, LARGEST_BYTES)

@@ -1,4 +1,4 @@
-"""The log of the health of this machine's GPUs: `results/health/MACHINE.jsonl`, a line for each step."""
+"""The log of the health of this machine's GPUs: `results/health/MACHINE.jsonl`, one line for each step."""
 
 import contextlib
 import re
@@ -14,20 +14,20 @@ from harness.host.facts import HostFacts
 
 FOLDER = "health"
 LOCKED = "a process that cannot be killed holds its lock"
-"""Detail of a step that finds nothing of a GPU itself, but that nobody can have it."""
+"""Detail of a step that says nothing about the GPU itself, but that no harness can lock it."""
 BLOCK = 1 << 20
 BAD = re.compile(rb'"good": *false')
 
 
 def health_file(results: Results, machine: str) -> Path:
-    """Return the file of the health of a machine's GPUs."""
+    """Return the health log of a machine's GPUs."""
     return results.folder / FOLDER / f"{machine}.jsonl"
 
 
 def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
-    """Add lines, durably; several harnesses may do so at once, and one may have died in the middle of a line.
+    """Add lines, durably. Several harnesses may write at once, and one may have died in the middle of a line.
 
-    What a probe found of a GPU is told to the other harnesses of this user, too.
+    The finding of a probe is also shared with the other harnesses of this user.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -38,34 +38,34 @@ def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
 
 
 def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthStep]:
-    """Every step of a machine, or of all, in the order they were written; lines that are damaged are passed over."""
+    """Yield every step of a machine, or of all machines, in the order they were written; damaged lines are skipped."""
     for file in sorted((results.folder / FOLDER).glob(f"{machine or '*'}.jsonl")):
         with contextlib.suppress(OSError):
             yield from read_json_lines(file, HealthStep)
 
 
 def machines_with_bad_signs(results: Results) -> frozenset[str]:
-    """Return the machines whose GPUs had a bad sign. To search the text is much quicker than to read all steps."""
+    """Return the machines whose log has a bad step. Searching the text is much quicker than parsing all steps."""
     found = set()
     for file in (results.folder / FOLDER).glob("*.jsonl"):
         with contextlib.suppress(OSError), open_regular(file) as stream:
-            # Up to the end of a line.
+            # Each block ends with a whole line.
             if any(map(BAD.search, iter(lambda: stream.read(BLOCK) + stream.readline(LARGEST_LINE), b""))):
                 found.add(file.stem)
     return frozenset(found)
 
 
 def unhealthy_gpus(results: Results, host: HostFacts) -> dict[int, str]:
-    """The GPUs of this machine that should take no more runs, by index, and why.
+    """Return the GPUs of this machine that should take no more runs, by index, with the reason.
 
-    A GPU is unhealthy when the last probe of it since the boot that allows a conclusion was bad, by whichever harness
-    of this user it was made.
+    A GPU is unhealthy if the last conclusive probe of it since the boot was bad, whichever harness of this user made
+    it.
     """
     last = {step.gpu: step for step in _probes(results, host) if step.good is not None}
-    # Of simulated hosts there may be any number at once.
+    # The steps of simulated hosts are not shared, because many of them may exist at once.
     told = [] if host.simulated else list(shared_steps(host.machine, host.boot_id))
     for gpu, step in {step.gpu: step for step in told}.items():
-        # Lines are in the order of what happened; a clock may have been set back.
+        # Lines are in the order of events, also where the clock was set back.
         if gpu not in last or last[gpu] in told or step.at > last[gpu].at:
             last[gpu] = step
     return {gpu: step.detail for gpu, step in last.items() if gpu is not None and not step.good}
@@ -78,9 +78,9 @@ def last_steps(results: Results, host: HostFacts) -> dict[int, HealthStep]:
 
 
 def proven_gpus(results: Results, host: HostFacts, environment: str | None = None) -> frozenset[int]:
-    """The GPUs on which this environment passed a probe since the boot: what it fails at later is not its own fault.
+    """Return the GPUs on which `environment` passed a probe since the boot, or on which any did, if it is None.
 
-    Without one, those on which any did: what fails there is not the host's fault.
+    A later failure there is not the environment's own fault; if any environment passed, it is not the host's.
     """
     passed = [step for step in _probes(results, host) if step.good and environment in (None, step.environment)]
     return frozenset(step.gpu for step in passed if step.gpu is not None)

@@ -1,6 +1,6 @@
-"""Changes of this host that only a person can know: `results/hosts/MACHINE.jsonl`, a line for each.
+"""Changes of this host that only a person can know: `results/hosts/MACHINE.jsonl`, one line for each.
 
-From then on it is another kind of host: what its runs showed before is evidence of that kind.
+After a change the host is of another kind: its earlier runs are evidence for the earlier kind.
 """
 
 import time
@@ -22,7 +22,7 @@ LENGTH = 16
 
 
 class HostChange(Versioned):
-    """A line of `hosts/MACHINE.jsonl`: a change of the machine, in a person's words."""
+    """A line of `hosts/MACHINE.jsonl`: a change of the machine, in the user's words."""
 
     machine: str
     what: str = Field(description="as the person put it, such as `new PSU`")
@@ -30,13 +30,13 @@ class HostChange(Versioned):
 
 
 def host_of(results: Results, root: Path) -> HostFacts:
-    """Return the facts of the host at a root, with the changes that a person reported."""
+    """Return the facts of the host at a root, with the changes that the user reported."""
     host = read_host(root)
     return changed_host(host, changes_of(results, host.machine))
 
 
 def changed_host(host: HostFacts, changes: Sequence[HostChange]) -> HostFacts:
-    """Return the facts of a host after changes, the oldest first: another kind with each of them."""
+    """Return the facts of a host after changes, given oldest first; each change makes it another kind of host."""
     return reduce(_after, changes, host)
 
 
@@ -53,7 +53,7 @@ def _after(host: HostFacts, change: HostChange) -> HostFacts:
 
 
 def changes_of(results: Results, machine: str) -> list[HostChange]:
-    """Return the changes of a machine, the oldest first; lines that are damaged are passed over."""
+    """Return the changes of a machine, the oldest first; damaged lines are skipped."""
     return list(read_json_lines(changes_file(results, machine), HostChange))
 
 

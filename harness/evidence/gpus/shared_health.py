@@ -1,7 +1,8 @@
-"""The health of GPUs since the boot, for all harnesses of a user: a file beside the logs of their results folders.
+"""The health of GPUs since the boot, shared by all harnesses of a user in a file outside their results folders.
 
-Two harnesses with results folders of their own share the GPUs of a host; one that the one found unhealthy must not be
-trusted by the other. It only adds to what the own log says: where it cannot be written or read, that alone counts.
+Two harnesses with separate results folders share the GPUs of a host: a GPU that one of them found unhealthy must not be
+trusted by the other. The file only adds to the results folder's own log, which alone counts where the file cannot be
+read or written.
 """
 
 import os
@@ -18,7 +19,7 @@ FOLDER = "health"
 
 
 def share_step(step: HealthStep) -> None:
-    """Tell the other harnesses of this user what a probe found of a GPU; those of other boots are forgotten."""
+    """Share the finding of a probe with the other harnesses of this user; files of other boots are removed."""
     if step.check != "probe" or step.gpu is None or step.good is None:
         return
     with suppress(OSError, RuntimeError):
@@ -27,13 +28,13 @@ def share_step(step: HealthStep) -> None:
         for other in file.parent.glob(f"{step.machine}.*.jsonl"):
             if other != file:
                 other.unlink(missing_ok=True)
-        # One write of a line, so that no lock is needed; what a crash tears is passed over.
+        # Each line is a single write, so no lock is needed; a line torn by a crash is skipped by readers.
         with open_regular(file, adding=True) as stream:
             os.write(stream.fileno(), step.model_dump_json(by_alias=True).encode() + b"\n")
 
 
 def shared_steps(machine: str, boot_id: str) -> Iterator[HealthStep]:
-    """Yield what the harnesses of this user found of a machine's GPUs since a boot; nothing where it is not known."""
+    """Yield the findings of this user's harnesses about a machine's GPUs since a boot; nothing if there are none."""
     with suppress(OSError, RuntimeError):
         for step in read_json_lines(_file(machine, boot_id), HealthStep):
             if (step.machine, step.boot_id) == (machine, boot_id):
@@ -41,5 +42,5 @@ def shared_steps(machine: str, boot_id: str) -> Iterator[HealthStep]:
 
 
 def _file(machine: str, boot_id: str) -> Path:
-    """Return its file. Raises RuntimeError where there is no home."""
+    """Return the file of the shared findings. Raises RuntimeError where there is no home."""
     return state_folder() / FOLDER / f"{machine}.{boot_id}.jsonl"

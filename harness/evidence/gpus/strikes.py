@@ -1,4 +1,4 @@
-"""Runs that a person struck out by hand, with the reason: a file beside the record, a line for each decision."""
+"""Runs that a person struck out by hand, with the reason: a file beside the record, one line for each decision."""
 
 import time
 from contextlib import suppress
@@ -12,12 +12,12 @@ from harness.base.files.json_lines import append_line
 from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.files.run_folder import RunFolder
 
-# At the end of the file; a run is seldom decided on twice.
+# Most bytes that are read, at the end of the file: few runs have more than one decision.
 MOST_BYTES = 1 << 16
 
 
 class Strike(Versioned):
-    """A line of `strikes.jsonl`: a run that is not to count from then on, or is to count again."""
+    """A line of `strikes.jsonl`: the decision that a run does not count from then on, or counts again."""
 
     decision: Literal["strike", "undo"]
     reason: OneLine = Field(description="as the person gave it; of an undone one, why it counts again")
@@ -25,7 +25,7 @@ class Strike(Versioned):
 
 
 def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) -> Strike:
-    """Add a decision, durably; the record stays as it is.
+    """Add a decision, durably; the record is not changed.
 
     Raises:
         UserError: when the run has no record, is struck out already (or is not), or the folder cannot be written.
@@ -43,9 +43,9 @@ def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) 
 
 
 def strikes_of(folder: RunFolder) -> list[Strike]:
-    """Return the last decisions on a run, the oldest first; lines that are damaged are passed over.
+    """Return the last decisions on a run, the oldest first; damaged lines are skipped.
 
-    Every command asks for them, and another host may have written as much as it likes.
+    Only the end of the file is read: every command does so, and another host may have written any amount.
     """
     decisions = []
     with suppress(FileNotFoundError, NotAFileError), UntrustedTree(folder.path).open(folder.STRIKES, ANY_SIZE) as file:
@@ -56,6 +56,6 @@ def strikes_of(folder: RunFolder) -> list[Strike]:
 
 
 def struck_out(folder: RunFolder) -> str | None:
-    """Return why a run does not count by a person's decision; None where it does."""
+    """Return why a person decided that a run does not count; None where it counts."""
     last = next(reversed(strikes_of(folder)), None)
     return last.reason if last and last.decision == "strike" else None

@@ -1,1 +1,1 @@
-"""The outcome of a run: what was asked, what was seen, what speaks against it."""
+"""The outcome of a run: the request, the evidence, and the objections."""

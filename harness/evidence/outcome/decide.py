@@ -1,4 +1,4 @@
-"""Request + evidence -> outcome. Pure, and the only place where an outcome is decided. Logs have no say here."""
+"""Decides the outcome from request and evidence. Pure, and the only place that does so; logs play no part."""
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +16,13 @@ from harness.evidence.outcome.request import Request
 from harness.evidence.outcome.result_objections import memory_objections, result_objections
 from harness.evidence.outcome.verification_objections import verification_objections
 
-# What the app itself saw: numbers that are not finite; ranks that trained different weights.
+# Exit codes by which the app reports what it saw: numbers that are not finite; ranks with different weights.
 APP_EXITS: Mapping[int, Diagnosis] = {4: "not-finite", 5: "wrong-result"}
-# Of the app, and of the library that parses its options: the command asks for what cannot be done.
+# The exit code of the app, and of the library that parses its options, for a command that asks for the impossible.
 REFUSAL_EXIT = 2
 UNVERIFIED = "old contract, not verified: nothing shows that the result is this run's, and it qualifies for nothing"
 NOT_INDEPENDENTLY = "not verified independently, so that it qualifies for nothing"
-# Begins the fault of an attempt that follows one into which it was injected.
+# Begins the `injected_fault` of an attempt that follows the attempt into which the fault was injected.
 AFTER_FAULT = "after "
 
 
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def decide(request: Request, evidence: Evidence) -> Outcome:
-    """Return the outcome: `completed` only when nothing speaks against it, and never with an injected fault it met."""
+    """Return the outcome: `completed` only if nothing speaks against it, and never if the run met an injected fault."""
     outcome = _decide(request, evidence)
     if evidence.host_problems and outcome.name != "completed":
         found = "; ".join(evidence.host_problems)
@@ -55,21 +55,22 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
 
 
 def undecided(stopped_by: StoppedBy | None, detail: str) -> Outcome:
-    """Return the outcome of a run of which nothing else can be made sense of; it needs nothing that the app wrote."""
+    """Return the outcome of a run from which nothing else can be concluded, without anything that the app wrote."""
     return Outcome(*ENDED_FROM_OUTSIDE[stopped_by or "work-folder"], detail)
 
 
 def never_meets(resumed: tuple[int, ...], fault: str) -> bool:
-    """Return whether an attempt never meets a fault, so that there is nothing to be noticed.
+    """Return whether an attempt never meets a fault, so that there is nothing to notice.
 
-    It was injected into an attempt before (AFTER_FAULT), or the training was resumed behind the step of `KIND@STEP`.
+    Either the fault was injected into an earlier attempt (AFTER_FAULT), or the training resumed at or behind the step
+    of `KIND@STEP`.
     """
     step = fault.partition("@")[2].partition("/")[0]
     return fault.startswith(AFTER_FAULT) or (any(resumed) and step.isdigit() and int(step) <= min(resumed))
 
 
 def stands_so_far(request: Request, evidence: Evidence) -> bool:
-    """Return whether nothing speaks against a run but, perhaps, what is found when it is verified."""
+    """Return whether nothing speaks against a run yet; only the verification is still missing."""
     return _decide(replace(request, not_verified="not yet"), evidence).name == "completed"
 
 
@@ -108,7 +109,7 @@ def _decide(request: Request, evidence: Evidence) -> Outcome:
 
 
 def _made_no_step(evidence: Evidence) -> bool:
-    """Return whether progress shows that no step was made; of an app that need not account for its steps it cannot."""
+    """Return whether progress shows that no step was made; without an account of steps it cannot show that."""
     if evidence.program is not None:
         return not evidence.program.advances
     unread = evidence.steps_accounted is None or evidence.breaches or evidence.leftovers
@@ -131,7 +132,7 @@ def _how_verified(request: Request, evidence: Evidence) -> str:
 
 
 def verified_from(resumed: Sequence[int]) -> str:
-    """Return in words from which step on a run can be verified: those of the runs before it cannot be made again."""
+    """Return in words from which step on a run can be verified: steps of the runs before it cannot be made again."""
     return f" from step {max(resumed)} on" if any(resumed) else ""
 
 

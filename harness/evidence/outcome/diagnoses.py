@@ -1,4 +1,4 @@
-"""The diagnoses of runs, and the outcome and diagnosis of one that something ended from outside."""
+"""The diagnoses of runs, and the outcome and diagnosis of a run that was ended from outside."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -19,7 +19,7 @@ OfEnding = Literal[
     "unkillable",
     "wrong-result",
 ]
-"""Diagnoses that say how a run ended or what was seen of it: exits, logs and stacks say why."""
+"""Diagnoses that say how a run ended or what was seen of it; exit codes, logs and stacks say why."""
 OfResult = Literal[
     "injected-fault",
     "incomplete-result",
@@ -37,7 +37,7 @@ OfResult = Literal[
     "work-folder",
     "wrong-workload",
 ]
-"""Diagnoses that were decided from the result or from measurements: the outcome's detail is the cause."""
+"""Diagnoses decided from the result or from measurements; the detail of the outcome is the cause."""
 Diagnosis = OfEnding | OfResult
 StoppedBy = Literal[
     "user",
@@ -67,4 +67,4 @@ ENDED_FROM_OUTSIDE: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "image": ("host-fault", "not-begun"),
     "start": ("failed", "not-started"),
 }
-"""Outcome and diagnosis of a run by what ended it from outside."""
+"""The outcome and diagnosis of a run, by what ended it from outside."""

@@ -1,4 +1,4 @@
-"""The evidence of a run: all that was seen of it."""
+"""The evidence of a run: everything that was seen of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from harness.matrix.programs import Product
 
 @dataclass(frozen=True)
 class PickedState:
-    """The state of a training that was picked to be replayed; `sha256` of its file, None where that is not there."""
+    """The state of a training that was picked to be replayed. `sha256`: of its file, None where that is missing."""
 
     state: KeptState
     sha256: str | None
@@ -21,9 +21,10 @@ class PickedState:
 
 @dataclass(frozen=True)
 class FoundProduct:
-    """A file that a program of the user's own had to leave: `problem` says what is wrong with it, empty where nothing.
+    """A file that a program of the user's own had to leave.
 
-    `diagnosis` goes with a problem. `unchecked`: why it could not be loaded here, which is no fault of the run.
+    `problem`: what is wrong with it; empty where nothing is. `diagnosis` goes with a problem.
+    `unchecked`: why this host could not load it, which is not the run's fault.
     """
 
     product: Product
@@ -35,10 +36,14 @@ class FoundProduct:
 
 @dataclass(frozen=True)
 class ProgramEvidence:
-    """The facts of a program of the user's own. `advances`: how many lines told its progress, the last one this much.
+    """The facts about a run of a program of the user's own.
 
-    `survivors`: what it had left running when it ended; `changed`: files of its source that it changed.
-    `loss_unread`: it told losses, the last one in lines that were too many to be read.
+    `advances`: the number of lines that reported progress.
+    `step`, `total`, `loss`: the values of the last one.
+    `loss_unread`: whether the program reported losses, but the last one in lines that were too many to be read.
+    `printed`: whether it printed anything.
+    `survivors`: the processes that it had left running when it ended.
+    `changed`: the files of its own source that it changed.
     """
 
     advances: int = 0
@@ -54,16 +59,19 @@ class ProgramEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything seen of a run. None means it is not there.
+    """Everything that was seen of a run; None where it is missing.
 
-    `leftovers`: what in the work folder is no file that could be read, in words.
-    `picked`: of each model, the state from which a step was computed again; `verification`: what this host computed, or
-    `verification_problem` why nothing. `not_verified`: what of this host ended that before it could find anything.
-    `breaches`: where progress and result contradict their contract or each other, as `Accounting` finds them, and
-    `steps_accounted`: the steps of each model that progress accounts for.
-    `no_kernels`: the environment's probe failed on a GPU where another's passed since the boot, in words.
-    `program`: of a program of the user's own, in place of a result.
-    `host_problems`: what was found to be wrong with the host or a GPU after a run that did not complete.
+    Attributes:
+        picked: For each model, the state from which a step was computed again.
+        verification: What this host computed again.
+        verification_problem: Why there is no verification.
+        not_verified: What on this host ended the verification before it could find anything.
+        leftovers: Files in the work folder that could not be read as they should be, in words.
+        breaches: Where progress and result contradict their contract or each other, as `Accounting` finds them.
+        steps_accounted: For each model, the number of steps that progress accounts for.
+        no_kernels: That the environment's probe failed on a GPU where another's passed since the boot, in words.
+        host_problems: What was found to be wrong with the host or a GPU after a run that did not complete.
+        program: The facts about a program of the user's own, which has no result.
     """
 
     exits: Mapping[str, Exit]
@@ -87,5 +95,5 @@ class Evidence:
     program: ProgramEvidence | None = None
 
     def also_left(self, *words: str) -> "Evidence":
-        """Return the evidence with more that the run left; of empty words nothing."""
+        """Return the evidence with more leftovers, in words; empty words are ignored."""
         return replace(self, leftovers="; ".join(filter(None, [self.leftovers, *words])))

@@ -1,4 +1,4 @@
-"""Objections to a run of a program of the user's own that ended by itself: by what it left and was seen to do. Pure."""
+"""Objections to a run of a program of the user's own that ended by itself, from what it left and did. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ MOST_NAMED = 3
 
 
 def program_objections(request: Request, evidence: Evidence, seen: ProgramEvidence) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield what speaks against it, the gravest first."""
+    """Yield what speaks against the run, the gravest first."""
     if request.device != "cpu" and (evidence.gpus_seen or 0) < request.gpus:
         found = "nothing was seen" if evidence.gpus_seen is None else f"{evidence.gpus_seen} were seen"
         yield "wrong-device", f"asked for {request.gpus} GPU; from outside {found} in use"
@@ -35,7 +35,7 @@ def program_objections(request: Request, evidence: Evidence, seen: ProgramEviden
 
 
 def program_in_words(seen: ProgramEvidence) -> str:
-    """Return what a run that completed showed."""
+    """Return in words what a completed run of a program showed."""
     of = f" of {seen.total}" if seen.total is not None else ""
     loss = f", loss {seen.loss:.6g}" if seen.loss is not None else ""
     summary = (

@@ -1,4 +1,4 @@
-"""The work that a run was asked to do."""
+"""The request: the work that a run has to do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +11,19 @@ from harness.matrix.strategies import RANK_PER_DEVICE
 
 @dataclass(frozen=True)
 class Request:
-    """The work that a run was asked to do.
+    """The work that a run has to do.
 
-    `gpus`: how many must be seen in use from outside. `devices`: how many the strategy is to use, of whatever kind.
-    `hip`: the beginning of `torch.version.hip`, where it is not `rocm`'s. `jax`: the version of JAX that is to make
-    the steps; None: torch is. `injected_fault`: the fault that is injected into it. `contract` is its app's, `nonce`
-    the intent's; `resumed`: the steps that the checkpoints hold from which its models resume, in order. `program`:
-    the user's own that is run in place of the app. `not_verified`: why this host has nothing to verify it in; None
-    where it has.
+    Attributes:
+        gpus: The number of GPUs that must be seen in use from outside.
+        devices: The number of devices that the strategy has to use, of any kind.
+        hip: The beginning of `torch.version.hip`, where it differs from `rocm`.
+        jax: The version of JAX that has to make the steps; None where torch has to.
+        injected_fault: The fault that is injected into the run.
+        contract: The version of the contract that the app follows.
+        nonce: The nonce of the intent.
+        resumed: For each model, in order, the number of steps in the checkpoint from which it resumes.
+        program: The user's own program that runs in place of the app.
+        not_verified: Why this host has no environment to verify the run in; None where it has one.
     """
 
     workload_hash: str
@@ -42,23 +47,23 @@ class Request:
 
     @property
     def models(self) -> list[str]:
-        """The kinds of models asked for, in order."""
+        """The kinds of the requested models, in order."""
         return list(self.options.get("model", ("mlp",)))
 
     @property
     def ranks(self) -> int:
-        """The number of processes that were to compute."""
+        """The number of processes that have to compute."""
         own = self.program is None and self.options["strategy"] in RANK_PER_DEVICE
         return self.devices if own else 1
 
     @property
     def epochs(self) -> int:
-        """Epochs asked for."""
+        """The number of requested epochs."""
         return int(self.options.get("epochs", 1))
 
     @property
     def dtype(self) -> str:
-        """The type the forward pass was asked to compute in."""
+        """The data type in which the forward pass has to compute."""
         if not self.options["use_mixed_precision"]:
             return "float32"
         return str(self.options.get("mixed_precision_dtype", "float16" if self.device == "cuda" else "bfloat16"))

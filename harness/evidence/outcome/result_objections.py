@@ -1,4 +1,4 @@
-"""Objections to a run that ended by itself, from its result and from what was seen of it."""
+"""Objections to a run that ended by itself, from its result and from what was seen of the run."""
 
 import math
 from collections.abc import Iterator
@@ -11,12 +11,13 @@ from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.request import Request
 from harness.evidence.outcome.tolerances import COMPARED_STEPS
 
-# A loss scaler skips a few updates while it finds its scale; more than that is a training that did not happen.
+# Largest share of skipped steps. A loss scaler skips a few updates while it finds its scale; with more than that, the
+# training did not really happen.
 MAX_SKIPPED_SHARE = 0.1
 
 
 def result_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield what speaks against a result and what was seen of its run but its memory, the gravest first."""
+    """Yield what speaks against a result and the rest of its run, except its memory, the gravest first."""
     yield from _device_objections(request, evidence, result)
     if result.data.sha256 != request.data_sha256:
         yield "wrong-data", f"trained on data {result.data.sha256[:12]}, asked for {request.data_sha256[:12]}"
@@ -39,10 +40,10 @@ def result_objections(request: Request, evidence: Evidence, result: Result) -> I
 
 
 def _numbers(result: Result) -> Iterator[float]:
-    """Every number of a training that has to be finite."""
+    """Yield every number of a training that has to be finite."""
     for told in result.trainings:
         kept = (*told.first_steps, *told.states)
-        # Only a loss scaler skips a step, and tells no norm of it.
+        # Only a loss scaler skips a step, and then reports no norm for it.
         skipped = told.steps_skipped if result.dtype == "float16" else 0
         if len({step.step for step in kept if step.gradient_norm is None}) > skipped:
             yield math.nan
@@ -98,7 +99,7 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
 
 
 def _training_objections(request: Request, told: Training) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield what one model's training lacks."""
+    """Yield what is missing in one model's training, or contradicts the request."""
     epochs = [epoch.epoch for epoch in told.epoch_losses]
     counted = told.epochs_done == len(epochs) and epochs == list(range(1, len(epochs) + 1))
     all_told = counted and told.epochs_requested == request.epochs
@@ -137,7 +138,7 @@ def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Diag
 
 
 def memory_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield what speaks against the memory it used, of the host or of a GPU."""
+    """Yield what speaks against the memory that the run used, of the host or of a GPU."""
     if evidence.memory.growth:
         yield "memory-grows", evidence.memory.growth
     if request.max_device_memory is None or request.device == "cpu":
@@ -147,7 +148,7 @@ def memory_objections(request: Request, evidence: Evidence, result: Result) -> I
         yield "incomplete-result", "it does not tell how much memory it used of a GPU, which the workload limits"
         return
     if request.ranks > 1:
-        # The result has the first rank's device; the others report theirs in their progress.
+        # The result has the device of the first rank only; the other ranks report theirs in their progress.
         peak = max(peak, evidence.memory.most_reserved_bytes)
     if peak > request.max_device_memory:
         limit = request.max_device_memory / 1e9

@@ -1,4 +1,4 @@
-"""Objections to a run that ended by itself, from what this host computed again."""
+"""Objections to a run that ended by itself, from the parts that this host computed again."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ MOST_NAMED = 5
 
 
 def verification_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield where this host computed something else than the result says, and what speaks against its kept states."""
+    """Yield where this host computed something else than the result says, and what speaks against the kept states."""
     if request.not_verified is None:
         if evidence.not_verified is None:
             yield from _computed_objections(request, evidence, result)
@@ -24,7 +24,7 @@ def verification_objections(request: Request, evidence: Evidence, result: Result
 
 
 def _computed_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield where this host computed something else, or nothing."""
+    """Yield where this host computed something else, or could not compute."""
     found = evidence.verification
     if found is None:
         yield "verification-failed", f"it could not be verified: {evidence.verification_problem}"
@@ -73,7 +73,7 @@ def _step_objections(told: Training, right: VerifiedTraining, dtype: str) -> Ite
 
 
 def _validation_objections(told: Training, right: VerifiedTraining, dtype: str) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield what speaks against the validation loss of the kept epoch, which is that of the saved model."""
+    """Yield what speaks against the validation loss of the kept epoch, which must be that of the saved model."""
     kept = (told.kept_epoch or told.epochs_done) - 1
     claimed, found, tolerance = told.epoch_losses[kept].validation, right.validation_loss, TOLERANCE[dtype]
     if claimed is None or found is None or not math.isclose(claimed, found, rel_tol=tolerance, abs_tol=ROUNDING):
@@ -85,7 +85,7 @@ def _replay_objections(
 ) -> Iterator[tuple[Diagnosis, str]]:
     """Yield what speaks against the step that was computed again."""
     if picked is None:
-        # All its steps were made by the run that it resumes.
+        # The run that this one resumes made all the steps.
         return
     got, replay = picked.state, right.replay
     if replay is None or (replay.step, replay.sha256) != (got.step, picked.sha256):
@@ -101,7 +101,7 @@ def _replay_objections(
 
 
 def _state_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield what speaks against the states that were kept of each model."""
+    """Yield what speaks against the kept states of each model."""
     resumed = request.resumed or (0,) * len(result.trainings)
     for told, before in zip(result.trainings, resumed, strict=False):
         if wrong := wrong_states(told, request.nonce, before):

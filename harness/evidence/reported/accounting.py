@@ -1,6 +1,6 @@
-"""Comparison of a run's progress, as it was seen from outside, with what its result claims. Pure.
+"""Compares the progress of a run, as it was seen from outside, with the claims of its result. Pure.
 
-A breach of the contract between app and harness is no fault of the device: such a run has failed, `wrong-result`.
+A breach of the contract between app and harness is not the device's fault: such a run has failed with `wrong-result`.
 """
 
 import math
@@ -14,18 +14,20 @@ from harness.evidence.files.run_files import Intent
 from harness.evidence.reported.rank_account import NEVER_LATE, AskedWork, ModelAccount, RankAccount, SeenAt
 from harness.matrix.strategies import RANK_PER_DEVICE
 
-# The app's clock and ours are looked at up to a second apart; a slow disk adds to that, in one line or the other.
+# Allowed difference between claimed and observed time. App and harness read their clocks up to a second apart; a slow
+# disk adds to that, at the first line or at the last.
 TIME_SLACK_SECONDS = 10.0
 TIME_SLACK_SHARE = 0.02
-# Numbers that the app writes twice are the same to the last digit; those that it computes from others, nearly.
+# Relative difference allowed between numbers. Numbers that the app writes twice are equal to the last digit; numbers
+# that it computes from others are nearly so.
 ROUNDING = 1e-6
 TRAINING_TIME: tuple[TimeKind, ...] = ("device", "loader", "copy", "bookkeeping")
-# The first few say what is wrong; what follows them is mostly their consequence.
+# The first few breaches say what is wrong; the following ones are mostly their consequence.
 MAX_BREACHES = 3
 
 
 def asked_of(intent: Intent) -> AskedWork:
-    """Return the work that the progress of a run has to account for, by its intent."""
+    """Return the work for which the progress of a run has to account, from the intent of the run."""
     options = intent.options
     return AskedWork(
         contract=intent.contract,
@@ -41,10 +43,10 @@ def asked_of(intent: Intent) -> AskedWork:
 
 
 class Accounting:
-    """Takes the progress lines of a run as they are seen, then its result; of an older contract nothing is asked.
+    """Takes the progress lines of a run as they are seen, then its result. A run of an older contract is not checked.
 
-    `late`: how late a line may be written, in seconds by phase, as in `RankAccount`. `breaches` are in the order in
-    which they were found; no more than three are kept.
+    `late`: how late a line may be written, in seconds by phase, as in `RankAccount`.
+    `breaches`: the first three breaches, in the order in which they were found.
     """
 
     def __init__(self, expected: AskedWork, late: Mapping[Phase, float] = NEVER_LATE) -> None:
@@ -55,7 +57,7 @@ class Accounting:
         self.breaches: tuple[str, ...] = ()
 
     def saw(self, line: Progress, seen: SeenAt) -> None:
-        """Take note of a progress line and of when it was seen."""
+        """Check a progress line that was seen at the time `seen`."""
         if not self._verified:
             return
         if not 0 <= line.rank < self._expected.ranks:
@@ -68,14 +70,14 @@ class Accounting:
 
     @property
     def steps(self) -> tuple[int, ...] | None:
-        """The optimizer steps that progress accounts for, of each model in order; None where nothing is asked of it."""
+        """The optimizer steps that progress accounts for, of each model in order; None where the run is not checked."""
         if not self._verified:
             return None
         first = self._ranks.get(0)
         return tuple(max(one.done, one.first or 0) for one in first.models) if first and not self.breaches else ()
 
     def close(self, result: Result | None) -> tuple[str, ...]:
-        """Return all breaches, with those of the result of a run that has ended, if it left one."""
+        """Return all breaches, with those of the result of a run that has ended, if there is a result."""
         if self._verified and result is not None:
             for breach in self._against(result):
                 self._note(breach)
@@ -86,7 +88,7 @@ class Accounting:
             self.breaches = (*self.breaches, breach)
 
     def _against(self, result: Result) -> Iterator[str]:
-        """Yield what speaks against the result, that it is another run's first."""
+        """Yield what speaks against the result, beginning with signs that it is another run's."""
         if result.nonce != self._expected.nonce:
             yield "the result lacks the run's nonce" if result.nonce is None else "the result is of another run"
         if result.contract != self._expected.contract:
@@ -110,10 +112,10 @@ class Accounting:
 
 
 def _unaccounted(model: ModelAccount, told: Training, lost: int) -> Iterator[str]:
-    """Yield what the result claims of a model that a rank's progress does not account for."""
+    """Yield the claims of the result about a model for which a rank's progress does not account."""
     per_epoch, total = told.steps_per_epoch, told.steps_per_epoch * told.epochs_requested
     if model.began is None:
-        # It was through before, and only written again.
+        # The training of this model was complete before, and its file was only written again.
         if model.first != told.steps_done:
             yield f"progress has no step, the result {told.steps_done}"
         return
@@ -131,7 +133,7 @@ def _unaccounted(model: ModelAccount, told: Training, lost: int) -> Iterator[str
 
 
 def _other_losses(model: ModelAccount, told: Training) -> Iterator[str]:
-    """Yield where progress and result tell other losses of the same step or epoch."""
+    """Yield where progress and result have different losses for the same step or epoch."""
     for step in told.first_steps:
         loss, norm = model.losses.get(step.step, (step.loss, step.gradient_norm))
         if not (_same(loss, step.loss) and _same(norm, step.gradient_norm)):
@@ -146,10 +148,10 @@ def _other_losses(model: ModelAccount, told: Training) -> Iterator[str]:
 
 
 def _other_time(model: ModelAccount, told: Training, *, resumed: bool) -> Iterator[str]:
-    """Yield what is wrong with the time that the result claims, as seen from outside.
+    """Yield where the time that the result claims differs from the time seen from outside.
 
-    It is a sum over all kinds of time between the model's first line and its last. A training that was resumed claims
-    the time of the runs before, too.
+    The claimed time is a sum over all kinds of time between the model's first line and its last. A resumed training
+    also claims the time of the earlier runs.
     """
     if told.time is None:
         yield "the result does not tell where its time went"

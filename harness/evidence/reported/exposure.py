@@ -1,4 +1,4 @@
-"""The time that a run spent training, after its first step: what failures are counted over. Pure, but for old runs."""
+"""The time that a run trained after its first step, over which failures are counted. Pure, except for old runs."""
 
 import math
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ STEPPING = ("first-step", "step")
 
 
 class Exposure(NamedTuple):
-    """The end of the first training step, if it was seen, and the seconds from then to the last advance.
+    """The end of the first training step, True if it was seen, and the seconds from then to the last advance.
 
-    Either is None where it is unknown.
+    Each is None where it is unknown.
     """
 
     first_step: bool | None = None
@@ -26,10 +26,10 @@ class Exposure(NamedTuple):
 
 
 class ExposureWatch:
-    """Takes progress lines as they are seen, each with the time of the harness's clock, seconds.
+    """Takes progress lines as they are seen, each with the time of the harness's clock, in seconds.
 
-    A rank's first step has ended once it has done more steps than when it began to step: what resumes has done some.
-    What passes after the last advance of any rank is a stall, and no exposure.
+    A rank's first step has ended once more steps are done than when the rank began to step: a resumed rank has done
+    some before. The time after the last advance of any rank is a stall, and no exposure.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class ExposureWatch:
         self._last = 0.0
 
     def saw(self, line: Progress, now: float) -> None:
-        """Take note of a progress line."""
+        """Note a progress line."""
         if self._places.get(line.rank) == (line.phase, line.done):
             return
         self._places[line.rank] = line.phase, line.done
@@ -51,21 +51,21 @@ class ExposureWatch:
 
     @property
     def exposure(self) -> Exposure:
-        """Return what was seen so far."""
+        """The exposure seen so far."""
         return Exposure(False, 0.0) if self._began is None else Exposure(True, self._last - self._began)
 
 
 def recorded_exposure(record: Record) -> Exposure:
-    """Return what a record says, and of one that was written before records said it, what its outcome does."""
+    """Return the exposure that a record states; for an older record, which has none, what its outcome shows."""
     if record.first_step is None and record.outcome == "completed":
         return Exposure(True, None)
     return Exposure(record.first_step, record.exposure_seconds)
 
 
 def exposure_of(record: Record, folder: RunFolder) -> Exposure:
-    """Return what a record says; of one that was written before records said it, what its progress shows.
+    """Return the exposure that a record states; for an older record, which has none, what its progress files show.
 
-    The times in progress files are the app's, which has no more than there were from the intent to the end of the run.
+    The times in progress files are the app's, so they are limited to the time from the intent to the end of the run.
     """
     if record.first_step is not None:
         return recorded_exposure(record)

@@ -1,4 +1,4 @@
-"""The end of a log."""
+"""Reads the end of a log."""
 
 import os
 from pathlib import Path
@@ -7,14 +7,14 @@ from harness.base.files.storage import open_regular
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 
 LAST_BYTES = 1 << 16
-# Its own errors begin with it.
+# The app's own errors begin with this.
 APP_ERROR = "vpoc: "
 
 
 def last_line(log: Path, prefix: str = "") -> str:
-    """Return the last line in which a program says something, of the last LAST_BYTES of its log; or why there is none.
+    """Return the last line that is not blank, from the last LAST_BYTES of a log; or why there is none.
 
-    Where lines begin with the prefix, the last of these: what a container writes to its two outputs comes in any order.
+    If lines begin with the prefix, the last one of these: the two outputs of a container are mixed in any order.
     """
     try:
         with open_regular(log) as stream:

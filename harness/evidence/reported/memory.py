@@ -1,4 +1,4 @@
-"""The memory of a run, and whether it grew, from what its ranks told while they trained. Pure."""
+"""The memory of a run, and whether it grew, from what the ranks reported while they trained. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -7,13 +7,14 @@ from statistics import median
 
 from harness.evidence.files.app_files import Phase, Progress
 
-# A day of eight ranks is then kept in some megabytes.
+# Seconds between two samples: a day of eight ranks then takes some megabytes.
 SAMPLE_SECONDS = 10.0
-# Some twenty megabytes, whatever a run tells.
+# Most samples that are kept: some twenty megabytes, whatever a run reports.
 MOST_SAMPLES = 100_000
-# In less, caches and the pools of allocators still fill.
+# Shortest training that is judged, in seconds: in less, caches and the pools of allocators still fill.
 MIN_SECONDS = 1800.0
-# Half a kilobyte kept per step, at 100 steps a second, is 92 MB between the two quarters of an hour.
+# Growth that is allowed. For comparison: half a kilobyte kept per step, at 100 steps a second, is 92 MB between the two
+# quarters of an hour.
 ALLOWED_SHARE = 0.05
 ALLOWED_BYTES = 64 << 20
 TRAINING_PHASES: frozenset[Phase] = frozenset({"first-step", "step", "validate", "checkpoint"})
@@ -21,7 +22,7 @@ TRAINING_PHASES: frozenset[Phase] = frozenset({"first-step", "step", "validate",
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """The memory of one process at a moment of one training. `seconds` are those of its own monotonic clock."""
+    """The memory of one process at a moment of one training. `seconds`: by the process's own monotonic clock."""
 
     rank: int
     pid: int
@@ -33,21 +34,21 @@ class MemorySample:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The memory of a run: in words how it grew over a long training, if it did, and the most reserved on a device."""
+    """The memory of a run: its growth over a long training in words, if any, and the most reserved on a device."""
 
     growth: str | None = None
     most_reserved_bytes: int = 0
 
     @classmethod
     def of(cls, samples: Sequence[MemorySample]) -> "MemoryUse":
-        """Return the use that samples of all ranks show."""
+        """Return the use that the samples of all ranks show."""
         return cls(growth(samples), max((sample.reserved_bytes or 0 for sample in samples), default=0))
 
 
 class MemoryHistory:
-    """Takes the progress lines of a run, and keeps what they tell of memory every ten seconds of training.
+    """Takes the progress lines of a run, and keeps a memory sample of each rank every ten seconds of training.
 
-    Of more than MOST_SAMPLES every second one of each rank is kept, and from then on they are taken half as often.
+    When there are more than MOST_SAMPLES, every second one of each rank is dropped, and the interval is doubled.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class MemoryHistory:
         return tuple(self._samples)
 
     def saw(self, line: Progress) -> None:
-        """Take note of a progress line. A model's training begins with its first step."""
+        """Note a progress line. A model's training begins with its first step."""
         before = self._phase.get(line.rank)
         self._phase[line.rank] = line.phase
         if line.phase not in TRAINING_PHASES:
@@ -91,10 +92,10 @@ class MemoryHistory:
 
 
 def growth(samples: Iterable[MemorySample]) -> str | None:
-    """Return how memory grew during a training of half an hour or more, in words; None where it did not.
+    """Return in words how memory grew during a training of half an hour or more; None where it did not grow.
 
-    Compared are the medians of its second and its last quarter: the first has the warm-up, and a median is not moved by
-    a checkpoint.
+    The medians of the second and the last quarter are compared: the first quarter has the warm-up, and a checkpoint
+    does not change a median.
     """
     trainings: dict[tuple[int, int, int], list[MemorySample]] = defaultdict(list)
     for sample in samples:

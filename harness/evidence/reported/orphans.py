@@ -1,4 +1,4 @@
-"""The account of a run whose harness was gone before it had ended: by the progress that it left."""
+"""The account of a run whose harness vanished before the run had ended, from the progress that it left."""
 
 import math
 
@@ -8,15 +8,15 @@ from harness.evidence.reported.accounting import Accounting, asked_of
 from harness.evidence.reported.progress import MOST_AT_ONCE, MOST_LINES, MOST_LINES_AT_ONCE, ProgressReader
 from harness.evidence.reported.rank_account import SeenAt
 
-# Of one rank; several share what is read at a look. Of short lines a look takes in fewer bytes.
+# Most reads of the progress of one rank; several ranks share each read. A read of short lines takes fewer bytes.
 MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE + MOST_LINES // MOST_LINES_AT_ONCE
 
 
 def account_for(intent: Intent, work: WorkFolder, seconds: float) -> Accounting:
-    """Return the account of the progress in a work folder that nobody writes to any more.
+    """Return the account of the progress in a work folder to which nothing is written any more.
 
-    `seconds`: the longest that the run can have taken. Nobody saw when each line was written, so that a line may be as
-    late as it likes; what is too much to be read accounts for nothing.
+    `seconds`: the longest time that the run can have taken. Nothing recorded when each line was written, so lines may
+    be late by any time. Progress that is too much to be read accounts for nothing.
     """
     asked = asked_of(intent)
     accounting, reader = Accounting(asked), ProgressReader(work, asked.ranks)

@@ -10,24 +10,24 @@ FOLLOWERS: Mapping[Phase | None, frozenset[Phase]] = {
     "import": frozenset({"init", "data"}),
     "init": frozenset({"data"}),
     "data": frozenset({"data", "features"}),
-    # A resumed training goes straight to `step` or, if it was through, to the last checkpoint of its model. `vpoc
-    # features` ends with one.
+    # A resumed training goes straight to `step` or, if it was complete, to the last checkpoint of its model. `vpoc
+    # features` ends with a checkpoint.
     "features": frozenset({"features", "first-step", "step", "checkpoint"}),
     "first-step": frozenset({"first-step", "step"}),
     "step": frozenset({"step", "validate", "checkpoint"}),
     "validate": frozenset({"validate", "checkpoint"}),
-    # After it come more steps, the next model, or the end.
+    # More steps, the next model or the end may follow.
     "checkpoint": frozenset({"checkpoint", "step", "first-step", "teardown"}),
     "teardown": frozenset(),
 }
-"""The phases that the next line of a process may have, by that of the line before; None: before its first line."""
+"""The phases that the next line of a process may have, by the phase of the last line; None: before the first line."""
 
 RESTARTING: frozenset[Phase] = frozenset({"data", "features"})
-"""Phases that are gone through several times in a row, for each block of a large file: `done` begins at 0 again."""
+"""Phases that a process may report several times in a row, for each block of a large file: `done` restarts at 0."""
 
 
 def may_follow(before: Phase | None, after: Phase, lost: int = 0) -> bool:
-    """Return whether a line in phase `after` may come after one in phase `before`, with `lost` lines between them."""
+    """Return whether a line in phase `after` may follow one in phase `before`, with `lost` missing lines between."""
     reached = FOLLOWERS[before]
     for _ in range(lost):
         if after in reached:

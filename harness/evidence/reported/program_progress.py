@@ -1,4 +1,4 @@
-"""The progress of a program of the user's own: what it prints or writes, as the lines of progress that the app has."""
+"""The progress of a program of the user's own: turns what it prints or writes into progress lines like the app's."""
 
 import math
 import re
@@ -16,20 +16,23 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.reported.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
 from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
 
-# Progress bars go back to the beginning of their line.
+# A line ends at a line feed, or at the carriage return of a progress bar.
 ENDS = re.compile(rb"[\r\n]")
 MOST_STEPS = 2**53
-# At a file that has ended: a hole has any size, and each of sixty million lines takes its time.
+# Most reads of a file that no longer grows, and the bytes at its end that are read after these: a hole has any size,
+# and sixty million lines would take long.
 MOST_LAST_LOOKS, LAST_BYTES = 32, 1 << 23
 NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
 
 
 class ProgramProgress:
-    """Yields an advance for each new line that tells one: any line that is not empty, JSON, or what a pattern finds.
+    """Yields an advance for each new line that reports one: any non-empty line, a JSON object, or a pattern's match.
 
-    `file` is in `tree`. `advances`: how many lines told an advance; `step`, `total` and `loss` are those told last.
-    `loss_unread`: the last loss is among lines that were not read, so that there is none.
-    `behind` as in a `ProgressReader`; it replaces and refuses nothing.
+    `file`: its path in `tree`.
+    `form`: `STDOUT`, `LINES` or the pattern.
+    `advances`: the number of lines that reported an advance; `step`, `total` and `loss` are from the last ones.
+    `loss_unread`: whether the last loss is among lines that were not read, so that there is no loss.
+    `behind`, `replaced`, `refused`: as in a `ProgressReader`; the latter two stay empty.
     """
 
     def __init__(self, tree: UntrustedTree, file: str, form: str) -> None:
@@ -49,7 +52,7 @@ class ProgramProgress:
         self.refused: set[str] = set()
 
     def new(self) -> Iterator[Progress]:
-        """Yield the advances since the last call; of very many some, and then it is `behind`."""
+        """Yield the advances since the last call; if there are very many, some of them, and then it is `behind`."""
         for line in self._new_lines():
             if not self._take_in(line):
                 continue
@@ -59,14 +62,14 @@ class ProgramProgress:
 
     @property
     def changed(self) -> float | None:
-        """When it was last written to, seconds since 1970; None where it is not there."""
+        """When the file was last written, in seconds since 1970; None where it is missing."""
         try:
             return self._tree.look(self._file).changed
         except (FileNotFoundError, NotAFileError):
             return None
 
     def take_in_all(self) -> None:
-        """Take in the rest of a file that nobody writes to any more; of very many lines the first and the last."""
+        """Read the rest of a file to which nothing is written any more; of very many lines the first and the last."""
         self.behind = True
         for _ in range(MOST_LAST_LOOKS):
             if self.behind:
@@ -79,7 +82,7 @@ class ProgramProgress:
             self._end()
 
     def _skip_to_the_last(self) -> int:
-        """Skip what is before the last lines, of which there are as many as were taken in; return where they end."""
+        """Skip to the last lines, no more of them than were read before; return where the file ends."""
         last = LAST_BYTES
         with self._tree.open(self._file, ANY_SIZE) as file:
             while self._lines_from(file, file.size - last, last) > MOST_LAST_LOOKS * MOST_LINES_AT_ONCE:
@@ -97,7 +100,7 @@ class ProgramProgress:
         deque(map(self._take_in, self._new_lines()), maxlen=0)
 
     def _end(self) -> None:
-        """Take in a last line that nothing ends."""
+        """Read a last line that has no line end."""
         with suppress(FileNotFoundError, NotAFileError), self._tree.open(self._file, ANY_SIZE) as file:
             rest = file.read(self._offset, LONGEST_LINE + 1)
             if 0 < len(rest) <= LONGEST_LINE and not self._skipping:
@@ -105,12 +108,12 @@ class ProgramProgress:
                 self._take_in(rest)
 
     def _take_in(self, line: bytes) -> bool:
-        """Return whether a line tells an advance, which is then the last one."""
+        """Return whether a line reports an advance; if so, keep its values."""
         found = self._read(line.decode(errors="replace").strip())
         if found is None:
             return False
         self.step, self.total, loss = found
-        # Many tell it now and then only.
+        # Many programs report a loss only now and then.
         if loss is not None:
             self.loss, self.loss_unread = loss, False
         self.advances += 1
@@ -119,13 +122,13 @@ class ProgramProgress:
     def _new_lines(self) -> list[bytes]:
         try:
             with self._tree.open(self._file, ANY_SIZE) as file:
-                # Where an engine or a limit took something out of it, what is there was read before.
+                # If an engine or a limit cut the file, the part that is left was read before.
                 self._offset = min(self._offset, file.size)
                 content = file.read(self._offset, MOST_AT_ONCE)
         except (FileNotFoundError, NotAFileError):
             self.behind = False
             return []
-        # A line may be of two bytes, and each takes its time.
+        # A line may have only two bytes, and reading each line takes time.
         ends = [found.end() for found in islice(ENDS.finditer(content), MOST_LINES_AT_ONCE)]
         self.behind = len(content) == MOST_AT_ONCE or len(ends) == MOST_LINES_AT_ONCE
         if not ends:
@@ -137,7 +140,7 @@ class ProgramProgress:
         return [line for line in lines if 0 < len(line) <= LONGEST_LINE]
 
     def _read(self, line: str) -> tuple[int, int | None, float | None] | None:
-        """Return step, total and loss that a line tells; None where it tells no advance."""
+        """Return the step, total and loss that a line reports; None where it reports no advance."""
         if self._form == STDOUT:
             return (self.advances + 1, None, None) if line else None
         if self._pattern is None:
@@ -164,7 +167,7 @@ class ProgramProgress:
 
 
 def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
-    """Return what reads the progress of a program's run, from its beginning."""
+    """Return a reader of the progress of a program's run, from the beginning."""
     work = folder.work
     if program.progress == LINES:
         return ProgramProgress(work.tree, work.PROGRAM_PROGRESS, LINES)
@@ -172,7 +175,7 @@ def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
 
 
 def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
-    """Return the whole progress of a run which has ended, as far as a file of that size tells."""
+    """Return the whole progress of a run that has ended, as far as a file of that size is read."""
     told = progress_of(folder, program)
     told.take_in_all()
     return told

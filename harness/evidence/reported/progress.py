@@ -1,4 +1,4 @@
-"""Lines of the progress files of a run: while they grow, the last ones, or some of many."""
+"""Reads the progress files of a run: all lines while they grow, or the last lines."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,24 +9,25 @@ from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, OpenFile
 from harness.evidence.files.app_files import Phase, Progress
 from harness.evidence.files.work_folder import LARGEST, MOST_RANKS, WorkFolder
 
-# Many lines: one has some 300 bytes.
+# Bytes and lines at the end of a file in which its last line is searched: a line has some 300 bytes.
 TAIL_BYTES = 1 << 14
 TAIL_LINES = 64
 PIECE_BYTES = 1 << 16
 EMPTY_LINE = b"\n\n"
-# A week's, at a line a second.
+# Lines of a week, at one line a second.
 MOST_LINES = 600_000
 LONGEST_LINE = LARGEST["progress line"]
-# At one look, over the files of all ranks: an hour's lines, at a line a second. What is more waits for the next look.
+# Most that is read at once, over the files of all ranks: the lines of an hour, at one line a second. The rest is read
+# at the next call.
 MOST_AT_ONCE = 1 << 20
 MOST_LINES_AT_ONCE = 4096
-# Of one file, however many there are.
+# Least that is read at once of one file, however many files there are.
 LEAST_AT_ONCE = 2 * LONGEST_LINE
 LEAST_LINES_AT_ONCE = 16
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterator[Progress]:
-    """Yield the progress that lines tell, in their order; what is no progress is skipped."""
+    """Yield the progress in these lines, in their order; lines that are no progress are skipped."""
     for line in lines:
         try:
             yield Progress.parse(line)
@@ -41,18 +42,18 @@ def last_lines(work: WorkFolder) -> dict[int, Progress]:
 
 
 def last_phase(work: WorkFolder) -> Phase | None:
-    """Return the phase of the rank that has been silent for longest; None where none wrote a line."""
+    """Return the phase of the rank that has been silent for longest; None where no rank wrote a line."""
     return min(last, key=lambda line: line.monotonic).phase if (last := last_lines(work).values()) else None
 
 
 def whole_lines(file: OpenFile) -> Iterator[bytes]:
-    """Yield the lines of an open progress file; those that are longer than a line may be, or empty, are left out."""
+    """Yield the lines of an open progress file, without empty lines and lines that are too long."""
     offset, rest = 0, b""
     skipping = False
     while content := file.read(offset, PIECE_BYTES):
         offset += len(content)
         while EMPTY_LINE in content:
-            # A file of nothing else has a hundred million.
+            # A file of nothing but line ends has a hundred million of them.
             content = content.replace(EMPTY_LINE, b"\n")
         *lines, rest = (rest + content).split(b"\n")
         for line in lines[1:] if skipping else lines:
@@ -67,7 +68,7 @@ def whole_lines(file: OpenFile) -> Iterator[bytes]:
 
 @dataclass
 class _Place:
-    """How far a file was read, which one it was, and whether its next line is the end of one that is too long."""
+    """How far a file was read, which file it was, and whether the next line is the end of one that is too long."""
 
     offset: int = 0
     inode: tuple[int, int] | None = None
@@ -75,10 +76,12 @@ class _Place:
 
 
 class ProgressReader:
-    """Yields every line of the progress files once. A line that is still being written waits for its end.
+    """Yields every line of the progress files once; a line that is still being written is read once it is complete.
 
-    `replaced`: the names of files that were cut, or that another file took the place of. No app does that; those are
-    read again from their beginning. `refused`: those of ranks that there are not, which are not read.
+    `replaced`: the names of files that were cut, or replaced by another file, which no app does. They are read again
+    from their beginning.
+    `refused`: the names of files of ranks that the run does not have; they are not read.
+    `behind`: whether there was more than could be read at once.
     """
 
     def __init__(self, work: WorkFolder, ranks: int = MOST_RANKS) -> None:
@@ -90,7 +93,7 @@ class ProgressReader:
         self.behind = False
 
     def new(self) -> Iterator[Progress]:
-        """Yield the lines since the last call; of very many some, and then it is `behind`."""
+        """Yield the lines since the last call; if there are very many, only some, and then the reader is `behind`."""
         self.behind = False
         files = self._work.progress()
         ours = [name for rank, name in files.items() if rank < self._ranks]
@@ -116,7 +119,7 @@ class ProgressReader:
             return []
         end = content.rfind(b"\n") + 1
         lines = content[:end].split(b"\n", most_lines)
-        # After the last one that is whole, or is read now.
+        # The part after the last line that is complete, or that is read at this call.
         rest = lines.pop()
         if rest:
             end -= len(rest)

@@ -1,4 +1,4 @@
-"""Reads Python stacks as faulthandler writes them, and as py-spy prints them."""
+"""Parses Python stacks as faulthandler writes them, and as py-spy prints them."""
 
 import re
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ class Frame:
 
 
 CallStack = tuple[Frame, ...]
-"""Of one thread, the innermost frame first."""
+"""The frames of one thread, the innermost first."""
 
 
 @dataclass(frozen=True)
 class ThreadStack:
-    """The stack of one thread, and of each of its frames the index of the line of text that names it."""
+    """The stack of one thread, and for each frame the index of its line in the text."""
 
     stack: CallStack
     places: tuple[int, ...]
@@ -39,8 +39,8 @@ class ThreadStack:
 def parse_stacks(lines: Iterable[str]) -> list[ThreadStack]:
     """Return the stacks of all threads, in the order of the text; faulthandler writes the main thread last.
 
-    A thread begins with its headline and ends at an empty line; one that shows no Python frame has an empty stack.
-    Whatever else is in the text is skipped.
+    A thread begins with its headline and ends at an empty line; a thread without Python frames has an empty stack. All
+    other text is skipped.
     """
     threads: list[list[tuple[int, Frame]]] = []
     inside = False

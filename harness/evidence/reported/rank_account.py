@@ -1,4 +1,4 @@
-"""The progress of one rank, line by line: what it accounts for, and where it breaks the contract. Pure."""
+"""Checks the progress of one rank, line by line: what it accounts for, and where it breaches the contract. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,21 +8,23 @@ from harness.evidence.files.app_files import EpochLosses, Phase, Progress
 from harness.evidence.outcome.tolerances import COMPARED_STEPS
 from harness.evidence.reported.phase_order import RESTARTING, may_follow
 
-# A disk that tears a line takes the line after it, too. A process that leaves out more hides something.
+# Most missing lines of a rank: a disk that tears a line takes the next one, too. A process that leaves out more hides
+# something.
 MAX_LOST_LINES = 3
-# What the clocks of app and host may differ by, beside the time that a line is written late where its disk stalls.
+# Allowed difference between the clocks of app and host, beside the time that a line is late because the disk stalls.
 CLOCK_SLACK_SECONDS = 60.0
-# The least that an optimizer step takes, by loop, in seconds. The smallest network there can be, a sample at a time,
-# was seen to take 40 microseconds in blocks of steps, and 1,050 with all that torch does for one in the plain loop.
+# Shortest time of an optimizer step, by loop, in seconds. The smallest possible network, with one sample a step, was
+# measured to take 40 microseconds in blocks of steps, and 1,050 in the plain loop with all that torch does for a step.
 # No machine is twenty times as fast as that one.
 MIN_STEP_SECONDS: Mapping[str, float] = {"plain": 50e-6, "resident": 2e-6}
-# Of fewer steps the time between two lines says little.
+# Fewest steps whose speed is judged: of fewer, the time between two lines shows little.
 RATED_STEPS = 64
-# One that is due after the last step of an epoch, and one because of a signal.
+# One checkpoint that is due after the last step of an epoch, and one because of a signal.
 MAX_CHECKPOINTS_OF_A_STEP = 2
-# The clock of a container may run a little differently, and is not read when ours is.
+# How far the app's clock may be ahead: that of a container may run a little faster, and the two are not read at once.
 CLOCK_AHEAD_SECONDS, CLOCK_AHEAD_SHARE = 1.0, 0.02
-# The app goes through a file in blocks of 4 MB or more, each with phases of its own, and through small ones some times.
+# The app reads a file in blocks of 4 MB or more, each with phases of its own, and passes several times over small
+# files.
 SMALLEST_BLOCK_BYTES = 2 << 20
 MAX_PASSES = 8
 NEVER_LATE: Mapping[Phase, float] = {}
@@ -30,10 +32,10 @@ NEVER_LATE: Mapping[Phase, float] = {}
 
 @dataclass(frozen=True)
 class SeenAt:
-    """The time at which a line was written, as seen from outside: between two looks at its file.
+    """When a line was written, as seen from outside: between two looks at its file.
 
-    In seconds of this host's monotonic clock. The line may be older than `after` where it was written late; it is not
-    newer than `by`, nor older than its process, which was `started` then.
+    All times are in seconds of this host's monotonic clock. A line that was written late may be older than `after`. It
+    is not newer than `by`, and not older than the start of its process at `started`.
     """
 
     after: float
@@ -43,12 +45,16 @@ class SeenAt:
 
 @dataclass(frozen=True)
 class AskedWork:
-    """The work that a run was asked for, as far as progress has to account for it.
+    """The work that a run has to do, as far as progress has to account for it.
 
-    `contract` is that of its app and `nonce` the word that only this run was given. `processes`: how many the first
-    rank has, one after the other, of which the last trains. `resumed`: for each model, in order, the optimizer steps it
-    may resume from, 0 for none. `data_bytes`: size of the data. `may_end_early`: whether a model may end after any of
-    its epochs.
+    Attributes:
+        contract: The version of the contract that the app follows.
+        nonce: The random word that only this run was given.
+        processes: The number of processes of the first rank, one after the other; the last one trains.
+        resumed: For each model, in order, the number of optimizer steps from which it may resume; 0 for none.
+        loop: The loop that makes the steps.
+        data_bytes: The size of the data file.
+        may_end_early: Whether a model may end after any of its epochs.
     """
 
     contract: int
@@ -66,7 +72,10 @@ class AskedWork:
 class ModelAccount:
     """The progress of one model: its steps, epochs and losses, and when it began and ended.
 
-    `first` and `done` are optimizer steps of `total`; None: no line has any. `losses`: of single steps.
+    `first`, `done`: the first and the last number of optimizer steps, of `total`. `first` and `total` are None where no
+        line has one.
+    `losses`: the loss and gradient norm of single steps.
+    `rated`: the number of steps, and the time, from which the speed is measured.
     """
 
     total: int | None = None
@@ -84,9 +93,10 @@ class ModelAccount:
 class RankAccount:
     """Takes the lines of one rank in their order.
 
-    `late`: how late a line may be written, in seconds by phase, as long as it may stall there; of a phase that is not
-    in it a line is never late. `lost`: how many of its lines were missing so far. `models`: those that it trains, in
-    order.
+    `late`: how late a line may be written, in seconds by phase: as long as the rank may stall in it. In a phase that is
+        not listed no line may be late.
+    `lost`: the number of missing lines so far.
+    `models`: the models that the rank trains, in order.
     """
 
     def __init__(self, expected: AskedWork, rank: int, late: Mapping[Phase, float] = NEVER_LATE) -> None:
@@ -109,11 +119,11 @@ class RankAccount:
 
     @property
     def finished(self) -> bool:
-        """Return whether the last process reported its end."""
+        """True once the last process has reported its end."""
         return self._begun == self._processes and self._last is not None and self._last.phase == "teardown"
 
     def saw(self, line: Progress, seen: SeenAt) -> Iterator[str]:
-        """Take note of a line; yield what is wrong with it."""
+        """Check a line; yield what is wrong with it."""
         if line.nonce != self._nonce:
             yield "its progress lacks the run's nonce" if line.nonce is None else "its progress is of another run"
         if not all(math.isfinite(number) for number in _numbers(line)):
@@ -132,7 +142,7 @@ class RankAccount:
         self._last = line
 
     def _order(self, line: Progress) -> Iterator[str]:
-        """Yield what is wrong with the place of a line among the others, by its number and phase."""
+        """Yield what is wrong with the place of a line among the others, by its number and its phase."""
         last = self._last
         if line.phase == "import" and line.number == 1:
             self._begun += 1
@@ -158,11 +168,11 @@ class RankAccount:
             yield f"phase {line.phase} cannot follow {phase or 'the start'}"
 
     def _times(self, line: Progress, seen: SeenAt) -> Iterator[str]:
-        """Yield what is wrong with the clock of a line, which runs as this host's does, from whatever beginning.
+        """Yield what is wrong with the clock of a line. It has to run as this host's does, whatever its zero is.
 
-        A line may be late, by what its rank may stall; it is never newer than when it was read.
+        A line may be late, by as much as its rank may stall; it is never newer than the moment at which it was read.
         """
-        # It stalls in the phase of its last line until this one is seen.
+        # Until this line is seen, the rank stalls in the phase of its last line.
         phases = {line.phase, self._last.phase} if self._last else {line.phase}
         late = max(self._late.get(phase, 0.0) for phase in phases)
         low, high = self._clock
@@ -178,11 +188,11 @@ class RankAccount:
                 yield f"it tells of {told:.1f} s, and was started {most:.1f} s before"
 
     def _restarts(self, line: Progress) -> bool:
-        """Return whether a line begins its phase, which another one may do again."""
+        """Return whether a line begins a phase that may be repeated."""
         return line.phase in RESTARTING and line.done == 0
 
     def _to_compare(self, line: Progress) -> Progress | None:
-        """Return the line before, where both count the same."""
+        """Return the line before, if both lines count the same thing."""
         before = self._last
         if before is None or before.phase != line.phase or self._lost:
             return None
@@ -191,7 +201,7 @@ class RankAccount:
         return None if restarts or (line.phase == "checkpoint" and line.total is None) else before
 
     def _next_model(self, line: Progress) -> bool:
-        """Return whether a line of a step is that of the next model; the end of the one before may have been lost."""
+        """Return whether the line of a step is that of a new model; the end of the model before may have been lost."""
         if line.phase not in ("first-step", "step") or not self.models:
             return line.phase in ("first-step", "step")
         model = self.models[-1]
@@ -220,7 +230,7 @@ class RankAccount:
             yield f"it trains model {len(self.models)} of {len(self._resumed)}"
 
     def _ended_early(self, model: ModelAccount) -> bool:
-        """Return whether a model may end where it did: after one of its epochs."""
+        """Return whether a model may end where it did, which is after one of its epochs."""
         per_epoch = (model.total or 0) // self._epochs
         return self._may_end_early and per_epoch > 0 and model.done > 0 and model.done % per_epoch == 0
 
@@ -228,7 +238,7 @@ class RankAccount:
         return self._resumed[number] if number < len(self._resumed) else 0
 
     def _stepped(self, model: ModelAccount, line: Progress, seen: SeenAt) -> Iterator[str]:
-        """Yield what is wrong with the number of steps, and how fast they came."""
+        """Yield what is wrong with the number of steps, and with their speed."""
         if line.total is None or line.total <= 0 or line.total % self._epochs:
             yield f"{line.total} steps cannot be {self._epochs} epochs"
             return
@@ -238,7 +248,7 @@ class RankAccount:
             if line.done not in possible and not self._lost:
                 yield f"it began at step {line.done}"
             model.total, model.done, model.rated = line.total, line.done, (line.done, line.monotonic)
-            # Its first line may be the one that was lost.
+            # The first line of the model may be the lost one.
             model.first = line.done if not self._lost else resumable if line.done >= resumable else 0
         if line.total != model.total:
             yield f"{model.total} steps became {line.total}"
@@ -260,7 +270,7 @@ class RankAccount:
             model.losses[line.done] = line.loss, line.gradient_norm
 
     def _kept(self, model: ModelAccount, line: Progress) -> Iterator[str]:
-        """Yield what is wrong with a checkpoint: the epoch that it ends, or that nothing was done since the last."""
+        """Yield what is wrong with a checkpoint: with the epoch that it ends, or too many of them for one step."""
         validated = self._last is not None and self._last.phase == "validate"
         ended = line.epoch_losses
         if ended is None:
@@ -274,7 +284,7 @@ class RankAccount:
         if line.done != ended.epoch * per_epoch:
             yield f"epoch {ended.epoch} of {per_epoch} steps ended at step {line.done}"
         before, rest = divmod(model.first or 0, max(per_epoch, 1))
-        # A training can resume between the last step of an epoch and its validation.
+        # A training may resume between the last step of an epoch and its validation.
         again = not model.epochs and before > 0 and not rest
         before = model.epochs[-1].epoch if model.epochs else before
         if not before + (not again) <= ended.epoch <= before + 1 + self.lost:

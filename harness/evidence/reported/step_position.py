@@ -1,4 +1,4 @@
-"""The place of each rank in an optimizer step, as its position file tells it."""
+"""The place of each rank in an optimizer step, from its position file."""
 
 import struct
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ OUTSIDE, WAITING = 0, 1
 
 @dataclass(frozen=True)
 class Position:
-    """The optimizer step being made, from 1 (0: before the first), and the index in STAGES of what is done for it."""
+    """The current optimizer step, from 1 (0: before the first), and the index in STAGES of its current stage."""
 
     step: int
     stage: int
 
     @property
     def order(self) -> tuple[int, int]:
-        """The less, the farther behind. Outside a step its number is that of the last one that was made."""
+        """A key that is lower the farther a rank is behind. Outside a step, `step` is the last step that was made."""
         return self.step, self.stage or len(STAGES)
 
     @property
@@ -37,7 +37,7 @@ class Position:
 
 
 def read_position(work: WorkFolder, rank: int) -> Position | None:
-    """Return the position of a rank; None where there is none that is sound."""
+    """Return the position of a rank; None where the file is missing or damaged."""
     return _read(work, work.POSITION.format(rank=rank))
 
 

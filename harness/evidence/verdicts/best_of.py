@@ -1,4 +1,4 @@
-"""How many a verdict may be the best of, and the confidence that its promotion is then held to. Pure."""
+"""The number of cells that a verdict may be the best of, and the confidence that its promotion then takes. Pure."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,13 @@ from harness.evidence.verdicts.verdict import Verdict
 
 
 def tried(verdicts: Iterable[Verdict], family: str, executor: str) -> set[tuple[str, str]]:
-    """Return the cells, each with its scope, that had runs of a workload family in that way."""
+    """Return the cells, each with its scope, that had runs of a workload family with this executor."""
     return {(one.cell, one.scope) for one in verdicts if one.runs and (one.family, one.executor) == (family, executor)}
 
 
 def confidence_of_best(confidence: float, among: int) -> float:
-    """Return the confidence of each bound of the best of so many: it looks better than it is (Bonferroni)."""
+    """Return the confidence that each bound of the best of `among` takes (Bonferroni).
+
+    The best of several looks better than it is.
+    """
     return 1 - (1 - confidence) / among

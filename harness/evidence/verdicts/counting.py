@@ -1,10 +1,14 @@
-"""The count of every run that was begun: passed, failed, or not counted, and why. Pure.
+"""Counts every run that was begun: as passed, as failed, or not at all, and why. Pure.
 
-The cell under test may itself be what makes a GPU unhealthy, a host go down or a terminal close: to leave such runs out
-would select for survivors. So every run that was begun counts, as in the analysis of clinical trials by intention to
-treat. Only four kinds do not: those that somebody ended with Ctrl-C, or whose harness was killed, while they
-progressed (without a GPU also those that HUP or TERM ended); those whose command the app refused before its first step,
-and never took; those that a person struck out by hand; and those with a fault injected on purpose.
+The cell under test may itself be the reason why a GPU is unhealthy, a host goes down or a terminal closes: leaving such
+runs out would select for survivors. So every run that was begun counts, as in the analysis of clinical trials by
+intention to treat, except these:
+
+- runs that were interrupted while they progressed: by Ctrl-C, an orderly shutdown, the scheduler or the loss of the
+  Docker engine, or because the harness was killed; runs without a GPU also by HUP or TERM;
+- runs whose command the app refused before the first step, unless it accepted the same command in another run;
+- runs that a person struck out by hand;
+- runs with a fault injected on purpose, and rehearsals.
 """
 
 import json
@@ -23,11 +27,11 @@ CountName = Literal["passed", "failed", "not-counted"]
 Gpu = tuple[str, str, int]
 """A GPU of a machine since a boot."""
 
-# A run that was interrupted after more than this share of its stall limit without progress may well have hung.
+# An interrupted run that had made no progress for more than this share of its stall limit may well have hung.
 SHARE_OF_LIMIT: Final = 1 / 3
 INTERRUPTED: Final = "interrupted"
 NOT_BEGUN: Final = "not-begun"
-"""Diagnosis of a run that was not begun, since a GPU of it was unhealthy, or its image was not to be had there."""
+"""Diagnosis of a run that was not begun, because a GPU of it was unhealthy or its image could not be had."""
 REFUSED: Final = "refused"
 """Diagnosis, and kind of count, of a run whose command the app refused."""
 _COUNTING_INTERRUPTIONS: Final[Mapping[str, str]] = {
@@ -45,10 +49,12 @@ _OTHER_INTERRUPTIONS: Final[Mapping[str | None, str]] = {
 
 
 class RunCount(NamedTuple):
-    """The count of one run. `why` is a line where its outcome does not say it all.
+    """How one run counts.
 
-    `kind` says in a word or two what keeps a run from being counted. `diagnosis` is that of a failure, where the record
-    has none. `gpu_fault`: a GPU of it was reset, or was unhealthy afterwards.
+    `why`: a line of explanation, where the outcome alone does not say it.
+    `kind`: in a word or two, the reason why the run is not counted.
+    `diagnosis`: of a failure, where the record has none.
+    `gpu_fault`: whether a GPU of the run was reset, or was unhealthy afterwards.
     """
 
     counts_as: CountName
@@ -59,12 +65,12 @@ class RunCount(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Return whether it counts at all."""
+        """True if the run counts at all."""
         return self.counts_as != "not-counted"
 
     @property
     def hours_count(self) -> bool:
-        """Return whether it does not count, but the time does that it trained."""
+        """True if the run does not count, but the time that it trained does."""
         return self.kind == INTERRUPTED
 
 
@@ -74,10 +80,10 @@ FAILED: Final = RunCount("failed")
 
 
 def count_runs(rows: Iterable[Row], steps: Iterable[HealthStep] = ()) -> dict[str, RunCount]:
-    """Return the count of every run by its id.
+    """Return how every run counts, by its id.
 
-    `rows` are all runs of their machines, since the last run on a GPU answers for it; `steps` are the health logs of
-    those machines.
+    `rows`: all runs of their machines, because the last run on a GPU answers for its health.
+    `steps`: the health logs of these machines.
     """
     rows = list(rows)
     faults = gpu_faults(rows, steps)
@@ -87,20 +93,20 @@ def count_runs(rows: Iterable[Row], steps: Iterable[HealthStep] = ()) -> dict[st
 
 
 def _command(row: Row) -> tuple[str, str, str]:
-    """Return what is the same of runs in which the same app was given the same command and data on the same machine."""
+    """Return a key that is equal for runs of the same app with the same command and data on the same machine."""
     return row.machine, row.environment_hash, row.workload_hash
 
 
 def counts_of(results: Results, rows: Sequence[Row] | None = None) -> dict[str, RunCount]:
-    """Return the counts of all runs of a results folder; `rows` are all of its index, where they were read before."""
+    """Return how all runs of a results folder count. `rows`: all rows of its index, if they have been read already."""
     rows = Index(results).rows() if rows is None else rows
-    # Most health logs have no bad sign, and to read all of their steps takes long.
+    # Most health logs have no bad step, and reading all steps takes long.
     steps = (step for machine in sorted(machines_with_bad_signs(results)) for step in read_steps(results, machine))
     return count_runs(rows, steps)
 
 
 def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, str]:
-    """Return the runs whose GPU was reset meanwhile, or was first found unhealthy after them, and what was seen."""
+    """Return what was seen, by run, where a GPU was reset during a run or was first found unhealthy after it."""
     steps = list(steps)
     faults = {
         step.run_id: f"the kernel log shows a reset of its GPU: {step.detail}"
@@ -115,7 +121,7 @@ def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, st
         return faults
     runs: dict[Gpu, list[Row]] = defaultdict(list)
     for row in rows:
-        # What was interrupted during the probe before it never used a GPU.
+        # A run that was interrupted during the probe before it never used a GPU.
         never_ran = row.outcome == "interrupted" and row.seconds == 0 and row.interrupted_by != "harness-killed"
         if row.diagnosis != NOT_BEGUN and not never_ran:
             for gpu in json.loads(row.gpus):
@@ -129,7 +135,7 @@ def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, st
 def _found_unhealthy(runs: Iterable[Row], probes: Sequence[HealthStep]) -> Iterator[tuple[str, HealthStep]]:
     """Yield the last run on one GPU before each failed probe; of several failed probes after a run, the first.
 
-    `probes` are in the order in which they were made, whatever the clock says.
+    `probes` are in the order in which they were made, which is right also if the clock was set back.
     """
     starts = {row.run_id: row.started for row in runs}
     passed = {step.run_id for step in probes if step.when == "before-run" and step.good is not False}
@@ -148,10 +154,10 @@ def _found_unhealthy(runs: Iterable[Row], probes: Sequence[HealthStep]) -> Itera
 def _last_before(
     starts: Mapping[str, float], unprobed: Sequence[tuple[float, str]], step: HealthStep, last: str | None
 ) -> str | None:
-    """Return the run that was begun last before a probe; the one that it was made for is not among them.
+    """Return the run that was begun last before a probe; a run is not answerable for the probe before it.
 
-    A probe after a run is of that run. Of another one that is `last`, whose own probe before it was the last that
-    passed: the clock has a say only of runs that had none.
+    A probe after a run is about that run. Any other probe is about `last`, the run whose own probe before it was the
+    last to pass, or about a later run without such a probe: only for these the clock decides.
     """
     if step.when in ("after-completion", "after-failure") and step.run_id in starts:
         return step.run_id
@@ -161,7 +167,7 @@ def _last_before(
 
 
 def _count(row: Row, fault: str | None, taken: Set[tuple[str, str, str]]) -> RunCount:
-    """Return the count of a run; `taken` are the commands of which a run made its first step."""
+    """Return how a run counts. `taken`: the commands with which some run completed or made its first step."""
     if row.injected_fault is not None:
         return RunCount("not-counted", "a fault was injected into it on purpose", "injected fault")
     if row.rehearsal:
@@ -175,13 +181,13 @@ def _count(row: Row, fault: str | None, taken: Set[tuple[str, str, str]]) -> Run
     if row.outcome == "completed":
         return PASSED
     if row.diagnosis == REFUSED and _command(row) in taken:
-        # Else an app could have each start that goes wrong left out, by how it ends.
+        # Otherwise an app could have every failed start left out, by the way it ends.
         return RunCount("failed", f"the app refused the command, which it takes in other runs: {row.detail}")
     if row.diagnosis == REFUSED:
         return RunCount("not-counted", f"the app refused the command: {row.detail}", REFUSED)
     if row.outcome == "interrupted":
         return _interrupted(row)
-    # A power cut or a reboot by hand is no fault of a GPU.
+    # A power cut or a reboot by hand is not the GPU's fault.
     of_gpu = row.outcome == "host-fault" and row.diagnosis != "host-down"
     return RunCount("failed", gpu_fault=True) if of_gpu else FAILED
 

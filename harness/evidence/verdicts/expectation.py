@@ -8,21 +8,24 @@ from harness.evidence.verdicts.exposure_rates import failure_rate_bound
 from harness.evidence.verdicts.totals import Totals
 
 HOUR = 3600.0
-# Between checkpoints, as the app writes them where nothing else is asked for.
+# Time between checkpoints, as the app writes them by default.
 CHECKPOINT_SECONDS = 60.0
-# Detection, reset and restart, where no restart was measured: the longest limit of a step, a probe, and the imports.
+# Time for detection, reset and restart, where no restart was measured: the longest limit of a step, a probe, and the
+# imports.
 RESTART_SECONDS = 300.0
 
-# Of a training that takes so many times its hours nobody needs the number.
+# If a training takes more than this many times its hours, the exact number is of no use.
 HOPELESS = 100
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """Prospects of `hours` of work: each number is from a bound, so that the truth is better with its confidence.
+    """The prospects of `hours` of training. Each number is from a bound, so the truth is better with that confidence.
 
-    `uninterrupted`: the chance that nothing interrupts it. `restarts`: their expected number. `takes`: expected hours.
-    `within`: whether a training of that length is one that the bounds are about; a longer one may age as none did.
+    `uninterrupted`: the probability that nothing interrupts the training.
+    `restarts`: the expected number of restarts.
+    `takes`: the expected duration, in hours.
+    `within`: whether the bounds rest on trainings of that length; a longer training may age as none before.
     """
 
     hours: float
@@ -33,12 +36,12 @@ class Expectation:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """Return it as plain values; what is infinite is null."""
+        """The expectation as plain values; infinity becomes null."""
         return {name: None if value == inf else value for name, value in asdict(self).items()}
 
     @property
     def in_words(self) -> str:
-        """Return it in one sentence."""
+        """The expectation in one sentence."""
         if self.takes == inf:
             return f"nothing can be said of {self.hours:g} h: no hours of training were seen yet"
         seldom = self.uninterrupted < 0.01  # noqa: PLR2004
@@ -59,11 +62,11 @@ def expected_hours(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     restart_seconds: float = RESTART_SECONDS,
 ) -> float:
-    """Return the expected hours of a training that is resumed from its checkpoints: T/c (1/r + s)(e^(rc) - 1).
+    """Return the expected hours of a training that resumes from its checkpoints: T/c (1/r + s)(e^(rc) - 1).
 
-    T hours of work, a checkpoint every c, a restart that takes s, failures at rate r: each piece of length c is made
-    again from its beginning until it ends without a failure (Daly 2006, "A higher order estimate of the optimum
-    checkpoint interval", without the time to write one).
+    T is the hours of work, c the time between checkpoints, s the time of a restart and r the failure rate. Each piece
+    of length c is made again from its beginning until it ends without a failure (Daly 2006, "A higher order estimate of
+    the optimum checkpoint interval", without the time to write a checkpoint).
     """
     c, s, r = checkpoint_seconds / HOUR, restart_seconds / HOUR, failures_per_hour
     if r == 0:
@@ -81,9 +84,9 @@ def expectation(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     restart_seconds: float = RESTART_SECONDS,
 ) -> Expectation:
-    """Return what a training of so many hours can expect; rates are upper bounds, `longest` in hours.
+    """Return what a training of so many hours can expect. Rates are upper bounds; `longest` is in hours.
 
-    Failures in a burst are one incident for the chance to end uninterrupted, and all of them are restarts.
+    The failures of one burst are one incident for the probability to end uninterrupted, but each of them is a restart.
     """
     takes = expected_hours(hours, failures_per_hour, checkpoint_seconds, restart_seconds)
     c = checkpoint_seconds / HOUR
@@ -100,9 +103,9 @@ def expectation_of(
     confidence: float,
     restart_seconds: float | None = None,
 ) -> Expectation:
-    """Return what a training of so many hours can expect after so many failures in the hours that were seen.
+    """Return what a training of so many hours can expect after these failures in the hours that were seen.
 
-    Both rates are taken at their bounds, each with the confidence.
+    Both rates are taken at their bounds, each with this confidence.
     """
     return expectation(
         hours,
@@ -114,6 +117,6 @@ def expectation_of(
 
 
 def expectation_of_totals(totals: Totals, hours: float, confidence: float) -> Expectation:
-    """Return what a training of so many hours can expect after what runs showed."""
+    """Return what a training of so many hours can expect, from the totals of runs."""
     counted = (totals.failures, totals.incidents, totals.hours, totals.longest)
     return expectation_of(hours, *counted, confidence, totals.restart_seconds)

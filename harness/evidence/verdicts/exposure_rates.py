@@ -4,16 +4,18 @@ from functools import cache
 from math import inf, log, nextafter, sqrt
 from typing import Final
 
-# As for pass rates: what fails rarely weighs most.
+# Exponent of the weight of rates. As for pass rates: rare failures weigh most.
 NEAR_ZERO: Final = 0.25
-# Standard deviations of such a number of failures that one step of Newton's method goes at most.
+# Largest step of Newton's method, in standard deviations of the number of failures.
 FARTHEST: Final = 10
-# A step of Newton's method below this share of where it is ends it.
+# Newton's method ends at a step below this share of its position.
 NEAR_ENOUGH: Final = 1e-12
 
 
 def mtbf_bound(failures: int, hours: float, confidence: float) -> float:
-    """The mean time between failures, in hours, is above this with `confidence`, however often it was looked at.
+    """Return a lower bound of the mean time between failures, in hours.
+
+    It holds with `confidence`, however often it is computed meanwhile.
 
     Raises:
         ValueError: when the numbers are negative, or `confidence` is no probability.
@@ -24,7 +26,9 @@ def mtbf_bound(failures: int, hours: float, confidence: float) -> float:
 
 
 def failure_rate_bound(failures: int, hours: float, confidence: float) -> float:
-    """The failure rate per hour is below this with `confidence`, however often it was looked at; infinite at no hours.
+    """Return an upper bound of the failure rate per hour; infinity for no hours.
+
+    It holds with `confidence`, however often it is computed meanwhile.
 
     Raises:
         ValueError: as `mtbf_bound`.
@@ -35,7 +39,7 @@ def failure_rate_bound(failures: int, hours: float, confidence: float) -> float:
 
 @cache
 def expected_failures(failures: int, confidence: float) -> float:
-    """Return the largest number of failures to be expected in a time in which there were so many.
+    """Return the largest number of failures to expect in a time in which there were this many.
 
     For failures that come at a constant rate r (a Poisson process), the likelihood ratio of rates u r0 against r0,
     averaged over u in (0, 1) with density a u^(a-1), is a supermartingale for every r at or above r0. By Ville's
@@ -52,9 +56,9 @@ def expected_failures(failures: int, confidence: float) -> float:
     while abs(step) > NEAR_ENOUGH * x:
         ratio, slope = _averaged_ratio(x, failures)
         step = log(ratio / needed) * ratio / slope
-        # Not beyond what a float holds.
+        # The step is limited, so that the number stays within the range of a float.
         x -= max(step, -FARTHEST * sqrt(1 + failures))
-    # To the last digit: the smallest number that is enough.
+    # Refined to the last digit: the smallest number that is enough.
     while _averaged_ratio(x, failures)[0] > needed:
         x = nextafter(x, 0)
     while _averaged_ratio(x, failures)[0] <= needed:

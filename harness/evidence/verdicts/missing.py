@@ -1,4 +1,4 @@
-"""The runs that are missing, without a failure among them, until a threshold is reached. Pure."""
+"""The runs that are missing to reach a threshold, if none of them fails. Pure."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -13,7 +13,7 @@ from harness.matrix.cells import Verdicts
 
 @dataclass(frozen=True)
 class Shortfall:
-    """Starts, hours of training after the first step, and boots that are missing; all 0 where nothing is."""
+    """Missing starts, hours of training after the first step, and boots; all 0 where nothing is missing."""
 
     starts: int
     hours: float
@@ -21,17 +21,17 @@ class Shortfall:
 
     @property
     def nothing(self) -> bool:
-        """Return whether the threshold is reached."""
+        """True if the threshold is reached."""
         return not (self.starts or self.hours or self.boots)
 
     @property
     def in_words(self) -> str:
-        """Return what is missing, such as `5 more starts, 3.4 more hours of training and a run after a reboot`."""
+        """The missing runs in words, such as `5 more starts, 3.4 more hours of training and a run after a reboot`."""
         said = []
         if self.starts:
             said.append(many(self.starts, "more start"))
         if self.hours:
-            # Rounded up, so as to promise no less than is needed.
+            # Rounded up, so that no less than needed is promised.
             said.append(f"{ceil(self.hours * 10) / 10:.1f} more hours of training")
         if self.boots:
             said.append("a run after a reboot" if self.boots == 1 else f"runs after {self.boots} reboots")
@@ -39,7 +39,7 @@ class Shortfall:
 
 
 def missing_to(totals: Totals, threshold: Threshold, thresholds: Verdicts, confidence: float) -> Shortfall:
-    """Return what is missing to a threshold, each of its bounds at this confidence."""
+    """Return what is missing to reach a threshold, with each bound at this confidence."""
     rate: float = getattr(thresholds, threshold)
     mtbf: float = getattr(thresholds.mtbf_hours, threshold)
     boots = thresholds.known_good_boots if threshold == "known_good" else 1

@@ -20,7 +20,7 @@ from harness.matrix.cells import Matrix
 
 
 def verdicts(results: Results, matrix: Matrix, host: HostFacts | None = None, *, pooled: bool = True) -> list[Verdict]:
-    """Return the verdicts on all records; `host` as in `verdicts_on`."""
+    """Return the verdicts on all records. `host`, `pooled`: as in `verdicts_on`."""
     everything = Index(results).rows()
     return verdicts_on(everything, matrix, counts_of(results, everything), host, pooled=pooled)
 
@@ -28,16 +28,18 @@ def verdicts(results: Results, matrix: Matrix, host: HostFacts | None = None, *,
 def verdicts_on(
     rows: Sequence[Row], matrix: Matrix, counts: Counts, host: HostFacts | None = None, *, pooled: bool = True
 ) -> list[Verdict]:
-    """Return the verdicts on these rows of the index; `counts` are of all of it.
+    """Return the verdicts on these rows of the index.
 
-    `host` is this one, as it is now: what it showed with other settings is stale. `pooled` as in `judge`.
+    `counts`: of all rows of the index.
+    `host`: this host as it is now; its runs with other settings are stale.
+    `pooled`: as in `judge`.
     """
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
     return judge(rows, current, matrix.verdicts, counts, pooled=pooled, settings=settings_of(host))
 
 
 def changes_in_words(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return why verdicts are stale: where their host changed what of it did, a line for each change."""
+    """Return why verdicts are stale: a line for each set of changes of the host, and one for changed environments."""
     of_cells: dict[tuple[str, ...], list[str]] = {}
     for one in verdicts:
         if one.stale:
@@ -52,15 +54,16 @@ def changes_in_words(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> list[str]:
-    """Return what verdicts on all rows of the index leave out, a line each; `machine` is this one, as in `HostFacts`.
+    """Return what verdicts on all rows of the index leave out, one line each.
 
-    Unfinished runs, injected faults, runs that were not verified, damaged records.
+    These are unfinished runs, injected faults, runs that were not verified, and damaged records. `machine`: this one,
+    as in `HostFacts`.
     """
     lines: list[str] = []
     damaged: list[str] = []
     others = results.begun(besides={row.run_id for row in rows})
     for intent in results.unfinished(damaged, among=others):
-        # Most folders hold no such run, and what looks at processes takes its time to import.
+        # Imported here, because most folders have no such run and these modules take time to import.
         from harness.evidence.records import owner_alive  # noqa: PLC0415
         from harness.host.processes.run_processes import marked_runs  # noqa: PLC0415
 
@@ -88,7 +91,7 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
 
 
 def describe_verdict(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as plain values."""
+    """Return a verdict as plain values."""
     totals = verdict.totals
     hours = {"hours": totals.hours, "longest_hours": totals.longest}
     return {

@@ -5,20 +5,20 @@ from itertools import accumulate, repeat
 from operator import mul, truediv
 from typing import Final
 
-# Rates near 1 weigh most: a stack that works mostly works always. Fewer straight passes are needed than with a
-# uniform weight (33 in place of 43 for a rate above .9), and hardly more where there was one failure.
+# Exponent of the weight of rates. Rates near 1 weigh most, because a stack that works mostly works always: that takes
+# fewer straight passes than a uniform weight (33 instead of 43 for a rate above .9), and hardly more after one failure.
 NEAR_ONE: Final = 0.25
-# Halvings of the interval from 0 to 1: a bound is found to 1e-9.
+# Halvings of the interval from 0 to 1, which find a bound to 1e-9.
 HALVINGS: Final = 30
 
 
 def lower_bound(passes: int, runs: int, confidence: float) -> float:
-    """The pass rate is above this with `confidence`, however often it was looked at on the way.
+    """Return a lower bound of the pass rate, which holds with `confidence`, however often it is computed meanwhile.
 
     For every rate p the likelihood of the runs, averaged over rates above p with weight (1-q)^(NEAR_ONE-1), over the
     likelihood at p is a supermartingale where the true rate is p or lower; by Ville's inequality it exceeds
     1/(1-confidence) at any time at most with probability 1-confidence (Robbins 1970; Howard et al. 2021,
-    "Time-uniform, nonparametric, nonasymptotic confidence sequences"). The bound is where it just does.
+    "Time-uniform, nonparametric, nonasymptotic confidence sequences"). The bound is the rate where it just does.
 
     Raises:
         ValueError: when there are more passes than runs, or `confidence` is no probability.
@@ -29,7 +29,7 @@ def lower_bound(passes: int, runs: int, confidence: float) -> float:
 
 
 def upper_bound(passes: int, runs: int, confidence: float) -> float:
-    """The pass rate is below this with `confidence`: the same of failures.
+    """Return an upper bound of the pass rate, from the lower bound of the failure rate.
 
     Raises:
         ValueError: as `lower_bound`.
@@ -39,7 +39,7 @@ def upper_bound(passes: int, runs: int, confidence: float) -> float:
 
 @cache
 def runs_to_show(failures: int, rate: float, confidence: float) -> int:
-    """Return the fewest runs, so many of them failures, of which the lower bound of the pass rate is above `rate`."""
+    """Return the fewest runs, with `failures` among them, for which the lower bound of the pass rate exceeds `rate`."""
     enough = failures + 1
     while lower_bound(enough - failures, enough, confidence) <= rate:
         enough *= 2
@@ -55,7 +55,9 @@ def runs_to_show(failures: int, rate: float, confidence: float) -> int:
 
 @cache
 def _lower_bound(passes: int, failures: int, confidence: float) -> float:
-    """Return where the averaged likelihood over that at a rate is 1/(1-confidence); it falls where the rate rises.
+    """Return the rate at which the averaged likelihood over that at the rate is 1/(1-confidence).
+
+    This ratio falls where the rate rises.
 
     With s passes, f failures, w = NEAR_ONE, b = w + f and the incomplete beta function I it is
 

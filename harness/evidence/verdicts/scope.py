@@ -1,4 +1,4 @@
-"""The scope of a claim: which kind of device, how many of them, and how they are used."""
+"""The scope of a claim: the kind of device, the number of devices, and the strategy."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
 
 
 def scope_of(intent: Intent) -> str:
-    """Return what a run shows something about."""
+    """Return the scope of what a run shows."""
     strategy = intent.options.get("strategy", "single")
     devices = intent.options.get("devices", len(intent.gpus))
     gpus = (gpu for gpu in intent.host.gpus if gpu.index in intent.gpus)
@@ -22,10 +22,10 @@ def scope_of(intent: Intent) -> str:
 
 
 def scope(device: str, gpus: Iterable[GpuFacts], strategy: str, devices: int, *, simulated: bool = False) -> str:
-    """Return `cpu`, `gfx1100` or `gfx1100-ddp-2`: the device, then strategy and count where there are several devices.
+    """Return `cpu`, `gfx1100` or `gfx1100-ddp-2`: the device, then strategy and count if there are several devices.
 
-    A GPU that the driver does not tell of is a `gpu`: an interpreter of the user's may find other vendors' ones.
-    On a simulated host it is `simulated-gfx1100`.
+    A GPU that the driver does not list is a `gpu`: an interpreter of the user's may find GPUs of other vendors. On a
+    simulated host the scope is `simulated-gfx1100`.
     """
     if device != "cpu":
         device = "-".join(sorted({gpu.gfx for gpu in gpus})) or "gpu"
@@ -34,13 +34,13 @@ def scope(device: str, gpus: Iterable[GpuFacts], strategy: str, devices: int, *,
 
 
 def is_simulated_scope(scope: str) -> bool:
-    """Return whether a scope is about a simulated host, and so about no real one."""
+    """Return whether a scope is about a simulated host, and thus about no real one."""
     return scope.startswith(SIMULATED)
 
 
 @dataclass(frozen=True)
 class ScopeParts:
-    """The parts of a scope: the device, how many of them, and their strategy."""
+    """The parts of a scope: the device, the number of devices, and their strategy."""
 
     device: str
     devices: int
@@ -49,12 +49,12 @@ class ScopeParts:
 
     @property
     def count(self) -> str:
-        """Return how many devices, in words."""
+        """The number of devices, in words."""
         return COUNTS.get(self.devices, str(self.devices))
 
     @property
     def in_words(self) -> str:
-        """Return it in words: `two GPUs (gfx1100) with ddp`."""
+        """The scope in words: `two GPUs (gfx1100) with ddp`."""
         used = "" if self.strategy == "single" else f" with {self.strategy}"
         if self.device == "cpu":
             return f"the CPU{used}{f' in {self.devices} processes' if used else ''}"
@@ -63,7 +63,7 @@ class ScopeParts:
 
 
 def parts_of(scope: str) -> ScopeParts:
-    """Return what a scope consists of."""
+    """Return the parts of a scope."""
     strategies = "|".join(map(re.escape, get_args(Strategy)))
     device, simulated = scope.removeprefix(SIMULATED), is_simulated_scope(scope)
     several = re.fullmatch(rf"(.+)-({strategies})-(\d+)", device)
@@ -73,6 +73,6 @@ def parts_of(scope: str) -> ScopeParts:
 
 
 def is_of_strategy(scope: str, strategy: Strategy) -> bool:
-    """Return whether what a scope claims is about devices used in that way."""
+    """Return whether a scope is about devices that are used with this strategy."""
     used = next((name for name in get_args(Strategy) if f"-{name}-" in scope), "single")
     return used == strategy

@@ -1,6 +1,6 @@
-"""Runs that shared the time with others, on other GPUs: what is one incident, and what a repeat alone adds. Pure.
+"""Runs that ran beside others, on other GPUs: which failures are one incident, and what a repeat alone shows. Pure.
 
-Each failure counts, whatever ran beside it. What is said here changes the words, never the count.
+Each failure counts, whatever ran beside it. This module changes the words, never the count.
 """
 
 import json
@@ -9,29 +9,29 @@ from collections.abc import Sequence
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 
-# Failures so soon after one another are one incident for the chance that a training ends uninterrupted.
+# Failures within this time are one incident for the probability that a training ends uninterrupted.
 BURST_SECONDS = 15 * 60.0
 HOST_DOWN = "host-down"
 
 
 def ran_beside(row: Row, other: Row) -> bool:
-    """Return whether two runs were begun together, on one host: of another's, imported ones say what they like."""
+    """Return whether two runs were begun together on one host; imported runs of other hosts may claim anything."""
     if row.machine != other.machine:
         return False
     return other.run_id in json.loads(row.beside) or row.run_id in json.loads(other.beside)
 
 
 def is_one_incident(row: Row, other: Row, counts: Counts) -> bool:
-    """Return whether two failures are of one event: of runs side by side only what resets GPUs or ends the host is."""
+    """Return whether two failures have one cause: for runs side by side, only a GPU reset or the end of the host."""
     if abs(row.finished - other.finished) > BURST_SECONDS:
         return False
     return not ran_beside(row, other) or (_is_event(row, counts) and _is_event(other, counts))
 
 
 def shared_time_in_words(row: Row, rows: Sequence[Row], counts: Counts) -> str | None:
-    """Return what a failed run has to do with those beside it; None where it had the host to itself.
+    """Return what the runs beside a failed run show about it; None where it had the host to itself.
 
-    `rows` are all of the results folder.
+    `rows`: all rows of the results folder.
     """
     others = [other for other in rows if ran_beside(row, other)]
     if not others:
@@ -57,7 +57,7 @@ def shared_time_in_words(row: Row, rows: Sequence[Row], counts: Counts) -> str |
 
 
 def _is_same(row: Row, other: Row) -> bool:
-    """Return whether two runs are of the same: another GPU, host or environment may pass what this one did not."""
+    """Return whether two runs are repeats, with the same cell, workload, GPUs, machine and environment."""
     return all(
         getattr(row, name) == getattr(other, name)
         for name in ("cell", "workload_hash", "gpus", "machine", "environment_hash")

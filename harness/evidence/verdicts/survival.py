@@ -1,4 +1,4 @@
-"""The share of trainings that go on at an age: the product-limit estimate, with a band that holds for few failures."""
+"""The share of trainings that survive to an age: the product-limit estimate with a band that holds for few failures."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from harness.evidence.verdicts.totals import Life
 
 
 class SurvivalPoint(NamedTuple):
-    """From an age in hours on: the share of trainings without a failure, and its band."""
+    """The share of trainings without a failure, and its band, from an age in hours on."""
 
     hours: float
     share: float
@@ -25,7 +25,7 @@ class _Product(NamedTuple):
     square: float = 1.0
 
     def times(self, at_risk: int) -> "_Product":
-        """Return it with a factor Beta(at_risk, 1): what is left of so many when one of them fails."""
+        """Return the product with a factor Beta(at_risk, 1), for one failure among so many."""
         return _Product(self.mean * at_risk / (at_risk + 1), self.square * at_risk / (at_risk + 2))
 
     def quantile(self, share: float) -> float:
@@ -34,20 +34,20 @@ class _Product(NamedTuple):
             return self.mean
         total = (self.mean - self.square) / (self.square - self.mean**2)
         if isclose(total * (1 - self.mean), 1, rel_tol=1e-6):
-            # Beta(n, 1), as where nothing failed.
+            # Beta(n, 1), as without any failure.
             return float(share ** ((1 - self.mean) / self.mean))
-        # SciPy takes its time to import: only what computes with it waits for that.
+        # SciPy takes time to import, so only callers that need it wait for that.
         from scipy.special import betaincinv  # noqa: PLC0415
 
         return float(betaincinv(total * self.mean, total * (1 - self.mean), share))
 
 
 def survival(lives: Iterable[Life], confidence: float) -> tuple[SurvivalPoint, ...]:
-    """Return the product-limit estimate (Kaplan and Meier 1958), from age 0, and after each age at which a run ended.
+    """Return the product-limit estimate (Kaplan and Meier 1958), at age 0 and after each age at which a run ended.
 
-    A run that ended without a failure says nothing of later ages. The band holds at each age for itself: the beta
-    product confidence procedure (Fay, Brittain and Proschan 2013), which for runs of equal length is Clopper and
-    Pearson's interval, and says something where nothing failed. Beyond the longest run its lower end is 0.
+    A run that ended without a failure says nothing about later ages. The band holds at each age separately: it is the
+    beta product confidence procedure (Fay, Brittain and Proschan 2013), which for runs of equal length is Clopper and
+    Pearson's interval, and is useful also without any failure. Beyond the longest run its lower end is 0.
     """
     lives = list(lives)
     ended = Counter(life.hours for life in lives)

@@ -1,4 +1,4 @@
-"""The words that tell apart what has the same names: verdicts on one cell, families of one workload. Pure."""
+"""Finds words that tell apart verdicts on one cell, or families of one workload, which have the same names. Pure."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,14 +11,14 @@ from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import work_in_words
 from harness.matrix.workload_options import AMOUNTS, arguments
 
-# More differences are counted.
+# Most differences that are named; of more, the number is given.
 NAMED = 3
-# The parts of an environment, as records name them.
+# The words for the parts of an environment, by their names in records.
 PARTS = {"app": "app", "lock": "packages", "interpreter": "Python", "base": "base image"}
 
 
 def telling_apart(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
-    """Return the verdicts that cell, workload, data, scope and executor do not tell apart, together."""
+    """Return groups of verdicts that cell, workload, data, scope and executor do not tell apart."""
     alike: dict[tuple[str, ...], list[Verdict]] = {}
     for one in verdicts:
         alike.setdefault((one.cell, work_in_words(one), one.scope, one.executor), []).append(one)
@@ -26,13 +26,13 @@ def telling_apart(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
 
 
 def what_differs(together: Sequence[Verdict], intents: Mapping[str, Intent]) -> dict[str, str]:
-    """Return what is different of each of such verdicts, by the id of its newest run; `intents` are of those runs."""
+    """Return what differs for each of these verdicts, by the id of its newest run. `intents`: of those runs."""
     if any(one.last not in intents for one in together):
         intents = {}
     newest = max(together, key=lambda one: one.last_at)
     parts = {one.last: _parts(one, newest, intents) for one in together}
     said = _differing(parts)
-    # What no word tells apart the time does.
+    # Where no words tell them apart, the time of the last run does.
     given = list(said.values())
     return {
         one.last: said[one.last] if given.count(said[one.last]) == 1 and said[one.last] else _and_time(said, one)
@@ -41,10 +41,11 @@ def what_differs(together: Sequence[Verdict], intents: Mapping[str, Intent]) -> 
 
 
 def families_apart(rows: Iterable[Row], read: Callable[[str], Record | None]) -> dict[str, str]:
-    """Return what is different of each family of a workload's runs, where the workload has several.
+    """Return what differs for each family of a workload's runs, where the workload has several families.
 
-    `rows` are in the order of time; `read` returns the record of a run, None where it cannot be read. A part of its
-    hash tells a family from those of the same words.
+    `rows`: in the order of time.
+    `read`: returns the record of a run, or None where it cannot be read.
+    Families with the same words are told apart by a part of their hash.
     """
     newest: dict[str, dict[str, str]] = {}
     for row in rows:
@@ -63,7 +64,7 @@ def families_apart(rows: Iterable[Row], read: Callable[[str], Record | None]) ->
 
 
 def _differing(parts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return of each of several the words of those of its parts that are not the same of all."""
+    """Return for each key the words of those parts that are not the same for all keys."""
     names = list(dict.fromkeys(name for known in parts.values() for name in known))
     differ = [name for name in names if len({known.get(name) for known in parts.values()}) > 1]
     said = {}
@@ -78,7 +79,7 @@ def _and_time(said: Mapping[str, str], one: Verdict) -> str:
 
 
 def _parts(one: Verdict, newest: Verdict, intents: Mapping[str, Intent]) -> dict[str, str]:
-    """Return what may tell a verdict from the others, in words by what they are about."""
+    """Return the parts that may tell a verdict from the others, in words, by what they are about."""
     intent, its = intents.get(one.last), intents.get(newest.last)
     parts = {"uncommitted": "uncommitted changes"} if one.uncommitted else {}
     if one.changed:
@@ -98,7 +99,7 @@ def _option_words(intent: Intent) -> dict[str, str]:
 
 
 def _options(intent: Intent) -> dict[str, Any]:
-    """Return the options of a run; of a program of the user's own its command."""
+    """Return the options of a run; for a program of the user's own, its command instead of the program."""
     program = intent.options.get("program")
     own = {"command": " ".join(intent.program.command)} if intent.program else {}
     return {**{name: value for name, value in intent.options.items() if value is not program}, **own}

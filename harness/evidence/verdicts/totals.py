@@ -1,4 +1,4 @@
-"""Totals of runs that are counted together: starts, and hours of training with the failures in them. Pure."""
+"""Totals of runs that are counted together: starts, and hours of training with their failures. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from harness.evidence.verdicts.rates import lower_bound
 from harness.evidence.verdicts.shared_time import is_one_incident
 
 HOUR = 3600.0
-# The length that so many runs reached is that for which a claim holds: a longer run may age as no other did.
+# A claim holds for trainings as long as this many runs were: a longer run may age as no other did.
 ENOUGH_AS_LONG = 3
 
 
@@ -27,12 +27,16 @@ class Life(NamedTuple):
 
 @dataclass(frozen=True)
 class Totals:
-    """Starts that succeeded, of so many; failures after the first step, in so many hours of training; boots.
+    """Totals of runs.
 
-    `restart_seconds`: what a failure costs beside the steps that are lost, as measured, in the middle of all.
-    `lives` are those of each run, the longest first; runs that were interrupted while they progressed are among them.
-    `incidents`: the failures, where those of one burst are one. `boots`: on how many different ones the runs that count
-    were made.
+    Attributes:
+        started: The number of starts that succeeded.
+        starts: The number of starts.
+        failures: The number of failures after the first step.
+        lives: One for each run, the longest first; also for runs that were interrupted while they progressed.
+        boots: The number of different boots on which the counted runs were made.
+        incidents: The number of failures, where those of one burst are one.
+        restart_seconds: The median of what a failure cost beside the lost steps; None where nothing was measured.
     """
 
     started: int = 0
@@ -45,17 +49,17 @@ class Totals:
 
     @cached_property
     def lengths(self) -> tuple[float, ...]:
-        """Return the hours of each run after its first step, the longest first."""
+        """The hours of each run after its first step, the longest first."""
         return tuple(life.hours for life in self.lives)
 
     @cached_property
     def hours(self) -> float:
-        """Return the hours of training after the first steps."""
+        """The hours of training after the first steps."""
         return sum(self.lengths)
 
     @property
     def longest(self) -> float:
-        """Return the hours up to which a claim holds: as long as the third-longest run; 0 where there are fewer."""
+        """The hours up to which a claim holds: as long as the third-longest run; 0 where there are fewer runs."""
         return self.lengths[ENOUGH_AS_LONG - 1] if len(self.lengths) >= ENOUGH_AS_LONG else 0.0
 
     def start_rate(self, confidence: float) -> float:
@@ -70,9 +74,9 @@ class Totals:
 def totals_of(rows: Iterable[Row], counts: Counts) -> Totals:
     """Return the totals of runs.
 
-    A start succeeds when the first training step ends; what was resumed behind its last step, and passed, made none. Of
-    a run that somebody interrupted while it progressed the hours count, and nothing else; of a run of which no hours
-    are known, the start alone.
+    A start succeeds when the first training step ends; a run that resumed behind its last step, and passed, made no
+    start. Of a run that was interrupted while it progressed only the hours count; of a run whose hours are not known,
+    only the start.
     """
     paired = [(row, counts[row.run_id]) for row in rows]
     counted = [row for row, count in paired if count.counts]
@@ -94,22 +98,23 @@ def totals_of(rows: Iterable[Row], counts: Counts) -> Totals:
 
 
 def _had_no_step_left(row: Row) -> bool:
-    # A program of the user's own may train without saying so.
+    # A program of the user's own may train without reporting it.
     return row.first_step is False and not row.own_program
 
 
 def _cost(row: Row) -> float:
     """Return the seconds of a failed run in which it did not train.
 
-    Those are the ones to its first step, which the next attempt needs too, and to find the failure, and to recover.
+    They are those up to the first step, which the next attempt needs, too, and those to find the failure and to
+    recover.
     """
     return max(0.0, row.finished - row.started - (row.exposure_seconds or 0.0))
 
 
 def _incidents(failed: Iterable[Row], counts: Counts) -> int:
-    """Return the number of bursts: a failure more than a quarter of an hour after the one before begins another.
+    """Return the number of bursts: a failure more than a quarter of an hour after the last one begins another.
 
-    So does one beside another run's, on another GPU, that is not of the same event.
+    So does a failure of a run beside another one, on another GPU, unless one event caused both.
     """
     in_time = sorted(failed, key=lambda row: row.finished)
     return bool(in_time) + sum(not is_one_incident(sooner, later, counts) for sooner, later in pairwise(in_time))

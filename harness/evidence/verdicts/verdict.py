@@ -1,4 +1,4 @@
-"""Records -> verdicts: which environment trains to the end, on how many runs, and with what certainty. Pure."""
+"""Records -> verdicts: which environment trains to the end, on how many runs, and how certain that is. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ SEEN: Tier = "seen"
 ABOVE_SEEN: tuple[Tier, ...] = ("candidate", "good", "known-good")
 Threshold = Literal["candidate", "good", "known_good"]
 OUTCOMES = ("completed", "failed", "hung", "interrupted", "host-fault")
-# Upper bound of the pass rate below which a cell fails whatever else it does.
+# If the upper bound of the pass rate is below this, a cell is failing whatever else it shows.
 FAILING = 0.5
 
 
@@ -27,19 +27,32 @@ FAILING = 0.5
 class Verdict:
     """The verdict on runs that may be counted together.
 
-    Those are of the same environment, workload family, kind of host, executor and scope. `totals` are their starts and
-    hours; the share of starts lies above `start_low`, the mean time between failures above `mtbf_low` hours. `workload`
-    and its hash are of the newest of them, `data` names the files of all.
+    Such runs have the same environment, workload family, kind of host, executor and scope. Bounds hold with the
+    confidence of the matrix file, each for itself, also when they are computed after every run.
 
-    `runs` are those that count, as `count_runs` finds, and `passes` of them passed; the pass rate lies above `low` and,
-    each for itself, below `high` with the confidence of the matrix file, also when looked at after every run.
-    `verified`: progress and result of all runs were compared. `not_counted`: by what keeps them from it (`interrupted`,
-    `struck`, `not begun`). `outcomes` are of all runs, `diagnoses` of those that failed, the most frequent first;
-    `failed_ids` are those, and after `gpu_faults` of them a GPU was reset or found unhealthy. `struck`: why a person
-    struck out runs, by id. `hours_ids` are those of which only the hours count.
-    `own_program`: they ran one of the user's own, whose numbers nobody checked. `uncommitted`: in an image of
-    changes that no commit has, which nobody can make again: its tier is `seen` at most.
-    `stale`: its environment changed since, or its host did, which `changed` tells; `settings` are those of that host.
+    Attributes:
+        workload: The workload of the newest run; so is `workload_hash`.
+        data: The names of the data files of all runs.
+        verified: Whether progress and result of all runs were compared.
+        stale: Whether the environment changed since, or the host did, as `changed` says.
+        passes: How many of `runs` passed.
+        runs: The number of runs that count, as `count_runs` finds.
+        low: The pass rate is above this.
+        high: The pass rate is below this.
+        totals: The starts and hours of the runs.
+        start_low: The share of starts that succeed is above this.
+        mtbf_low: The mean time between failures is above this, in hours.
+        outcomes: The outcomes of all runs.
+        diagnoses: The diagnoses of the failed runs, the most frequent first.
+        not_counted: The number of runs that do not count, by the reason (`interrupted`, `struck`, `not begun`).
+        failed_ids: The ids of the failed runs.
+        gpu_faults: The ids of those after which a GPU was reset or found unhealthy.
+        struck: Why a person struck out runs, by id.
+        hours_ids: The ids of the runs of which only the hours count.
+        settings: The settings of the host of these runs.
+        own_program: Whether they ran a program of the user's own, whose numbers nothing checked.
+        uncommitted: Whether the image has changes that no commit has, so that it cannot be built again: the tier is
+            `seen` at most.
     """
 
     cell: str
@@ -84,15 +97,15 @@ class Verdict:
 
     @property
     def diagnosis(self) -> str | None:
-        """The one that most failures have."""
+        """The diagnosis that most failures have."""
         return next(iter(self.diagnoses), None)
 
 
 def tier_of(passes: int, runs: int, totals: Totals, thresholds: Verdicts) -> Tier:
-    """Return the tier that runs reach. Where nothing passed it is `failing`, on few runs too.
+    """Return the tier that runs reach; it is `failing` where none passed, even of few runs.
 
-    It takes both bounds: of the share of starts, and of the mean time between failures. How many runs passed depends on
-    how long they were: it decides only between `failing`, `flaky` and `seen`.
+    A tier takes both bounds: of the share of starts, and of the mean time between failures. The share of runs that
+    passed depends on their length, so it only decides between `failing`, `flaky` and `seen`.
     """
     if not runs:
         return "untested"
@@ -108,7 +121,7 @@ def tier_of(passes: int, runs: int, totals: Totals, thresholds: Verdicts) -> Tie
 
 
 def reaches(totals: Totals, threshold: Threshold, thresholds: Verdicts, confidence: float | None = None) -> bool:
-    """Return whether both bounds are above those of a threshold, at the confidence of the matrix file or another."""
+    """Return whether both bounds exceed a threshold, at the confidence of the matrix file or another one."""
     confidence = confidence or thresholds.confidence
     hours: float = getattr(thresholds.mtbf_hours, threshold)
     enough = totals.start_rate(confidence) > getattr(thresholds, threshold)
@@ -124,20 +137,25 @@ def judge(
     pooled: bool = True,
     settings: Mapping[str, HostSettings] | None = None,
 ) -> list[Verdict]:
-    """One verdict per identity of evidence, in the order of cells.
+    """Return one verdict for each identity of evidence, in the order of cells.
 
-    `current` holds the environment hash a cell would have now with an executor; where that is not known, the newest
-    one counts. Records of another one are stale: they are shown apart and never pooled. Rehearsals, and runs
-    with an injected fault, do not count.
-    `counts` are of all runs of the results folder; without them nothing is known of the GPUs' health. Where runs are
-    not `pooled` there is a verdict for each workload of a family: the share of runs that pass depends on their length.
-    `settings` are those of machines as they are now; of others, those of their newest run. Runs that a machine made
-    with other ones are stale.
+    Rehearsals and runs with an injected fault do not count.
+
+    Args:
+        rows: The runs.
+        current: The environment hash that each cell has now, by cell and executor; where it is not known, that of the
+            newest run. Records of another hash are stale: they are shown separately and never pooled.
+        thresholds: The thresholds of the tiers.
+        counts: How all runs of the results folder count; without them nothing is known of the health of GPUs.
+        pooled: Whether the runs of a workload family are counted together. If not, there is a verdict for each
+            workload, because the share of runs that pass depends on their length.
+        settings: The current settings of machines; for other machines, those of their newest run. Runs that a machine
+            made with other settings are stale.
     """
     rows = list(rows)
     counts = count_runs(rows) if counts is None else counts
     rows = sorted((row for row in rows if row.can_be_evidence), key=attrgetter("started", "run_id"))
-    # What was made elsewhere says nothing about what a cell would be here.
+    # Runs made elsewhere do not show which environment a cell would have here.
     here_last = sorted(rows, key=attrgetter("imported"), reverse=True)
     newest = {(row.cell, row.executor): row.environment_hash for row in here_last}
     current = {**newest, **current}
@@ -151,12 +169,12 @@ def judge(
 
 
 def _changes(rows: Iterable[Row], settings: Mapping[str, HostSettings]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return what changed on each machine since it was in each of its states; `rows` are in the order of time."""
+    """Return what has changed on each machine since each of its states. `rows`: in the order of time."""
     states: dict[tuple[str, str], HostSettings] = {}
     newest: dict[str, HostSettings] = {}
     for row in rows:
         had = states[row.machine, row.host_state] = state_from_json(row.host_state).settings
-        # Runs on a CPU alone tell none.
+        # Runs on a CPU report no settings.
         if had:
             newest[row.machine] = had
     now = {**newest, **settings}
@@ -179,7 +197,7 @@ def _verdict(
     not_counted = Counter(count.kind for _, count in paired if not count.counts)
     diagnoses = Counter(count.diagnosis or row.diagnosis for row, count in failed)
     totals = totals_of(group, counts)
-    # Others, such as those that were struck out, take nothing from what these show.
+    # Other runs, such as those that were struck out, take nothing from what these show.
     claimed = [row for row, count in paired if count.counts or count.hours_count] or group
     known = [row.ran_on for row in group if row.ran_on != "unknown"]
     tier = tier_of(passes, runs, totals, thresholds)

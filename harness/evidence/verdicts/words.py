@@ -1,4 +1,4 @@
-"""Totals and claims, in words."""
+"""Puts totals and claims into words."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -23,9 +23,9 @@ def in_words(totals: Totals) -> str:
 
 
 def claim_in_words(verdict: Verdict) -> str:
-    """Return what a verdict claims, and up to which length of a training.
+    """Return what a verdict claims, and up to which length of training.
 
-    Bounds are rounded down, so as to claim no more than was shown.
+    Bounds are rounded down, so that no more is claimed than was shown.
     """
     said = f"more than {floor(verdict.start_low * 100 + 1e-9)} % of its starts succeed"
     if shows_mtbf(verdict.mtbf_low):
@@ -36,7 +36,7 @@ def claim_in_words(verdict: Verdict) -> str:
 
 
 def runs_in_words(rows: Collection[Row]) -> str:
-    """Return how many runs these are; the attempts of a training are one: `3 runs and 1 training (2 attempts)`."""
+    """Return the number of runs; the attempts of a training count as one: `3 runs and 1 training (2 attempts)`."""
     attempts = Counter(row.campaign for row in rows if is_of_training(row.campaign))
     runs, trainings = len(rows) - attempts.total(), len(attempts)
     several = f" ({attempts.total()} attempts)" if attempts.total() > trainings else ""
@@ -60,18 +60,18 @@ def hours_in_words(hours: float) -> str:
 
 
 def threshold_in_words(tier: Threshold, thresholds: Verdicts) -> str:
-    """Return what a tier takes: `above 80 % of starts, MTBF above 1 h`."""
+    """Return what a tier takes, in words: `above 80 % of starts, MTBF above 1 h`."""
     starts, hours = getattr(thresholds, tier), getattr(thresholds.mtbf_hours, tier)
     return f"above {starts * 100:g} % of starts, MTBF above {span(hours * 3600)}"
 
 
 def shows_mtbf(mtbf_low: float) -> bool:
-    """Return whether a bound of the mean time between failures, in hours, is worth a number: a minute or more."""
+    """Return whether a bound of the mean time between failures, in hours, is worth showing: a minute or more."""
     return mtbf_low * 60 >= 1
 
 
 def mtbf_in_words(totals: Totals, mtbf_low: float) -> str:
-    """Return the bound of the mean time between failures; below a minute, why there is none yet: `no MTBF yet: ...`."""
+    """Return the bound of the mean time between failures; below a minute, why there is none: `no MTBF yet: ...`."""
     if shows_mtbf(mtbf_low):
         return f"MTBF above {hours_in_words(mtbf_low)}"
     return f"no MTBF yet: {_failures(totals)} in {hours_in_words(totals.hours)} of training"
