@@ -1,4 +1,4 @@
-"""A cell for a program of one's own: the variables it sets, a `docker run` line, a devcontainer.json."""
+"""A cell for the user's own program: the variables it sets, a `docker run` line, and a devcontainer.json."""
 
 import shlex
 from collections.abc import Mapping
@@ -19,12 +19,15 @@ from harness.run.launch import visible_devices
 
 @dataclass(frozen=True)
 class CellOutside:
-    """The parts of a cell outside the harness.
+    """The parts of a cell that can be used outside the harness.
 
-    `variables`: those of its preset in training, which its image has set already, and the GPUs that it uses.
-    `python`: the interpreter of its stack on this host, once that was made. `container`: the permissions of a
-    container of its image, with `work` as the one folder of the host that can be written to; None where it has none.
-    `assumed_devices`: no GPU was found here, and the device nodes are those of one that is usual.
+    Attributes:
+        variables: the variables that its preset sets in training, which its image already sets, and those that select
+            its GPUs.
+        python: the interpreter of its stack on this host; it exists once the environment was made.
+        container: the permissions of a container of its image, with `work` as the only folder of the host that it can
+            write to; None if the cell has no image.
+        assumed_devices: no GPU was found on this host, so the device nodes are the usual ones.
     """
 
     cell: str
@@ -35,23 +38,24 @@ class CellOutside:
 
     @property
     def dotenv(self) -> str:
-        """The variables as lines of a .env file, which `docker run --env-file` takes too: nothing is quoted."""
+        """The variables as lines of a .env file; nothing is quoted, so `docker run --env-file` reads it too."""
         return "".join(f"{name}={value}\n" for name, value in sorted(self.variables.items()))
 
     def docker_run(self) -> str:
-        """The `docker run` of a Python program in the current folder, with as few permissions as training needs.
+        """Return the `docker run` command of a Python program in the current folder, with as few rights as possible.
 
         Raises:
             UserError: when the cell has no image.
         """
         line = never_pulled(self.contained.command_line({}, ("train.py",)))
-        # The image's own entry point is the app.
+        # Replace the entry point, because that of the image is the app.
         return line.replace(" --rm ", " --rm --entrypoint python --tmpfs /tmp ", 1)
 
     def devcontainer(self) -> dict[str, Any]:
-        """The values of a devcontainer.json (containers.dev): the same permissions, but network and a root to write to.
+        """Return the values of a devcontainer.json (containers.dev).
 
-        An editor fetches its server, and installs it in the container.
+        The permissions are those of `docker_run`, but with a network and a writable root file system, because an editor
+        fetches its server and installs it in the container.
 
         Raises:
             UserError: when the cell has no image.
@@ -71,7 +75,7 @@ class CellOutside:
 
     @property
     def contained(self) -> Container:
-        """The permissions of its container.
+        """The permissions of the cell's container.
 
         Raises:
             UserError: when the cell has no image.
@@ -82,7 +86,7 @@ class CellOutside:
 
 
 def cell_outside(cell: Cell, host: HostFacts, work: Path, root: Path) -> CellOutside:
-    """Return what a cell consists of, with the GPUs of this host that a training of it may use; nothing is made.
+    """Return the parts of a cell, with the GPUs of this host that its training may use; nothing is made.
 
     Raises:
         UserError: when the cell is excluded, or a device node of a GPU is missing.
@@ -106,7 +110,7 @@ def cell_outside(cell: Cell, host: HostFacts, work: Path, root: Path) -> CellOut
 
 
 def shell_lines(outside: CellOutside) -> str:
-    """Return lines for `eval` of a shell: the variables, and what else there is to know as comments."""
+    """Return lines for `eval` in a shell: the variables, and other facts about the cell as comments."""
     lines = [f"# Cell {outside.cell}."]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(outside.variables.items())]
     lines += [] if outside.variables else ["# It sets no variable."]

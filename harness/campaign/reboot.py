@@ -1,6 +1,6 @@
-"""Reboots a host whose GPU is unhealthy and continues a command after the boot, where its user asked for that.
+"""Reboots a host whose GPU is unhealthy and continues a command after the boot, if the user asked for that.
 
-By a unit of the user's own systemd that runs once, so that it needs no rights but the one to reboot.
+The command is continued by a unit of the user's own systemd that runs once, so the only right needed is to reboot.
 """
 
 import os
@@ -25,10 +25,10 @@ NIGHT_SECONDS = 12 * 3600
 SYSTEMD_TOOLS = ("systemctl", "loginctl", "busctl")
 _ANSWER_SECONDS = 30
 CAN_REBOOT = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "CanReboot")
-# What the command sees of the caller's environment besides the variables of its own.
+# Variables of the caller that the command gets after the reboot, besides our own.
 PASSED_ON = ("PATH", "DOCKER_HOST")
 OWN_PREFIX = "MATRIX_"
-# Status 2 is a mistake of the user or something that is not there yet, such as an engine that is still starting.
+# Restart on exit status 2: a mistake of the user, or something missing for now, such as an engine that still starts.
 UNIT = """\
 [Unit]
 Description=matrix continues after a reboot
@@ -50,12 +50,12 @@ WantedBy=default.target
 
 
 def this_command() -> tuple[str, ...]:
-    """Return the command line of this process, to be run again; what it asked for was agreed to."""
+    """Return the command line of this process to be run again; it asks nothing, because the user has agreed before."""
     return (str(Path(sys.argv[0]).absolute()), *agreed(sys.argv[1:]))
 
 
 def check_reboot(root: Path = Path("/")) -> None:
-    """Refuse what could not be done when a GPU is unhealthy. `root` can be a fake tree.
+    """Refuse the option if the host could not be rebooted when a GPU is unhealthy. `root` can be a fake tree.
 
     Raises:
         UserError: without systemd, without lingering, or without the right to reboot.
@@ -73,9 +73,9 @@ def check_reboot(root: Path = Path("/")) -> None:
 def reboot_and_resume(
     command: Sequence[str], folder: Path, results: Results, machine: str, executor: ExecutorName
 ) -> None:
-    """Have `command` run in `folder` after the next boot, once, and reboot.
+    """Let `command` run once in `folder` after the next boot, and reboot.
 
-    `executor` is the one it is to use again: an engine that starts late must not turn containers into processes.
+    The command uses `executor` again: otherwise an engine that starts late would turn containers into processes.
 
     Raises:
         UserError: after three reboots in twelve hours, or when systemd refuses.
@@ -98,16 +98,16 @@ def reboot_and_resume(
 
 
 def reboots_left(results: Results, machine: str) -> int:
-    """Return how many reboots of this machine are still allowed now.
+    """Return how many more reboots of this machine are allowed now.
 
     Raises:
-        UserError: when the count of those before is damaged.
+        UserError: when the file that counts earlier reboots is damaged.
     """
     return MOST_REBOOTS - len(_recent(_times(_count_of(results, machine))))
 
 
 def unit(name: str, command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str:
-    """Return the text of the unit, which disables itself before it starts the command."""
+    """Return the text of a unit that disables itself before it starts the command."""
     lines = [f"Environment={_quoted(f'{key}={value}')}" for key, value in sorted(variables.items())]
     words = " ".join(_quoted(word).replace("$", "$$") for word in command)
     place = str(folder.absolute()).replace("%", "%%")
@@ -115,7 +115,7 @@ def unit(name: str, command: Sequence[str], folder: Path, variables: Mapping[str
 
 
 def _quoted(word: str) -> str:
-    """A word of a unit file: quotes, backslashes and percent signs mean something there."""
+    """Return a word quoted for a unit file, where quotes, backslashes and percent signs have a meaning."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
     return f'"{escaped}"'
 
@@ -137,7 +137,7 @@ def _count_of(results: Results, machine: str) -> Path:
 
 
 def _times(file: Path) -> list[float]:
-    """Return when a machine was rebooted, in seconds since 1970."""
+    """Return the times when a machine was rebooted, in seconds since 1970."""
     try:
         return [float(at) for at in load_json(read_regular(file))["reboots"]]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Ends the runs of a harness that is gone, and records what became of them."""
+"""Ends runs whose harness is gone, and writes their records."""
 
 import contextlib
 import math
@@ -35,20 +35,20 @@ from harness.run.gpu_recovery import look_for_resets
 from harness.run.notes import Unreadable
 from harness.run.watch.limits import LIMITS
 
-# An orphan is no evidence, so it gets time to end its own children, not to save its work.
+# Seconds. An orphan is no evidence, so it gets time to end its own children, but not to save its work.
 ORPHAN_GRACE_SECONDS = 1.0
 RECOVERY_LOCK = ".recovery.lock"
-# The boot of a host that does not come back.
+# The boot id recorded for a host that does not come back.
 GONE = ""
 
 
 def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnding | None] | None = None) -> None:
-    """Close what an earlier command left, as every command that runs cells does first, and report it.
+    """Close what an earlier command left, and report it; every command that runs cells does this first.
 
-    `endings` as in `recover`.
+    `endings` is as in `recover`.
     """
     if bench.dispatcher:
-        # What is left on other hosts is for themselves to close.
+        # Other hosts close their own leftovers.
         return
     damaged: list[str] = []
     executor_of = partial(executor_of_intent, bench.results, engine=bench.engine)
@@ -62,9 +62,9 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
 
 
 def executor_of_intent(results: Results, intent: Intent, engine: Engine | None = None) -> Executor | None:
-    """Return what started a run, whatever runs are started with now; None where no engine answers.
+    """Return the executor that started a run, whichever executor is used now; None if no engine answers.
 
-    `engine`: the one that is known; without it any that answers.
+    `engine` is the engine to use; if None, any engine that answers.
     """
     if intent.executor == "process":
         return ProcessExecutor()
@@ -84,17 +84,17 @@ def recover(
     endings: Mapping[str, JobEnding | None] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Record]:
-    """Close the runs of this host that lost their harness. Doing it twice, or two at once, changes nothing.
+    """Close the runs of this host that lost their harness. It is safe to repeat this, or to do it twice at once.
 
-    `endings`: only these runs, with what a scheduler ended them for.
-
-    `executor_of` gives what started a run; None where it cannot be asked. Intents that cannot be read are named in
-    `damaged` and left as they are. `root` holds the host's /sys and /dev.
+    - `executor_of`: returns the executor that started a run; None if it cannot be reached.
+    - `damaged`: gets a line for each intent that cannot be read; such runs are left as they are.
+    - `root`: the folder with the host's /sys and /dev.
+    - `endings`: if given, only these runs are closed; each value says why the scheduler ended the job.
     """
     if not results.runs.is_dir():
         return []
-    # In a folder that several users share, any of them may hold it. Jobs of many nodes wait their turn, which the
-    # scheduler bounds.
+    # Another user who shares the folder may hold the lock. Jobs on many nodes wait without a limit of their own,
+    # because the scheduler limits them.
     seconds = None if job_here() else SHORT_LOCK_SECONDS
     with locked(results.folder / RECOVERY_LOCK, say, seconds):
         reached("recovery-begins")
@@ -116,7 +116,7 @@ def _close(
     for intent in results.unfinished(damaged, endings):
         if intent.host.machine != host.machine or owner_alive(intent):
             continue
-        # Looked at again: its harness may have written it and ended in between. Now nobody else can.
+        # Check again: its harness may have written the record and ended in between. Now nobody else can write it.
         if not results.has_record(intent.run_id):
             _know_containers(intent, results)
             idle = _idle(intent, results)
@@ -136,12 +136,12 @@ def _close(
 
 
 def end_run(intent: Intent, results: Results, executor: Executor | None) -> bool:
-    """End whatever still runs of a run; False when something cannot be killed."""
+    """End whatever still runs of a run; return False if a process cannot be killed."""
     folder = results.folder_of(intent.run_id)
     _know_containers(intent, results)
     lost = Job((), {}, folder.path, folder.recovered_log, note=folder.process)
     if executor and (handle := executor.find(lost)):
-        # An engine that does not answer is no process that cannot be killed: what counts is what is left.
+        # Ignore an engine that does not answer: the processes that are left decide.
         handle.stop(ORPHAN_GRACE_SECONDS)
     return end_processes_of_run(folder.path, ORPHAN_GRACE_SECONDS)
 
@@ -152,9 +152,10 @@ def _know_containers(intent: Intent, results: Results) -> None:
 
 
 def _idle(intent: Intent, results: Results) -> tuple[float, float] | None:
-    """Return since when no rank of an orphan advanced and how long it may; None where none of its processes is left.
+    """Return for how long no rank of an orphan has advanced and how long it may, in seconds; None if none is left.
 
-    Seconds. When one whose processes are gone was last seen to advance says nothing: they may have ended with it.
+    If no process of the orphan is left, the time of its last progress says nothing, as it may have ended with its
+    harness.
     """
     folder = results.folder_of(intent.run_id)
     lines = last_lines(folder.work).values()
@@ -165,9 +166,9 @@ def _idle(intent: Intent, results: Results) -> tuple[float, float] | None:
 
 
 def _note_resets(intent: Intent, results: Results, root: Path) -> None:
-    """Note what the kernel log says of the GPUs of an orphan since it began, unless its harness had done so.
+    """Note what the kernel log says of the GPUs of an orphan since it began, unless its harness did so already.
 
-    A reset by the check before it is none of the run's.
+    A reset during the check before the run does not count as the run's.
     """
     gpus = [gpu for gpu in intent.host.gpus if gpu.index in intent.gpus]
     steps = [step for step in read_steps(results, intent.host.machine) if step.run_id == intent.run_id]
@@ -179,10 +180,10 @@ def _note_resets(intent: Intent, results: Results, root: Path) -> None:
 
 
 def _last_seen(intent: Intent, results: Results) -> float:
-    """Return when a rank of an orphan last reported progress, or else when it began, in seconds since 1970.
+    """Return when a rank of an orphan last reported progress, or else when the orphan began, in seconds since 1970.
 
-    The time until it was found is none of the run's. The app wrote it: it is no time before the start, and none after
-    its file was changed for the last time.
+    The time from then until the orphan was found does not belong to the run. The app writes the time of its progress,
+    so it is limited to the time when its file was last changed.
     """
     work = results.folder_of(intent.run_id).work
     told = [intent.started]
@@ -194,9 +195,9 @@ def _last_seen(intent: Intent, results: Results) -> float:
 
 
 def _accounted(intent: Intent, host: HostFacts, results: Results) -> tuple[tuple[int, ...] | None, str]:
-    """Return the steps that the progress of an orphan accounts for, by model, and in words why they are none.
+    """Return the steps that the progress of an orphan accounts for, by model, and why none count, in words.
 
-    Nothing else is handed over to the attempts after it, as where its harness had seen it to its end.
+    As after a normal end, only these steps are handed to later attempts.
     """
     work, unreadable = results.folder_of(intent.run_id).work, Unreadable()
     with unreadable.reading():
@@ -206,9 +207,9 @@ def _accounted(intent: Intent, host: HostFacts, results: Results) -> tuple[tuple
 
 
 def _seconds_at_most(intent: Intent, host: HostFacts, work: WorkFolder) -> float:
-    """Return the longest that an orphan can have run: since its harness began, which no clock that is set moves.
+    """Return the longest time in seconds that an orphan can have run: since its harness began, by a clock nobody sets.
 
-    After another boot nobody knows that, and the clock has to tell when its progress was last changed.
+    After a reboot that clock no longer tells, so the time of the last change of its progress files is used.
     """
     if intent.host.boot_id == host.boot_id:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - intent.owner_started / os.sysconf("SC_CLK_TCK")
@@ -228,10 +229,14 @@ def _record(
     ending: JobEnding | None,
     left: str,
 ) -> Record:
-    """Return the record of a run that lost its harness: with the whole host, or alone; `finished` is when.
+    """Return the record of a run that lost its harness, alone or because its host went down.
 
-    `accounted`: the steps that its progress accounts for, and why they are none. `ending`: what a scheduler ended it
-    for; a host that went down, and a process that cannot be killed, come before that. `left`: what is said of that.
+    - `idle`: for how long no rank has advanced, and how long it may, in seconds; None if unknown.
+    - `finished`: when the run ended.
+    - `accounted`: the steps that its progress accounts for, and why there are none.
+    - `ending`: why a scheduler ended the job. A host that went down, or a process that cannot be killed, takes
+      precedence.
+    - `left`: a description of the processes that cannot be killed; empty if there are none.
     """
     ended = not left
     down = intent.host.boot_id != boot_id
@@ -261,9 +266,9 @@ def _record(
 
 
 def record_of_lost(intent: Intent, results: Results, unkillable: str = "") -> Record:
-    """Return the record of a run on another host that does not come back: it is taken for one that went down.
+    """Return the record of a run on another host that does not come back, and therefore counts as down.
 
-    `unkillable`: it is there, but takes no more jobs, since a process could not be killed; what is said of that.
+    `unkillable`: the host is there but takes no more jobs, because a process cannot be killed; the text describes that.
     """
     finished = _last_seen(intent, results)
     boot = intent.host.boot_id if unkillable else GONE
@@ -271,15 +276,16 @@ def record_of_lost(intent: Intent, results: Results, unkillable: str = "") -> Re
 
 
 def _tidy(results: Results) -> None:
-    """Remove what nobody can use: half-written files, and temporary folders of runs that are over."""
-    # Those of this user may be links; in a results folder that is shared anybody makes some.
+    """Remove what nobody can use any more: half-written files, and temporary folders of runs that are over."""
+    # Follow links that this user made for these folders, but none inside a shared results folder, where anybody makes
+    # some.
     own = (results.folder.resolve(), DATA.resolve(), APPS.resolve())
     for folder in (*own, *results.folder.glob("*/")):
         remove_unfinished(folder)
     for run_id in results.finished():
         run = results.folder_of(run_id)
         if run.temporary.exists():
-            # A record that is damaged keeps nothing else from being tidied.
+            # A damaged record must not keep other runs from being tidied.
             with contextlib.suppress(UserError):
                 record = results.record(run_id)
                 over = record is not None and record.outcome == "completed" and not _is_attempt(record)
@@ -287,5 +293,5 @@ def _tidy(results: Results) -> None:
 
 
 def _is_attempt(record: Record) -> bool:
-    """Return whether it is an attempt of a training, which may still need its checkpoints."""
+    """Return whether a run is an attempt of a training, which may still need its checkpoints."""
     return is_of_training(record.intent.campaign)

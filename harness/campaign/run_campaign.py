@@ -1,4 +1,4 @@
-"""Run a prepared campaign, or continue it, and say how it stands."""
+"""Runs or continues a prepared campaign, and reports its state."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -37,17 +37,20 @@ from harness.evidence.verdicts.words import UNCOMMITTED
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
 
-# So many runs in a row may be lost with the Docker engine: it was restarted, or is in trouble for a while.
+# Most runs in a row that may be lost with the Docker engine, which may be restarted or in trouble for a while.
 MOST_LOST_IN_A_ROW = 3
 
 
 @dataclass(frozen=True)
 class CampaignResult:
-    """The state of a campaign. `total` is None where the number of runs was left open; then there is a conclusion.
+    """The state of a campaign.
 
-    With a conclusion `succeeded` says whether the goal was reached, otherwise whether every run completed. `isolation`
-    is what controls showed of failures; `hint` says how to find that out, where it was not. `error`: what ended it
-    before its end.
+    Attributes:
+        total: the number of runs; None if it was left open, and then there is a conclusion.
+        succeeded: with a conclusion, whether the goal was reached; otherwise, whether every run completed.
+        isolation: what the controls showed about failures.
+        hint: how to find the cause of failures, if no controls were run.
+        error: the error that ended the campaign early.
     """
 
     campaign: str
@@ -64,10 +67,10 @@ class CampaignResult:
 def run_campaign(
     prepared: PreparedCampaign, display: Display, may_reboot: Callable[[], bool] = lambda: False
 ) -> CampaignResult:
-    """Run a plan, continuing an unfinished campaign of the same plan; returns how it stands, also after Ctrl-C.
+    """Run a plan, continuing an unfinished campaign of the same plan; return its state, also after Ctrl-C.
 
-    So it does after an error once it has records, with the error: an evening's answer is not to be lost with it.
-    `may_reboot`: whether a campaign in stages is to end when a GPU is lost, since the host is rebooted then.
+    After an error the state is returned with the error if there are records, because an evening's answer must not be
+    lost. `may_reboot` returns whether a campaign in stages ends when a GPU is lost, because the host is rebooted then.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, or the engine is gone.
@@ -120,7 +123,7 @@ def run_campaign(
 
 
 def with_caution(conclusion: Conclusion, rows: Iterable[Row]) -> Conclusion:
-    """Return a conclusion that says so, where the runs of the cell that it names are `seen` at most."""
+    """Return a conclusion, with a warning if a run of its cell had uncommitted changes: it is then `seen` at most."""
     named = conclusion.named.cell if conclusion.named else None
     if not any(row.uncommitted for row in rows if row.cell == named):
         return conclusion
@@ -128,7 +131,7 @@ def with_caution(conclusion: Conclusion, rows: Iterable[Row]) -> Conclusion:
 
 
 def _has_records(campaign: Campaign) -> bool:
-    """Return whether a campaign made any runs, as far as that can be read."""
+    """Return whether a campaign has records, as far as the index can be read."""
     with suppress(UserError, OSError):
         return any(row.campaign == campaign.id for row in Index(campaign.results).rows())
     return False
@@ -154,10 +157,10 @@ def verdicts_of_campaign(prepared: PreparedCampaign, campaign: str) -> list[Verd
 
 
 def _run_controls(prepared: PreparedCampaign, campaign: Campaign, display: Display) -> FaultIsolation | None:
-    """Tell what is at fault where a cell failed repeatedly in ways that a GPU or the host can cause; one question.
+    """Run controls if a cell failed repeatedly in ways that a GPU or the host can cause, and return their answer.
 
-    The cell with the most such failures is asked about: of a bad GPU or host its answer is that of the others, too, and
-    the whole error is spent on it.
+    Only the cell with the most such failures is examined: if a GPU or the host is bad, its answer holds for the others,
+    and the whole error rate is spent on one question.
     """
     bench, plan = prepared.bench, prepared.plan
     if not plan.controls:
@@ -170,7 +173,7 @@ def _run_controls(prepared: PreparedCampaign, campaign: Campaign, display: Displ
     campaign.begin_controls()
     on = ""
     if bench.dispatcher and (node := worst_node([row for row in rows if row.campaign == campaign.id], suspect.cell)):
-        # Controls stay with their cell: what differs must be the cell alone.
+        # Controls run on the same node as the cell, because only the cell may differ.
         bench, on = replace(bench, dispatcher=bench.dispatcher.only(node)), f" on {node}"
     display.problem(
         f"{suspect.failures} runs of {suspect.cell} failed in a way that a GPU or the host can cause; "
@@ -192,7 +195,7 @@ def _answers(bench: Bench) -> list[FaultIsolation]:
 
 
 def _pursue(goal: Goal, prepared: PreparedCampaign, campaign: Campaign, runner: Runner) -> Conclusion:
-    """Run until the goal is reached, cannot be, or the time is over, and conclude."""
+    """Run until the goal is reached or out of reach, or the time is over, and conclude."""
     plan, bench = prepared.plan, prepared.bench
     tallies = Tallies(plan, bench, prepared.matrix)
     goal = with_candidates_counted(goal, plan, tallies)

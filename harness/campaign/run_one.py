@@ -1,4 +1,4 @@
-"""Run one cell once, where it is least risky."""
+"""Runs one cell once, on the GPUs where that is least risky."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,10 +30,10 @@ ANOTHER_KIND = (
 
 
 def run_one(options: BenchOptions, cell: Cell, workload: Workload, run_id: str | None, display: Display) -> Record:
-    """Run a cell once; with the id of a run that was begun before, return its record instead.
+    """Run a cell once; if a run with this id was begun before, return its record instead.
 
     Raises:
-        UserError: when the cell cannot run here, or the run of that id is another's.
+        UserError: when the cell cannot run here, or the id is that of a run of another cell.
         KeyboardInterrupt: after the run was recorded as interrupted.
     """
     if run_id:
@@ -51,10 +51,10 @@ def run_one(options: BenchOptions, cell: Cell, workload: Workload, run_id: str |
 
 
 def run_requested(options: BenchOptions, request: RunRequest, scheduled: Scheduled | None, display: Display) -> Record:
-    """Make the run that another host asks for; one that was begun before has its record already.
+    """Make the run that another host requests; if it was begun before, return its record.
 
     Raises:
-        UserError: when it cannot be run here, or is being run.
+        UserError: when the run is not possible here, or is under way.
         KeyboardInterrupt: after the run was recorded.
     """
     planned = request.planned
@@ -77,7 +77,7 @@ def run_requested(options: BenchOptions, request: RunRequest, scheduled: Schedul
 
 
 def _bench_of(options: BenchOptions, request: RunRequest) -> tuple[Bench, str | None]:
-    """Return the bench for a run that another host asks for, and why there is no engine for its container, if any."""
+    """Return the bench for a run that another host requests, and why there is no engine for its container, if so."""
     try:
         return open_bench(options, [request.planned.cell]), None
     except UserError as error:
@@ -87,7 +87,7 @@ def _bench_of(options: BenchOptions, request: RunRequest) -> tuple[Bench, str | 
 
 
 def _take_images(bench: Bench, request: RunRequest, notify: Notify) -> str | None:
-    """Have the images of a run on this host; return why it cannot, None where it has them or none is needed."""
+    """Get the images of a run onto this host; return why that is impossible, or None if it worked or none is needed."""
     if request.images is None or bench.engine is None:
         return None
     cell, verifier = request.images.cell, request.images.verifier
@@ -105,7 +105,7 @@ def _take_images(bench: Bench, request: RunRequest, notify: Notify) -> str | Non
 
 
 def _not_begun(bench: Bench, request: RunRequest, scheduled: Scheduled | None, why: str) -> Record:
-    """Record that this host lacks what a run needs: the host that asked for it has looked at all else."""
+    """Record that this host lacks something that a run needs. The host that requested it checked all else."""
     if request.images:
         bench.use_environment(request.planned.cell, request.images.cell.environment(request.stack))
     if request.workload.program is None:
@@ -117,7 +117,7 @@ def _not_begun(bench: Bench, request: RunRequest, scheduled: Scheduled | None, w
 def open_bench_for(
     options: BenchOptions, cells: Sequence[Cell], workload: Workload
 ) -> tuple[Bench, dict[str, PlannedRun]]:
-    """Return the bench for these cells, and the run of each, by its id, where it is least risky.
+    """Return the bench for these cells, and for each cell id its first run, where that is least risky.
 
     Raises:
         UserError: when one of them cannot run here.
@@ -127,7 +127,7 @@ def open_bench_for(
 
 
 def first_run(bench: Bench, cell: Cell, workload: Workload) -> PlannedRun:
-    """Return the run of a cell where it is least risky.
+    """Return the planned run of a cell on the GPUs where it is least risky.
 
     Raises:
         UserError: when the cell cannot run here.
@@ -139,7 +139,7 @@ def first_run(bench: Bench, cell: Cell, workload: Workload) -> PlannedRun:
 
 
 def _record_of(bench: Bench, cell: Cell, run_id: str) -> Record | None:
-    """The record of a run of that id; None where there is no such run yet."""
+    """Return the record of the run with this id; None if there is no such run yet."""
     intent = bench.results.intent(run_id)
     if intent is None:
         return None

@@ -1,7 +1,7 @@
-"""Make a planned run ready and run it: the one way of campaigns, searches, comparisons, trainings and injected faults.
+"""Makes a planned run ready and runs it, for campaigns, searches, comparisons, trainings and injected faults alike.
 
-The environment and the data are made while nobody is kept from a GPU; then the GPUs are locked, the cell is run, and
-its record is entered in the index.
+The environment and the data are made first, while no GPU is locked. Then the GPUs are locked, the cell is run, and its
+record is added to the index.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from harness.run.watch.watch import Observer
 
 
 class InterruptedRunError(UserError):
-    """A run was interrupted, and not by the user: the Docker engine is gone, or does not start it."""
+    """A run was interrupted, but not by the user: the Docker engine is gone, or does not start the container."""
 
     def __init__(self, record: Record) -> None:
         super().__init__(f"{record.detail}; {CONTINUES}")
@@ -33,16 +33,16 @@ class InterruptedRunError(UserError):
 
 @dataclass
 class EngineLosses:
-    """The runs in a row that were lost with their engine; after `most` of them a campaign ends."""
+    """Counts the runs in a row that were lost with the Docker engine; more than `most` of them end a campaign."""
 
     most: int = 0
     in_a_row: int = 0
 
     def saw(self, records: Sequence[Record], say: Callable[[str], object]) -> None:
-        """Take note of runs that one engine made at a time; say that the campaign goes on after lost ones.
+        """Count runs that one engine made at the same time; after lost ones, say that the campaign goes on.
 
         Raises:
-            InterruptedRunError: when one was interrupted in another way, or too many in a row were lost.
+            InterruptedRunError: when a run was interrupted for another reason, or too many in a row were lost.
         """
         interrupted = [record for record in records if record.outcome == "interrupted"]
         if not interrupted:
@@ -57,9 +57,11 @@ class EngineLosses:
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs one workload on a bench. `total` is the number of runs of the campaign, 0 where that is left open.
+    """Runs one workload on a bench.
 
-    `losses` says after how many runs in a row that were lost with the engine it goes on no more: none by default.
+    Attributes:
+        total: the number of runs of the campaign; 0 if it is left open.
+        losses: counts runs that were lost with the engine; by default the first one ends the campaign.
     """
 
     bench: Bench
@@ -76,15 +78,16 @@ class Runner:
         change: Callable[[Run], Run] = lambda run: run,
         observe: Observer = lambda _: None,
     ) -> tuple[PendingRun, Record]:
-        """Run the first of these whose GPUs are free, waiting for one; returns which it was, and its record.
+        """Run the first candidate whose GPUs are free, waiting for one; return that candidate and its record.
 
-        `seconds_left` is shown as the time that the campaign still takes. `change` has the last word on what is run.
-        `observe` gets the progress lines; a KeyboardInterrupt of its own ends the run.
+        - `seconds_left`: shown as the time that the campaign still takes.
+        - `change`: makes the last changes to the run.
+        - `observe`: gets the progress lines; a KeyboardInterrupt that it raises ends the run.
 
         Raises:
-            StackUnavailableError: when what the chosen run's cell runs in cannot be made.
-            InterruptedRunError: when the run was interrupted, and not by the user; not of the first losses of a
-                campaign, which get another attempt.
+            StackUnavailableError: when the environment of the chosen run's cell cannot be made.
+            InterruptedRunError: when the run was interrupted, but not by the user. The first losses of a campaign do
+                not raise it, because they get another attempt.
             UserError: when the engine does not come back, the data cannot be trained on, or the results folder cannot
                 be written.
             KeyboardInterrupt: after the run was recorded.
@@ -104,11 +107,11 @@ class Runner:
                     record = self._record(change(run), observe)
                     self.losses.saw([record], self.display.problem)
                     return pending, record
-            # Nobody is kept from a GPU while an environment is made.
+            # The GPUs are released while the environment is made.
             self.bench.make_ready(pending.cell, self.workload, self.display)
 
     def await_engine(self) -> None:
-        """Return once the engine answers; it is rid then of what it left of runs that were lost with it.
+        """Wait until the engine answers; then remove the containers of runs that were lost with it.
 
         Raises:
             NoEngineError: when it does not answer for two minutes.
@@ -118,13 +121,13 @@ class Runner:
             self.bench.remove_lost_containers()
 
     def run_elsewhere(self, pending: Sequence[PendingRun], dispatcher: Dispatcher) -> list[tuple[PendingRun, Record]]:
-        """Make runs at once on other hosts; returns each with its record, as it comes.
+        """Make runs at once on other hosts; return each with its record, in the order in which they end.
 
         Raises:
-            StackUnavailableError: when what their cells run in cannot be made.
+            StackUnavailableError: when the environment of a cell cannot be made.
             UserError: when jobs are refused, or end before their runs begin.
-            KeyboardInterrupt: after those that wait were cancelled; those that run go on, unless a person wants them
-                cancelled, too.
+            KeyboardInterrupt: after the waiting jobs were cancelled; runs under way go on unless the user wants to
+                cancel them, too.
         """
         for one in pending:
             if not self.bench.is_ready(one.cell, self.workload):

@@ -1,4 +1,4 @@
-"""Notes of what is under way on this machine, so that others can watch it, and what a crash leaves of it is known."""
+"""Notes about commands under way on this machine, so that others can watch them, and a crash leaves a trace."""
 
 import time
 from collections.abc import Iterator
@@ -16,35 +16,36 @@ from harness.host.processes.processes import ProcessId, boot_id
 
 FOLDER = "campaigns"
 WHATS = ("campaign", "training")
-# What a command does until it says more.
+# The description of a command until it notes another one.
 BEGINS = "looking at this host and at what was left"
 LONGEST_DOING = 200
 LARGEST_NOTE = 1 << 20
-# No pid and no time since a boot comes near it.
+# An upper limit for pids and for times since the boot.
 FAR = 1 << 63
 
 
 @dataclass(frozen=True)
 class Note:
-    """The note of this command. `others`: a sentence for each other command that is under way here."""
+    """The note of this command. `others`: a sentence for each other command that is under way on this machine."""
 
     file: Path
     content: dict[str, Any]
     others: tuple[str, ...] = ()
 
     def doing(self, text: str) -> None:
-        """Note what takes its time now, outside of runs; nothing where `text` is empty."""
-        # Whoever watches can do without it: a full disk ends no campaign here.
+        """Note a slow step outside of runs that begins now; an empty `text` means that none is under way."""
+        # The note only serves watchers, so a full disk must not end a campaign here.
         with suppress(UserError, OSError):
             write_json(self.file, {**self.content, "doing": text, "since": time.time()})
 
 
 @contextmanager
 def noted_under_way(results: Results, machine: str, command: str, training: str | None = None) -> Iterator[Note]:
-    """Note that a command is under way; the note stays where the process is killed or the host goes down.
+    """Note that a command is under way; the note stays if the process is killed or the host goes down.
 
-    `training`: the name of the training that it is, in place of a campaign. There can be several of both at once. A
-    campaign that begins takes away the notes of those that were left; what continues a training its state still names.
+    `training` is the name of the training that the command is; without it the command is a campaign. Several commands
+    may be under way at once. A campaign that begins removes the notes of dead commands, also of trainings: the state of
+    a training still names the command that continues it.
     """
     me = ProcessId.mine()
     file = note_file(results, machine, training or f"{me.pid}-{me.started}")
@@ -66,13 +67,13 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
 
 
 def note_file(results: Results, machine: str, name: str) -> Path:
-    """Return where the note of what is called so on a machine is, from its start to an end in order."""
+    """Return the file of a note on a machine; it exists from the start of the command until it ends in order."""
     return results.folder / FOLDER / f"{machine}.{name}.under-way"
 
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A command by its note. `doing`: what takes its time outside of runs, since `since`, in seconds since 1970."""
+    """A command, as its note describes it. `doing`: the slow step outside of runs, begun at `since` (Unix time)."""
 
     process: ProcessId
     command: str
@@ -81,18 +82,18 @@ class UnderWay:
     since: float = 0.0
 
     def in_words(self, watch: str) -> str:
-        """Return what is under way, and how to see it: by the command `watch`."""
+        """Return what is under way, and that the command `watch` shows it."""
         return f"under way here: `{self.command}` (process {self.process.pid}): {self.doing}; `{watch}` shows it"
 
 
 def under_way(results: Results) -> list[UnderWay]:
-    """Return the commands with this results folder of which the process is alive, and of this host."""
+    """Return the commands under way on this host that use this results folder."""
     return [one for _, one in _notes(results) if one.process.alive()]
 
 
 @dataclass(frozen=True)
 class LeftOver:
-    """A command that was under way when its process went; `rebooted`: the host has booted since."""
+    """A command whose process died while the command was under way; `rebooted`: the host has booted since."""
 
     command: str
     rebooted: bool
@@ -100,15 +101,16 @@ class LeftOver:
 
     @property
     def in_words(self) -> str:
-        """Return what happened and how to go on."""
+        """The event, and the command that continues what was under way."""
         went = "this host went down" if self.rebooted else "its process was killed"
         return f"{went} while a {self.what} was under way; this continues it: `{self.command}`"
 
 
 def left_under_way(results: Results, machine: str) -> list[LeftOver]:
-    """Return what this user had under way on this machine, and is not any more, though it did not end in order.
+    """Return this user's commands on this machine that did not end in order and are under way no more.
 
-    Its command is to be typed again: that of somebody else who shares the folder could be any.
+    Only this user's notes are read, because the user is asked to type the command again, and anybody else who shares
+    the folder could have written any command.
     """
     return [left for _, left in _all_left(results, machine)]
 
@@ -122,9 +124,10 @@ def _all_left(results: Results, machine: str) -> list[tuple[Path, LeftOver]]:
 
 
 def _notes(results: Results, machine: str = "", *, mine: bool = False) -> Iterator[tuple[Path, UnderWay]]:
-    """Yield each note with its file, of a machine or of all, and of this user or of all; none that is not as one is.
+    """Yield each valid note with its file, of one machine or all, and of this user (`mine`) or all.
 
-    Whoever shares the folder may have written it, and nearly every command reads it.
+    Notes are checked carefully: anybody who shares the folder may have written them, and nearly every command reads
+    them.
     """
     for file in sorted((results.folder / FOLDER).glob(f"{machine}*.under-way")):
         try:

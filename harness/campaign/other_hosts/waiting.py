@@ -1,4 +1,4 @@
-"""Says why runs wait on a scheduler, and where nothing runs, which of its nodes take no jobs."""
+"""Reports why runs wait on a scheduler, and which of its nodes take no jobs while nothing runs."""
 
 import time
 from collections import Counter
@@ -9,18 +9,18 @@ from harness.base.durations import span
 from harness.base.wording import many
 from harness.campaign.bench.dispatch import JobSeen
 
-# Nodes are asked for once in that time, while nothing runs.
+# Seconds between two questions about the nodes, while nothing runs.
 NODES_SECONDS = 60.0
-# After so long without a run it is said in a line of its own, and again when that time has doubled.
+# Seconds without a run after which a line of its own says so; the line is repeated when that time has doubled.
 SAID_SECONDS = 300.0
 HELP = "`sinfo --list-reasons` says more, and `scontrol update NodeName=NODE State=RESUME` has a node take jobs again"
 
 
 @dataclass
 class Waiting:
-    """The state of runs that wait, and of nodes where none runs. Times are on the monotonic clock.
+    """The state of runs that wait, and of the nodes while none runs. Times are on the monotonic clock.
 
-    `away` are the nodes that take no jobs, each with why.
+    `away` are the nodes that take no jobs, each with the reason.
     """
 
     running: int = 0
@@ -33,7 +33,7 @@ class Waiting:
     _shown: tuple[object, ...] = ()
 
     def saw(self, running: int, waiting: Iterable[JobSeen]) -> None:
-        """Take note of how many runs run, and of the jobs of those that wait."""
+        """Note how many runs are under way, and the jobs of those that wait."""
         jobs = list(waiting)
         self.running, self.waiting = running, len(jobs)
         self.reasons = Counter(job.why for job in jobs if job.why)
@@ -49,19 +49,19 @@ class Waiting:
 
     @property
     def wants_nodes(self) -> bool:
-        """Return whether nodes are to be asked for now: nothing runs, and that is not for others alone, or lasts."""
+        """Return whether to ask for the nodes now: nothing runs, and not only because of other jobs, or for long."""
         if self._since is None or not (self.reasons or self.seconds >= SAID_SECONDS):
             return False
         return self._asked is None or time.monotonic() - self._asked >= NODES_SECONDS
 
     def saw_nodes(self, away: Mapping[str, str] | None) -> None:
-        """Take note of the nodes that take no jobs; None where the scheduler did not answer."""
+        """Note the nodes that take no jobs; None if the scheduler did not answer."""
         self._asked = time.monotonic()
         self.away = away or {}
 
     @property
     def in_words(self) -> str:
-        """How many runs run and wait, and why."""
+        """How many jobs run and how many wait, and why."""
         text = f"{many(self.running, 'job runs', 'jobs run')}, {many(self.waiting, 'waits', 'wait')}"
         if self.reasons:
             text += f": {', '.join(f'{count} for {why}' for why, count in sorted(self.reasons.items()))}"
@@ -73,7 +73,7 @@ class Waiting:
         return ", ".join(f"{node} {why}" for node, why in sorted(self.away.items()))
 
     def step(self) -> str | None:
-        """Return what is to be shown; None where that is shown already."""
+        """Return the text to show; None if it is shown already."""
         now = (self.running, self.waiting, frozenset(self.reasons), self.nodes_in_words)
         if now == self._shown or not self.running + self.waiting:
             return None
@@ -81,7 +81,7 @@ class Waiting:
         return self.in_words
 
     def line(self) -> str | None:
-        """Return the line that is due where nothing has run for a while; None where none is."""
+        """Return the line to print if nothing has run for a while; None if no line is due."""
         if self.seconds < max(SAID_SECONDS, self._said):
             return None
         self._said = 2 * self.seconds

@@ -1,4 +1,4 @@
-"""The forecast of a campaign in stages: what it takes and can show, before anything is downloaded."""
+"""The forecast of a campaign in stages, before anything is downloaded: what the campaign takes and what it can show."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,22 +29,26 @@ from harness.search.stages.search import StageSearch
 
 _GPUS = {1: "the GPU", 2: "both GPUs"}
 TIERS: tuple[Threshold, ...] = ("good", "candidate")
-# Of a run that counts hours, so much is training.
+# The share of a run's time that counts as training.
 SHARE_TRAINING = 0.9
 
 
 @dataclass(frozen=True)
 class StageForecast:
-    """The needs of a campaign in stages, and what it can show. Seconds are assumed, until runs on the host tell.
+    """The needs of a campaign in stages, and what it can show. Seconds are assumed until runs on the host replace them.
 
-    `first_answer_seconds`: until the first stack is known to train on one GPU or not, if nothing hangs.
-    `tier_seconds`: what each tier takes of a cell that never fails, from the first download on; `reachable`: the
-    highest that the budget reaches, None for none. `takes`: what each tier asks for, in words. `screens`: the
-    connectors by GPU that have one. `side_by_side`: whether runs of one GPU each share the time. `screened`: GPUs that
-    no run uses, since a screen is connected to them. `least_seconds`: what the first run takes, with the setup of its
-    stack. `verifying`: the stack in which runs are verified, made before the first; None where there is none. `pids`:
-    the most processes and threads of any run; None where nothing limits them. `driver`: which stacks the host's driver
-    is not supported with; None where it is, or that is not known.
+    Attributes:
+        first_answer_seconds: the time until it is known whether the first stack trains on one GPU, if nothing hangs.
+        tier_seconds: the time that each tier takes for a cell that never fails, from the first download on.
+        reachable: the highest tier that the budget reaches; None for none.
+        screens: the connectors with a screen, by GPU.
+        side_by_side: runs on one GPU each run at the same time.
+        screened: GPUs that no run uses, because a screen is connected to them.
+        least_seconds: the time that the first run takes, with the setup of its stack.
+        verifying: the stack in which runs are verified, made before all others; None if there is none.
+        pids: the most processes and threads of any run; None if nothing limits them.
+        takes: the requirements of each tier, in words.
+        driver: the stacks that the host's driver does not support; None if it supports all, or that is unknown.
     """
 
     stacks: tuple[StackRoom, ...]
@@ -107,7 +111,7 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
 
 
 def outside_window(module: str | None, stacks: Iterable[Stack]) -> str | None:
-    """Return which stacks the host's driver is not supported with; None where it is, or that is not known."""
+    """Return which stacks the host's driver is not supported with; None if there are none, or that is unknown."""
     window = window_of(module) if module else None
     outside = [one.name for one in stacks if is_outside(module, one)]
     are = "is" if len(outside) == 1 else "are"
@@ -165,7 +169,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
 
 
 def screen_lines(screens: Mapping[int, Sequence[str]]) -> list[str]:
-    """Return what the screens of GPUs that runs use have to fear."""
+    """Return warnings about screens on GPUs that runs use, because a hang may take the screen with it."""
     return [
         f"  a screen is connected to GPU {gpu} ({', '.join(connectors)}): a hang may take it; use the processor's "
         "own graphics for it, where there are any"
@@ -197,7 +201,7 @@ def _first_answer(search: StageSearch) -> float:
 
 
 def _seconds_to(tier: Threshold, matrix: Matrix) -> float:
-    """Return the seconds of runs that show a tier of a cell that never fails: long ones for hours, short for starts."""
+    """Return the seconds of runs that show a tier if nothing fails: long runs for hours, short runs for starts."""
     lasting, short = endurance(matrix.stages), exploring(matrix.stages)[-1]
     missing = missing_to(Totals(), tier, matrix.verdicts, matrix.verdicts.confidence)
     if lasting is None:

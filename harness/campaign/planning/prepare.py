@@ -1,4 +1,4 @@
-"""Look at this host and plan the runs of a campaign."""
+"""Looks at this host and plans the runs of a campaign."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ from harness.search.goal import Goal
 from harness.search.stages.runs import StageHost
 from harness.search.stages.search import StageSearch
 
-# A line of 100 Mbit/s, and a disk of no great speed; plan and forecast say so.
+# Assumed speeds: a line of 100 Mbit/s and a slow disk. The plan and the forecast say so.
 ASSUMED_BYTES_PER_SECOND = 12.5e6
 ASSUMED_BUILD_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
 class PreparedCampaign:
-    """A plan with everything that is needed to run it. In `stages` its runs are decided one after the other."""
+    """A plan with everything that is needed to run it. With `stages`, its runs are decided one after the other."""
 
     plan: Plan
     capabilities: Capabilities
@@ -47,7 +47,7 @@ class PreparedCampaign:
     stages: StageSearch | None = None
 
     def verdicts_here(self) -> list[Verdict]:
-        """Return what is known of the workload family of the plan, on its data and this kind of host."""
+        """Return the verdicts on the workload family of the plan, for its data and this kind of host."""
         tallies = Tallies(self.plan, self.bench, self.matrix)
         families = {tallies.family_of(one) for one in self.plan.runs}
         data = name_of_data(str(self.bench.data.resolve())) if self.bench.data else SYNTHETIC
@@ -78,7 +78,7 @@ def prepare_campaign(
     capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter, bench.verifying)
     capabilities = with_kfd(replace(capabilities, run_bytes=_run_bytes(bench)), there=_has_kfd(bench))
     past = _past_seconds(bench, workload)
-    # Where there is no choice the host is not asked, and of other hosts nothing is known here.
+    # The host is only asked where there are several GPUs; of a scheduler's hosts nothing is known here.
     side_by_side = (
         bench.dispatcher is None
         and len(bench.gpus) > 1
@@ -105,9 +105,9 @@ def prepare_stages(
     budget: float,
     may_use_screens: Callable[[HostFacts], bool] = lambda _: True,
 ) -> PreparedCampaign | None:
-    """Look at this host and plan a campaign in stages; None where it has no GPU, or the matrix file no stages.
+    """Look at this host and plan a campaign in stages; None if the host has no GPU, or the matrix file no stages.
 
-    `budget` in seconds. `may_use_screens`: whether runs may use GPUs with a screen, where others have none.
+    `budget` is in seconds. `may_use_screens` returns whether runs may use GPUs with a screen if other GPUs have none.
 
     Raises:
         UserError: when the data or the interpreter does not exist, or the data have too few sessions.
@@ -131,7 +131,7 @@ def prepare_stages(
     cells: dict[str, list[Cell]] = {}
     for cell in {planned.cell.id: planned.cell for planned in plan.runs}.values():
         cells.setdefault(cell.stack.name, []).append(cell)
-    # Of other hosts the doctor knows nothing here.
+    # The doctor only knows this host, not the hosts of a scheduler.
     machine = None if bench.dispatcher else read_machine(matrix, bench.root)
     atomics = [gpu.atomics for gpu in (machine.gpus if machine else ()) if gpu.facts.index in bench.gpus]
     setup = {name: setup_seconds_of(own[0].stack) for name, own in cells.items() if name not in capabilities.made}
@@ -162,19 +162,19 @@ def _run_bytes(bench: Bench) -> int:
 
 
 def _has_kfd(bench: Bench) -> bool:
-    """Return whether ROCm's device is there; on other hosts with GPUs it is taken to be, whatever this one has."""
+    """Return whether ROCm's device node exists; the hosts of a scheduler that have GPUs are assumed to have it."""
     return bool(bench.dispatcher and bench.host.gpus) or has_kfd(bench.root)
 
 
 def setup_seconds_of(stack: Stack) -> float:
-    """Return the seconds in which a stack is downloaded and built, as is assumed: nobody knows before it was done."""
+    """Return the seconds that it is assumed to take to download and build a stack, for the time is not known before."""
     return stack.budget.download * GB / ASSUMED_BYTES_PER_SECOND + ASSUMED_BUILD_SECONDS
 
 
 def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
-    """Return the seconds of completed runs of the very same work, on this host and as are asked for, by cell.
+    """Return the seconds of completed runs of exactly this work, made on this host with this executor, by cell.
 
-    There are none of data that is not made yet.
+    The result is empty if the data have not been made yet.
     """
     if workload.program:
         version = workload.program.taken.version if workload.program.taken else ""

@@ -1,4 +1,4 @@
-"""The leave to use a GPU with a screen: asked for once, and remembered for a machine in its results folder."""
+"""The permission to use a GPU with a screen: asked for once, and remembered for a machine in its results folder."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.host.fingerprint import training_gpus
 
 
 def gpus_in_question(host: HostFacts) -> list[GpuFacts]:
-    """Return the GPUs with a screen, where another has none: on a host without such another they are used anyway."""
+    """Return the GPUs with a screen if other GPUs have none; without such others, screened GPUs are used anyway."""
     gpus = training_gpus(host)
     screened = [gpu for gpu in gpus if gpu.displays]
     return screened if len(screened) < len(gpus) else []
@@ -20,9 +20,11 @@ def gpus_in_question(host: HostFacts) -> list[GpuFacts]:
 def may_use(
     host: HostFacts, results: Results, given: bool | None, ask: Callable[[str], bool] | None, *, notes: bool = True
 ) -> bool:
-    """Return whether runs may use them: as was said now, or before, or is asked; without somebody to ask they may not.
+    """Return whether runs may use the GPUs with a screen: as given now, as remembered, or as the user answers.
 
-    What is said, now or to the question, is remembered if it `notes` that.
+    - `given`: what the user says with an option; None if the user says nothing.
+    - `ask`: asks the user a question; without it, and without an earlier answer, runs may not use these GPUs.
+    - `notes`: remember what the user says.
     """
     gpus = gpus_in_question(host)
     if not gpus:
@@ -39,7 +41,7 @@ def may_use(
 
 
 def remembered(host: HostFacts, results: Results) -> bool | None:
-    """Return what was said before; None where nobody was asked."""
+    """Return the remembered answer; None if the user was never asked."""
     try:
         return bool(load_json(read_regular(_file(host, results)))["use"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -51,7 +53,7 @@ def _file(host: HostFacts, results: Results) -> Path:
 
 
 def question(gpus: Iterable[GpuFacts]) -> str:
-    """Return the question."""
+    """Return the question that asks the user whether runs may use these GPUs."""
     screens = (f"a screen is connected to GPU {gpu.index} ({', '.join(gpu.displays)})" for gpu in gpus)
     return (
         f"On this host {' and '.join(screens)}, and a run that hangs may take it along. May runs use that GPU? "

@@ -1,4 +1,4 @@
-"""The tallies of the cells that a campaign chooses from: their runs so far, counted as `matrix status` counts them."""
+"""Tallies of the cells that a campaign chooses from: their runs so far, counted as in `matrix status`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import device_count, family_of, train_options
 from harness.search.schedule import Candidate, Tally
 
-# Of these it is known how long they take.
+# Outcomes of runs that ended by themselves, so that their duration is known.
 ENDED_BY_ITSELF = ("completed", "failed", "hung")
 
 
@@ -52,7 +52,7 @@ class Tallies:
         return family_of(options, workload.max_device_memory, smoke_test=workload.smoke_test)
 
     def tried(self) -> set[tuple[str, str]]:
-        """Return the cells, each with its scope, that had runs here of the plan's workload family."""
+        """Return the cells, each with its scope, that had runs of the plan's workload family on this kind of host."""
         families = {self.family_of(one) for one in self.plan.runs}
         here = (self.bench.host.kind, self.bench.executor_name)
         return {
@@ -81,7 +81,7 @@ class Tallies:
         by_id = {row.run_id: row for row in rows}
         settings = settings_of(self.bench.host)
         found = judge(rows, self._now(), self.matrix.verdicts, counts, settings=settings)
-        # Of those in an image of uncommitted changes only where there are no others.
+        # A verdict on an image with uncommitted changes only counts if there is no other.
         for verdict in sorted(found, key=lambda one: not one.uncommitted):
             candidate = candidates.get((verdict.cell, verdict.scope))
             if candidate and self._is_ours(verdict):
@@ -97,7 +97,7 @@ class Tallies:
         return not verdict.stale and where == (self.bench.host.kind, self.bench.executor_name)
 
     def _now(self) -> dict[tuple[str, str], str]:
-        """The environment hashes of the cells; that of an environment which was made here is certain."""
+        """Return the environment hash of each cell; the hash of an environment that was made here is certain."""
         cells = {run.cell.id: run.cell for run in self.plan.runs}.values()
         made = (cell for cell in cells if self.bench.has_environment(cell))
         executor: str = self.bench.executor_name
@@ -105,7 +105,7 @@ class Tallies:
         return {**self._current, **hashes}
 
     def _cause(self, row: Row) -> str | None:
-        """The class of a failure, where it was explained."""
+        """Return the class of a failure; its diagnosis if it was not explained."""
         if row.run_id not in self._causes:
             record = self.bench.results.record(row.run_id)
             explained = record.explanation.class_ if record and record.explanation else None
@@ -113,7 +113,7 @@ class Tallies:
         return self._causes[row.run_id]
 
     def _is_here(self, row: Row) -> bool:
-        """Return whether runs now take as long as it: on this host, or on one of its kind where any of those does."""
+        """Return whether runs made now take as long: it is from this host, or with a scheduler from its host kind."""
         if self.bench.dispatcher:
             return row.host_kind == self.bench.host.kind
         return row.host_fingerprint == self.bench.host.fingerprint

@@ -1,1 +1,1 @@
-"""One run after the other: those of a fixed plan, of a goal, of stages, or spread over hosts."""
+"""Sequences of runs: those of a fixed plan, of a goal, of stages, or spread over hosts."""

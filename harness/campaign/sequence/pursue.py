@@ -24,7 +24,7 @@ from harness.search.spread import candidates_at_once
 
 
 def pursue_goal(plan: Plan, goal: Goal, campaign: Campaign, runner: Runner, tallies: Tallies) -> Pursuit:
-    """Run cells of a plan until the goal is reached, cannot be, or the time is over.
+    """Run cells of a plan until the goal is reached or out of reach, or the time is over.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, or the engine is gone.
@@ -40,7 +40,7 @@ def pursue_goal(plan: Plan, goal: Goal, campaign: Campaign, runner: Runner, tall
     found = pursue(goal, campaign.seed, runs, time_left)
     while found.why == "exhausted" and runs.take_up():
         found = pursue(goal, campaign.seed, runs, time_left)
-    # What was left out may be there when the same command continues.
+    # Candidates that were left out may be available when the same command continues.
     if not (found.left_out and found.why == "exhausted"):
         campaign.end(found.why)
     return found
@@ -52,7 +52,7 @@ def _time_left(until: float | None) -> float | None:
 
 @dataclass
 class _PlanRunner:
-    """Runs the candidates of a plan. `left` are the placements that may still be run, `made` counts the runs."""
+    """Runs the candidates of a plan. `left` are the placements that may still be run; `made` counts the runs so far."""
 
     plan: Plan
     campaign: Campaign
@@ -71,7 +71,7 @@ class _PlanRunner:
         self._unproven = UnprovenGpus(bench, display, partial(host_cause, self.tallies.matrix, bench))
 
     def candidates(self) -> list[Candidate]:
-        """Return those of which no run needs an unhealthy GPU, or is put off until some stack's probe has passed."""
+        """Return the candidates that can run now: on healthy GPUs, not put off until some probe has passed."""
         healthy = self._healthy.runs(self.campaign.next_repeats(self.left))
         self.left = [one.planned for one in healthy]
         ready = self._unproven.runs(healthy)
@@ -80,23 +80,23 @@ class _PlanRunner:
         return list(dict.fromkeys(self.tallies.candidate(one.planned) for one in ready))
 
     def take_up(self) -> bool:
-        """Return whether there are stacks that could not be made and have another turn, and give it to them."""
+        """Give stacks that could not be made for now another turn; return whether there are any."""
         taken = self._put_off.take()
         self.left += taken
         return bool(taken)
 
     def all_candidates(self) -> list[Candidate]:
-        """Return those of the whole plan."""
+        """Return the candidates of the whole plan."""
         return list(dict.fromkeys(map(self.tallies.candidate, self.plan.runs)))
 
     def known(self) -> tuple[dict[Candidate, Tally], dict[str, float]]:
-        """Return what the records say."""
+        """Return the tallies of the candidates, and the seconds of a run of each cell."""
         return self.tallies.read()
 
     def run(self, candidate: Candidate, seconds_left: float | None, most: int) -> bool:
-        """Run a candidate on the first of its GPUs that is free, or on several side by side where the host allows it.
+        """Run a candidate on the first of its GPUs that is free, or on several side by side if the host allows it.
 
-        The first time it is only made ready.
+        Return whether a run was made: the first time, the candidate is only made ready.
         """
         bench, display = self.runner.bench, self.runner.display
         of_candidate = [planned for planned in self.left if self.tallies.candidate(planned) == candidate]
@@ -107,7 +107,7 @@ class _PlanRunner:
             except StackUnavailableError as error:
                 display.problem(error.left_out)
                 self.left = self._put_off.without(self.left, error)
-            # With its environment more may be known of the cell: it is decided again.
+            # The environment may tell more about the cell, so let the search decide again.
             return False
         if bench.dispatcher:
             made = self._make_elsewhere(candidate, bench.dispatcher, seconds_left)
@@ -134,7 +134,7 @@ class _PlanRunner:
     def _make_elsewhere(
         self, first: Candidate, dispatcher: Dispatcher, seconds_left: float | None
     ) -> list[tuple[PendingRun, Record]]:
-        """Make runs at once, one on each node: of a candidate, and of those that come next if all end as expected."""
+        """Make runs at once, one per node: of `first`, and of those that come next if all end as expected."""
         tallies, seconds = self.known()
         candidates = [one for one in self.candidates() if one == first or self._is_ready(one)]
         most = dispatcher.nodes_at_work
@@ -157,15 +157,15 @@ class _PlanRunner:
             yield from sorted(together, key=lambda one: one.planned.repeat)
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
-        """Run a candidate no more, and say so."""
+        """Report that a candidate is left out, and run it no more."""
         self.runner.display.problem(f"{candidate.cell} is left out: {why}")
         self.left = [planned for planned in self.left if self.tallies.candidate(planned) != candidate]
 
 
 def with_candidates_counted(goal: Goal, plan: Plan, tallies: Tallies) -> Goal:
-    """Return the goal among as many candidates as the plan has, or had runs here.
+    """Return the goal with the number of candidates that the plan has, or that had runs here.
 
-    The best of many needs more confidence; a promotion is held to the same.
+    The best of many candidates needs more confidence; a promotion counts candidates in the same way.
     """
     planned = {(one.cell, one.scope) for one in map(tallies.candidate, plan.runs)}
     return replace(goal, among=len(planned | tallies.tried()))

@@ -1,4 +1,4 @@
-"""Runs of stacks that could not be made for now: they have one more turn, after all others."""
+"""Runs of stacks that cannot be made for now: they get one more turn, after all others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,20 +13,20 @@ T = TypeVar("T", PlannedRun, PendingRun)
 
 @dataclass
 class PutOff(Generic[T]):
-    """The runs that have another turn, and the stacks that had one."""
+    """The runs that get another turn, and the stacks that were put off once."""
 
     _runs: list[T] = field(default_factory=list)
     _stacks: set[str] = field(default_factory=set)
 
     def without(self, left: Sequence[T], error: StackUnavailableError) -> list[T]:
-        """Return the runs that are not of a stack that cannot be made; if it may be later, keep its own for then."""
+        """Return the runs that are not of the stack that cannot be made, and keep its runs if it may be made later."""
         if error.passes and error.stack.name not in self._stacks:
             self._stacks.add(error.stack.name)
             self._runs += [one for one in left if one.cell.stack == error.stack]
         return [one for one in left if one.cell.stack != error.stack]
 
     def take(self) -> list[T]:
-        """Return those that were kept: their turn has come, and that of the hosts that did not answer."""
+        """Return the runs that were kept, and forget which hosts did not answer, so that they are asked again."""
         if self._runs:
             forget_silent()
         taken, self._runs = self._runs, []

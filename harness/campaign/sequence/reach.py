@@ -1,4 +1,4 @@
-"""Which verdict a campaign with a goal can reach in its budget, by the runs here before, or by what is assumed."""
+"""The verdict that a campaign with a goal can reach in its budget, judged by earlier runs here or by assumptions."""
 
 from statistics import median
 
@@ -10,7 +10,7 @@ from harness.search.reach import first_in_words, reach_in_words
 
 
 def reach_of(prepared: PreparedCampaign) -> str | None:
-    """Return it in words; None of a campaign without a goal."""
+    """Return the reachable verdict in words; None for a campaign without a goal."""
     plan = prepared.plan
     if plan.goal is None:
         return None
@@ -31,7 +31,7 @@ def reach_of(prepared: PreparedCampaign) -> str | None:
 
 
 def _assumed_minutes(prepared: PreparedCampaign) -> float | None:
-    """Return the minutes that the matrix file gives a run of the plan's workload on a GPU; None for another."""
+    """Return the minutes that the matrix file gives a run of the plan's workload on a GPU; None if it gives none."""
     plan = prepared.plan
     if not any(run.gpus and run.cell.stack.accelerator == "rocm" for run in plan.runs):
         return None

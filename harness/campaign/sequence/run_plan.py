@@ -1,6 +1,6 @@
 """Runs a plan whose number of runs is fixed: one run after the other, always the first whose GPUs are free.
 
-Where the host allows it, runs of one cell and repeat on a GPU each go side by side.
+If the host allows it, runs of the same cell and repeat run side by side, each on its own GPU.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from harness.evidence.files.run_files import Record
 
 
 def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = lambda: None) -> None:
-    """Run what is still to be run of a plan, but for what needs an unhealthy GPU or a stack that cannot be made.
+    """Run what is left of a plan, except runs that need an unhealthy GPU or a stack that cannot be made.
 
-    A stack whose probe fails on a GPU where no stack's has passed since the boot is put off until another's passes;
-    `cause` is then asked what is wrong with the host.
+    If a stack's probe fails on a GPU where no probe has passed since the boot, the stack is put off until another
+    stack's probe passes there. `cause` then returns what is wrong with the host.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, the engine is gone, or
@@ -56,7 +56,7 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
 def _run_next(
     plan: Plan, ready: Sequence[PendingRun], runner: Runner, seconds_left: float | None
 ) -> list[tuple[PendingRun, Record]]:
-    """Make the next run, with those of the same cell and repeat where they may go side by side."""
+    """Make the next run, together with those of the same cell and repeat if they may run side by side."""
     bench, first = runner.bench, ready[0].planned
     same = [one for one in ready if (one.cell, one.planned.repeat) == (first.cell, first.repeat)]
     if plan.side_by_side and len(same) > 1:

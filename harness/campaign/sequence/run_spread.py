@@ -1,4 +1,4 @@
-"""Runs a plan whose number of runs is fixed over the hosts of a scheduler: all of them at once, as far as it takes."""
+"""Runs a plan with a fixed number of runs on the hosts of a scheduler: as many at once as the scheduler takes."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,16 +15,16 @@ from harness.campaign.sequence.put_off import PutOff
 from harness.evidence.files.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN
 
-# What is cancelled so often in one command is cancelled by somebody who means it.
+# Most attempts at a run in one command: a run cancelled this often is cancelled by somebody who means it.
 MOST_ATTEMPTS = 20
 
 
 def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispatcher) -> None:
-    """Run what is still to be run of a plan, but for stacks that cannot be made; what was interrupted is run again.
+    """Run what is left of a plan, except stacks that cannot be made; interrupted runs are repeated.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, or jobs are refused.
-        KeyboardInterrupt: after those that wait were cancelled; those that run go on, unless a person wants otherwise.
+        KeyboardInterrupt: after the waiting jobs were cancelled; runs under way go on unless the user wants otherwise.
     """
     pending = campaign.pending(plan, following=True)
     before = len(plan.runs) - len(pending)
@@ -42,9 +42,12 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
 
 @dataclass
 class _Spread:
-    """A plan on its way. `left` are the runs that are not followed yet, `seconds` what earlier ones took.
+    """A plan that is being run.
 
-    `attempts` counts those that did not count, by the position of the run.
+    Attributes:
+        left: the runs that are not followed yet.
+        seconds: the durations of the runs that ended.
+        attempts: how many attempts did not count, by the position of the run.
     """
 
     plan: Plan
@@ -57,9 +60,9 @@ class _Spread:
     attempts: Counter[int] = field(default_factory=Counter)
 
     def fill(self) -> bool:
-        """Follow as many further runs as there is room for; return whether some are followed.
+        """Follow as many further runs as there is room for; return whether any run is followed.
 
-        A stack that cannot be made is left out, for now where it may be made later.
+        A stack that cannot be made is left out, or put off if it may be made later.
         """
         bench, display, workload = self.runner.bench, self.runner.display, self.plan.workload
         while (self.left or self._take_up()) and self.follower.room > 0:
@@ -75,13 +78,13 @@ class _Spread:
         return self.follower.room < self.follower.dispatcher.at_once
 
     def _take_up(self) -> bool:
-        """Give stacks that could not be made another turn, once nothing else is on its way."""
+        """Give stacks that could not be made another turn, once no run is followed any more."""
         if self.follower.room == self.follower.dispatcher.at_once:
             self.left = self.put_off.take()
         return bool(self.left)
 
     def saw(self, done: PendingRun, record: Record) -> None:
-        """Take note of a record: of one that does not count the next attempt is made."""
+        """Note the record of a run; if it does not count, the run gets another attempt."""
         if record.outcome == "interrupted" or record.diagnosis == NOT_BEGUN:
             self.attempts[done.position] += 1
             if self.attempts[done.position] >= MOST_ATTEMPTS:

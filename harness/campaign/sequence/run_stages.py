@@ -1,4 +1,4 @@
-"""Runs a campaign in stages on a bench: what its search asks for, one run after the other."""
+"""Runs a campaign in stages on a bench: the runs that its search asks for, one after the other."""
 
 import shutil
 import time
@@ -32,7 +32,7 @@ from harness.search.stages.conclusion import conclude_stages
 from harness.search.stages.runs import StageRun
 from harness.search.stages.search import StageEnd, StageSearch
 
-# After so long unhealthy GPUs are probed again: a person, or the driver, may have reset them.
+# Seconds after which unhealthy GPUs are probed again, because a person or the driver may have reset them.
 RECHECK_SECONDS = 1800.0
 
 
@@ -43,10 +43,10 @@ def run_stages(
     runner: Runner,
     may_reboot: Callable[[], bool] = lambda: False,
 ) -> Conclusion:
-    """Run what the stages ask for until the answer is there, there is none, or the time is over.
+    """Run what the stages ask for until there is an answer, there can be none, or the time is over.
 
-    Unhealthy GPUs are probed again from time to time, and before the end. Where `may_reboot` says that the host can be
-    rebooted for them, the campaign ends as soon as one is lost.
+    Unhealthy GPUs are probed again from time to time, and before the end. If `may_reboot` returns that the host can be
+    rebooted, the campaign ends as soon as a GPU is lost.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, the engine is gone, or
@@ -65,8 +65,9 @@ def run_stages(
             left = None if until is None else until - time.monotonic()
             decided = stages.next(left)
             if isinstance(decided, StageEnd):
-                # What was left out, or needs a GPU that is unhealthy now, may be there when the same command continues.
-                # Of a budget that is spent nothing is left to continue with: the same command begins another.
+                # The campaign stays open if stacks were left out or GPUs are unhealthy, as they may be back when the
+                # same command continues. After a spent budget nothing can be continued, so the same command begins
+                # another campaign.
                 if decided.why in ("good", "out-of-time") or (decided.why == "none" and not stages.left_out):
                     campaign.end(decided.why)
                 least = stages.seconds_of_next() if decided.why == "out-of-time" else None
@@ -79,9 +80,12 @@ def run_stages(
 
 @dataclass
 class _Stages:
-    """Runs what a search asks for. `left_out` are stacks that cannot be made, or have no room.
+    """Runs what a search asks for.
 
-    `put_off`: those of them that may be made later, and when that was tried; `retried`: with nothing else left to try.
+    Attributes:
+        left_out: stacks that cannot be made, or have no room.
+        put_off: those of them that may be made later, each with the time when that was last tried.
+        retried: stacks that were tried again when nothing else was left to try.
     """
 
     search: StageSearch
@@ -108,7 +112,7 @@ class _Stages:
         self._rechecked = time.monotonic()
 
     def next(self, left: float | None) -> StageRun | StageEnd:
-        """Return the next run on the GPUs that are healthy, of the stacks that can be made."""
+        """Return the next run on healthy GPUs, of a stack that can be made, or the end of the campaign."""
         self._take_up({name for name, at in self.put_off.items() if time.monotonic() - at >= RECHECK_SECONDS})
         search, seen = self._search(), self.evidence.read()
         is_lost = len(search.host.healthy) < len(search.host.gpus)
@@ -119,7 +123,7 @@ class _Stages:
         if is_lost and (due or (isinstance(decided, StageEnd) and decided.why == "gpu-lost")) and self._recovered():
             search = self._search()
             decided = search.next(seen, left)
-        # Where nothing was run no time has passed, and a source that did not answer does not now.
+        # If nothing was run, no time has passed, and a source that did not answer still does not.
         at_end = isinstance(decided, StageEnd) and decided.why == "none" and self._last is not None
         if at_end and (last := self.put_off.keys() - self.retried):
             self.retried |= last
@@ -130,12 +134,12 @@ class _Stages:
         return decided
 
     def recheck(self, runs: Sequence[PendingRun], workload: Workload) -> None:
-        """Probe unhealthy GPUs again, each in what one of these runs would use."""
+        """Probe unhealthy GPUs again, each in the environment of one of these runs."""
         recheck_unhealthy(runs, workload, self.runner.bench, self.runner.display)
         self._rechecked = time.monotonic()
 
     def _recovered(self) -> bool:
-        """Return whether a GPU that was unhealthy passes a probe in what ran last."""
+        """Return whether a GPU that was unhealthy now passes a probe in the environment of the last run."""
         if self._last is None:
             return False
         bench, (wanted, pending) = self.runner.bench, self._last
@@ -149,7 +153,7 @@ class _Stages:
         return bool(passed)
 
     def seconds_of_next(self) -> float | None:
-        """Return what the next run takes, had it all the time; None where there is none."""
+        """Return the seconds that the next run takes, without regard to the budget; None if there is no next run."""
         return self._search().seconds_of_next(self.evidence.read())
 
     def _search(self) -> StageSearch:
@@ -162,7 +166,7 @@ class _Stages:
         return replace(self.search, host=host, cells=cells)
 
     def run(self, wanted: StageRun, left: float | None) -> None:
-        """Make a run, and those beside it; the first time of a stack, make the stack."""
+        """Make a run and those beside it; if its stack is not ready, only make the stack."""
         bench, display, cell = self.runner.bench, self.runner.display, wanted.cell
         if not bench.is_ready(cell, wanted.workload):
             if self.background.wait_for(cell.stack.name):
@@ -177,7 +181,7 @@ class _Stages:
                 self._leave_out(error.stack, error.left_out)
                 if error.passes:
                     self.put_off[error.stack.name] = time.monotonic()
-            # With its environment more may be known of it: it is decided again.
+            # The environment may tell more about the cell, so let the search decide again.
             return
         if (said := f"{cell.id}: {wanted.why}") != self._stage:
             self._stage = said
@@ -198,7 +202,7 @@ class _Stages:
         for done, record in made:
             if record.diagnosis == NOT_BEGUN:
                 self.unproven.saw(done, record)
-        # Nobody has planned what else would need them.
+        # Report unhealthy GPUs; no further runs are planned yet that would have to be left out.
         self.healthy.runs(())
 
     def _attempt(self, wanted: StageRun, taken: Collection[str]) -> tuple[PlannedRun, str]:
@@ -209,7 +213,7 @@ class _Stages:
         return next((one, run_id) for one, run_id in attempts if run_id and run_id not in taken)
 
     def _prepare(self, cell: Cell) -> None:
-        """Make the stack of a cell while runs go on, where it has room: otherwise that is said at its turn."""
+        """Make the stack of a cell in the background, if it has room; otherwise its turn reports that."""
         if self.runner.bench.is_ready(cell, self.prepared.plan.workload) or self._no_room(cell.stack):
             return
         self.background.make(cell)
@@ -223,7 +227,7 @@ class _Stages:
         return None if needed <= free else f"{able.place}: it needs {needed:.0f} GB, {free:.0f} GB are free"
 
     def _take_up(self, stacks: Collection[str]) -> None:
-        """Let stacks that could not be made be tried again, and the hosts that did not answer."""
+        """Let stacks that could not be made be tried again, and ask the hosts again that did not answer."""
         if stacks:
             forget_silent()
         self.left_out -= set(stacks)
@@ -236,7 +240,7 @@ class _Stages:
 
 
 def placement_of(wanted: StageRun) -> str:
-    """Return what distinguishes the id of a run from those of the same cell in other ways or on other GPUs."""
+    """Return the part of a run's id that distinguishes runs of a cell with different options or on different GPUs."""
     options = (_value(value) for _, value in wanted.setting.options)
     words = (wanted.stage, *((wanted.setting.strategy,) if len(wanted.gpus) > 1 else ()), *options)
     return f"-{'-'.join(words)}-gpu{'-'.join(map(str, wanted.gpus))}"

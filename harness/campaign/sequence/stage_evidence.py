@@ -1,4 +1,4 @@
-"""The runs of a results folder that speak for what may be run on a bench now, as a campaign in stages reads them."""
+"""The runs of a results folder that count as evidence on a bench now, as a campaign in stages reads them."""
 
 import json
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ from harness.search.stages.runs import SeenRun, SeenRuns
 
 
 def is_of_other_settings(row: Row, host: HostFacts) -> bool:
-    """Return whether a run was made on this very host, and that was set otherwise then."""
+    """Return whether a run was made on this very host, but with other settings of the host."""
     if row.machine != host.machine:
         return False
     return bool(changed_settings(state_from_json(row.host_state).settings, settings_of(host)[host.machine]))
 
 
 class StageEvidence:
-    """Reads them again and again; what a record tells beside its row of the index is read once."""
+    """Reads the evidence repeatedly; what only a record holds, and not its row of the index, is read once."""
 
     def __init__(self, bench: Bench, matrix: Matrix) -> None:
         self._bench = bench
@@ -33,7 +33,7 @@ class StageEvidence:
         self._known: set[tuple[str, str]] = set()
 
     def read(self) -> SeenRuns:
-        """Return the runs made on this kind of host, set as it is now, in the environments that cells have now."""
+        """Return the runs on this kind of host with its current settings, in the environments that cells have now."""
         everything = Index(self._bench.results).rows()
         counts = counts_of(self._bench.results, everything)
         here = (self._bench.host.kind, self._bench.executor_name)
@@ -54,20 +54,20 @@ class StageEvidence:
         return SeenRun(row, count, gpus, phase, remedies)
 
     def _of_failure(self, row: Row) -> tuple[str | None, tuple[str, ...]]:
-        """Return the last phase of a run that failed, and the presets that its diagnosis recommends."""
+        """Return the last phase of a failed run, and the presets that its diagnosis recommends."""
         if row.run_id not in self._told:
             record = self._bench.results.record(row.run_id)
             explanation = record.explanation if record else None
-            # Of a run during which the host went down only its progress tells.
+            # If the host went down during a run, only its progress tells the phase.
             phase = record.last_phase if record else None
             phase = phase or last_phase(self._bench.results.folder_of(row.run_id).work)
             self._told[row.run_id] = phase, explanation.presets if explanation else ()
         return self._told[row.run_id]
 
     def _now(self, rows: Iterable[Row]) -> dict[tuple[str, str], str]:
-        """The environment hash of each cell: of what was made here, else of what would be made, else the newest."""
+        """Return the environment hash of each cell: made here, or that would be made, or else the newest."""
         newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: row.started)}
-        # To ask for these takes long, and they change only when something is made.
+        # Compute these once: it takes long, and they change only when an environment is made.
         if unknown := newest.keys() - self._known:
             self._hashes.update(current_hashes(self._matrix, unknown))
             self._known |= unknown
