@@ -1,1 +1,1 @@
-"""The next run of a search: one known-good cell in few runs, every cell settled, cells compared, presets minimised."""
+"""Chooses the next run of a search: for a known-good cell, for every cell, between cells, or for fewer variables."""

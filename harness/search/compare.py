@@ -1,4 +1,4 @@
-"""Compare cells in how often their runs pass. Pure."""
+"""Compares how often the runs of cells pass. Pure."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from harness.base.wording import percent
 from harness.evidence.verdicts.verdict import Verdict
 from harness.search.sequential import BinomialCount
 
-# The probability of showing a difference that is not there, over all comparisons of one answer.
+# The probability of finding any difference that does not exist, over all comparisons of one answer.
 FAMILY_ERROR = 0.05
 POWER = 0.8
 
@@ -18,10 +18,11 @@ POWER = 0.8
 class GroupComparison(ABC):
     """How often two groups of runs passed, on the same workload, executor and scope.
 
-    `p_value` is Fisher's exact test, two-sided; `adjusted` is it after Holm's correction for all comparisons made at
-    once. `told_apart`: a group with a pass rate below this would have been shown, with probability .8 and whatever
-    else is compared at once, to differ from one that passes as often as the better of the two did; None where no rate
-    is low enough.
+    Attributes:
+        p_value: the p-value of Fisher's exact test, two-sided.
+        adjusted: the p-value after Holm's correction for all comparisons made at once.
+        told_apart: a group with a pass rate below this would, with a probability of .8, have been shown to differ from
+            a group that passes as often as the better of the two did; None if no rate is low enough.
     """
 
     cell: str
@@ -45,12 +46,12 @@ class GroupComparison(ABC):
 
     @property
     def plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """The comparison as plain values."""
         return {**asdict(self), "differ": self.differ}
 
     @property
     def conclusion(self) -> str:
-        """Return where that was, and what it shows."""
+        """The circumstances of the comparison, and the finding, in words."""
         where = f"workload {self.workload}, {self.scope}, {self.executor}"
         p_value = f"p = {self.adjusted:.2g}"
         if self.differ:
@@ -84,13 +85,13 @@ class CellComparison(GroupComparison):
 
     @property
     def in_words(self) -> str:
-        """Return it as `cpu-plain passed 20 of 20, cpu-strict 3 of 9 (...): they differ`."""
+        """The comparison as in `cpu-plain passed 20 of 20, cpu-strict 3 of 9 (...): they differ`."""
         counts = f"{self.cell} passed {self.one.passes} of {self.one.runs}"
         return f"{counts}, {self.other} {self.two.passes} of {self.two.runs} {self.conclusion}"
 
 
 def compare(verdicts: Iterable[Verdict], cell: str, others: Sequence[str]) -> list[CellComparison]:
-    """Pair the cell with each of the others, wherever both have comparable runs that are not stale."""
+    """Compare the cell with each of the others, wherever both have comparable runs that are not stale."""
     kept = [one for one in verdicts if not one.stale and one.runs]
     made = [
         _compared(one, two)
@@ -125,9 +126,10 @@ def _compared(verdict: Verdict, other: Verdict) -> CellComparison:
 
 
 def corrected(made: list[Tested]) -> list[Tested]:
-    """Return comparisons with Holm's correction, and what each could have told apart.
+    """Return comparisons with Holm's correction, and the pass rate that each could have told apart.
 
-    The smallest p-value is taken times their number, the next times one less, never falling.
+    The smallest p-value is multiplied by the number of comparisons, the next one by one less, and so on; an adjusted
+    p-value is never below that before it.
     """
     highest = 0.0
     adjusted = {}
@@ -140,13 +142,14 @@ def corrected(made: list[Tested]) -> list[Tested]:
 def told_apart(one: BinomialCount, two: BinomialCount, comparisons: int = 1) -> float | None:
     """Return the highest pass rate that so many runs tell, with probability .8, from that of the better of the two.
 
-    Of several comparisons each may be the one that Holm's correction asks most of.
+    With several `comparisons` the strictest level of Holm's correction is assumed.
     """
     from scipy.stats import binom  # noqa: PLC0415
 
     better, worse = sorted((one, two), key=lambda c: c.passes / c.runs, reverse=True)
     rate = better.passes / better.runs
-    # The most passes of the worse with which the test still shows it to differ from so many of the better.
+    # For each number of passes of the better one: the most passes of the worse one that the test still shows to be
+    # lower.
     most, critical = -1, []
     for passes in range(better.runs + 1):
         while _is_lower(BinomialCount(most + 1, worse.runs), BinomialCount(passes, better.runs), comparisons):
@@ -166,7 +169,7 @@ def _is_lower(worse: BinomialCount, better: BinomialCount, comparisons: int) -> 
 
 def fisher(one: BinomialCount, two: BinomialCount) -> float:
     """Return the p-value of Fisher's exact test, two-sided."""
-    # SciPy takes a second to import: only what computes with it waits for that.
+    # Import SciPy only where it is used, because the import takes a second.
     from scipy.stats import fisher_exact  # noqa: PLC0415
 
     return float(fisher_exact([[c.passes, c.runs - c.passes] for c in (one, two)]).pvalue)

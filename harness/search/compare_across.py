@@ -1,4 +1,4 @@
-"""Compare the runs of a cell with those from before its host changed: evidence that is never added up. Pure."""
+"""Compares runs of a cell with runs from before its host changed; such evidence is never added up. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ AXES: tuple[Axis, ...] = ("kernel", "driver", "firmware", "parameters")
 class SideBySide:
     """The runs of a cell on one host with one value of an axis: `6.12: 20 of 20`.
 
-    The pass rate lies above `low` and, each for itself, below `high`, however often it was looked at.
+    The pass rate lies above `low`, and it lies below `high`. Each bound holds by itself, however often the runs are
+    looked at.
     """
 
     value: str
@@ -31,9 +32,9 @@ class SideBySide:
 
 @dataclass(frozen=True, kw_only=True)
 class AcrossComparison(GroupComparison):
-    """The runs of a cell with the newest value of an axis, and with another one, all else of the runs being equal.
+    """The runs of a cell with the newest value of an axis, compared with those of another value of it.
 
-    `also_changed`: the other axes that differ between the two, so that the difference may be theirs.
+    `also_changed` are the other axes that differ between the two, so that they may cause the difference.
     """
 
     axis: Axis
@@ -44,13 +45,13 @@ class AcrossComparison(GroupComparison):
 
     @property
     def pair(self) -> tuple[BinomialCount, BinomialCount]:
-        """The counts before and since."""
+        """The counts with the earlier value and with the newest value."""
         before, newest = self.before, self.newest
         return BinomialCount(before.passes, before.runs), BinomialCount(newest.passes, newest.runs)
 
     @property
     def in_words(self) -> str:
-        """Return it as `cpu-plain: 6.12: 20 of 20; 6.18: 3 of 9 (...): they differ`."""
+        """The comparison as in `cpu-plain: 6.12: 20 of 20; 6.18: 3 of 9 (...): they differ`."""
         sides = "; ".join(f"{side.value}: {side.passes} of {side.runs}" for side in (self.before, self.newest))
         also = f"; {' and '.join(self.also_changed)} changed too, so that it may be theirs" if self.also_changed else ""
         return f"{self.cell}: {sides} {self.conclusion}{also}"
@@ -59,9 +60,10 @@ class AcrossComparison(GroupComparison):
 def compare_across(
     rows: Iterable[Row], counts: Counts, axis: Axis, cells: Sequence[str], confidence: float
 ) -> list[AcrossComparison]:
-    """Compare the newest value of an axis with each earlier one, of each of these cells, or of all without any.
+    """Compare the newest value of an axis with each earlier one, for each of these cells, or for all if none is given.
 
-    Compared are runs that count, of the same cell, environment, workload, executor, scope and machine.
+    Only runs that count are compared, and only runs of the same cell, environment, workload, executor, scope and
+    machine.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.started):
@@ -72,7 +74,7 @@ def compare_across(
 
 
 def _of_group(rows: Sequence[Row], counts: Counts, axis: Axis, confidence: float) -> Iterator[AcrossComparison]:
-    """Compare runs that are alike but for when they were made; in the order of time."""
+    """Compare runs that differ only in when they were made; `rows` are in the order of time."""
     names = _differing([_facts(state_from_json(row.host_state), axis) for row in rows])
     by_value: dict[str, list[Row]] = {}
     for row in rows:
@@ -107,7 +109,7 @@ def _side(value: str, rows: Sequence[Row], counts: Counts, confidence: float) ->
 
 
 def _facts(state: HostState, axis: Axis) -> Mapping[str, str]:
-    """Return what a state tells of an axis, by name; the VBIOS goes with the firmware."""
+    """Return the facts of a host state that belong to an axis, by name; the VBIOS belongs to the firmware."""
     vbios = {name: value for name, value in state.settings.items() if name.startswith(VBIOS)}
     match axis:
         case "kernel":
@@ -121,7 +123,7 @@ def _facts(state: HostState, axis: Axis) -> Mapping[str, str]:
 
 
 def _differing(facts: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return the names whose values are not the same in all; what tells nothing at all differs in nothing."""
+    """Return the names whose values differ between states; a state without any facts is ignored."""
     telling = [one for one in facts if one]
     names = sorted({name for one in telling for name in one})
     return tuple(name for name in names if len({one.get(name) for one in telling}) > 1)

@@ -1,4 +1,4 @@
-"""How a campaign with a goal ended, in a sentence. Pure."""
+"""Concludes how a campaign with a goal ended, in a sentence. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,18 +23,22 @@ from harness.search.schedule import (
     straight_passes,
 )
 
-# How a budget is given.
+# How the user sets a budget, in words.
 BUDGET = "`--budget`, with make `BUDGET=`"
-# Longer lists of cells are cut to the first and a count.
+# Longest list of cells in a sentence; a longer one is cut and ends with a count.
 _LISTED = 3
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """`reached`: whether the goal is; `continues`: whether the same command continues from these records.
+    """The conclusion of a campaign.
 
-    `standings` by cell, with its scope where it has several. `named` is the cell that the sentence names as the one to
-    use, or as the nearest. `least_budget`: where the budget let nothing run, the seconds that would.
+    Attributes:
+        reached: whether the goal is reached.
+        continues: whether the same command continues from these records.
+        standings: the standing of each cell, named with its scope if the cell has several.
+        named: the cell that the sentence names as the one to use, or as the nearest to the goal.
+        least_budget: the seconds that the next run needs, if the budget was too small for any run.
     """
 
     why: EndReason
@@ -49,7 +53,7 @@ class Conclusion:
 def conclude(
     goal: Goal, why: EndReason, tallies: Mapping[Candidate, Tally], seconds: Mapping[str, float]
 ) -> Conclusion:
-    """Sum up. `tallies` holds every candidate."""
+    """Conclude a campaign. `tallies` holds every candidate."""
     statuses = {one: status_of(tally, goal) for one, tally in tallies.items()}
     good = [one for one, now in statuses.items() if now == "known-good"]
     best = max(tallies, key=lambda one: _nearness(tallies[one], goal))
@@ -76,17 +80,17 @@ def conclude(
 
 
 def nothing_fits(least_budget: float) -> str:
-    """Return the sentence on a budget that let nothing run."""
+    """Return the sentence about a budget that is too small for any run."""
     return f" No run fits into the budget: the next one needs {budget_in_words(least_budget)} ({BUDGET})."
 
 
 def budget_in_words(seconds: float) -> str:
-    """Return a budget that holds so many seconds and what looking at the records takes, as it is typed: `15m`."""
+    """Return the smallest budget for a run of so many seconds, with the time to read the records, as typed: `15m`."""
     return f"{ceil(seconds / 60) + 1}m"
 
 
 def _least_budget(goal: Goal, open_cells: Sequence[str], seconds: Mapping[str, float]) -> float | None:
-    """Return the seconds of the shortest run of these cells, where the whole budget does not hold it."""
+    """Return the seconds of the shortest run of these cells, if they exceed the whole budget; otherwise None."""
     shortest = min((seconds[cell] for cell in open_cells if cell in seconds), default=None)
     return shortest if shortest and goal.budget is not None and shortest >= goal.budget else None
 
@@ -99,7 +103,7 @@ _NOT_FOUND: Mapping[EndReason, str] = {
 
 
 def _shown(goal: Goal, name: str, tally: Tally) -> str:
-    # Rounded down, so as to claim no more than was shown.
+    # Round down, so that the sentence claims no more than was shown.
     totals = tally.shown
     low = floor(totals.start_rate(goal.of_each) * 1000) / 1000
     shown = in_words(totals) if totals.hours else f"{tally.passes} of {tally.runs} runs passed"
@@ -112,7 +116,7 @@ def _shown(goal: Goal, name: str, tally: Tally) -> str:
 
 
 def _nearness(tally: Tally, goal: Goal) -> tuple[bool, float, float]:
-    """Return what makes one candidate nearer to the goal than another."""
+    """Return the key that sorts candidates by how near they are to the goal."""
     totals = tally.shown
     mtbf = min(totals.mtbf(goal.of_each), goal.mtbf_hours) if goal.mtbf_hours else 0.0
     return reaches_both(totals, goal), totals.start_rate(goal.of_each), mtbf
@@ -137,7 +141,7 @@ def _nearest(
         takes = f", about {span(left * seconds[best.cell])}" if best.cell in seconds else ""
         totals = tallies[best].shown
         missing = Shortfall(max(0, starts_missing(totals, goal)), max(0.0, hours_missing(totals, goal)), 0)
-        # So many runs bring what is missing: one start each, and hours by their length.
+        # This many runs give what is missing: one start each, and hours according to their length.
         of_them = f" run{'s' * (left > 1)} of that length" if missing.hours else ""
         bring = f" ({missing.in_words})" if missing.hours else ""
         said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more{of_them} would do{bring}{takes}")

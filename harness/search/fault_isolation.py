@@ -1,6 +1,6 @@
-"""Tell whether failures are the cell's, its stack's, a GPU's or the host's, by controls run between each other.
+"""Finds whether failures come from the cell, its stack, a GPU or the host, by controls run in turn.
 
-What makes a run is an argument; pure but for that.
+A caller's function makes the runs; everything else is pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,41 +19,43 @@ Cause = Literal["cell", "stack", "gpu", "other-gpu", "host"]
 # The probability that a wrong cause is named, over all questions of a campaign.
 CAMPAIGN_ERROR: Final = 0.05
 MOST_RUNS: Final = 40
-# What works passes at least so often, what is at fault at most so often. Rates between these are not told apart.
+# What works passes at least at the first rate, what is at fault at most at the second. Rates in between stay undecided.
 SOUND_RATE: Final = 0.95
 FAULTY_RATE: Final = 0.5
-# Between them, to notice that neither is so.
+# A rate in between, to notice when an arm neither works nor is at fault.
 BETWEEN_RATE: Final = 0.75
-# The share of the evidence against a fault that is staked on that.
+# The share of the stake against a fault that is put on a rate in between.
 SHARE_OF_BETWEEN: Final = 0.05
-# What a fault that differs in one arm more is given of the stake of one that differs in one arm fewer.
+# Factor of the stake for each further arm in which two faults differ.
 NEXT_NEAREST: Final = 0.4
-# How likely each fault is guessed to be: none, one, or two at once and one that shows on one GPU only. It decides
-# which arm is run next, and nothing else.
+# How likely each fault is assumed to be: none, a single one, or the rare ones: two at once, or one on one GPU only.
+# These weights only decide which arm is run next.
 WEIGHT_OF_NONE: Final = 3.0
 WEIGHT_OF_RARE: Final = 0.2
-# An arm is run so many times in a row at most: what drifts with time must not meet one arm alone.
+# Most runs of an arm in a row, so that a drift over time does not affect one arm only.
 IN_A_ROW: Final = 2
 
 
 class Arm(NamedTuple):
-    """A kind of run: of the cell, its stack's `plain` or another stack's; on the GPU where it failed (0) or another."""
+    """A kind of run: of the cell, its stack's `plain` or another stack's; on the GPU that failed (0) or another (1)."""
 
     unit: Unit
     gpu: int
 
 
-# The arms that are at fault.
+# The set of arms that a fault makes fail.
 Pattern = frozenset[Arm]
 ArmCounts = Mapping[Arm, BinomialCount]
 
 
 @dataclass(frozen=True)
 class Controls:
-    """The runs that are possible besides those of the `plain` cell of the stack that failed.
+    """The runs that are possible besides those of the `plain` cell of the failing stack.
 
-    `cell`: the cell that failed is another one. `other_stack`: another stack has a `plain` cell. `other_gpu`: there is
-    a second GPU, and each run uses one.
+    Attributes:
+        cell: the failing cell is not that `plain` cell itself.
+        other_stack: another stack has a `plain` cell.
+        other_gpu: there is a second GPU, and each run uses one.
     """
 
     cell: bool = True
@@ -69,7 +71,7 @@ class Controls:
 
     @property
     def not_varied(self) -> tuple[Cause, ...]:
-        """The causes that all runs share besides the host, and that cannot be told from it."""
+        """The causes that all runs share besides the host, so that they cannot be told from the host."""
         varied: dict[Cause, bool] = {"stack": self.other_stack, "gpu": self.other_gpu}
         return tuple(cause for cause, is_varied in varied.items() if not is_varied)
 
@@ -78,9 +80,12 @@ class Controls:
 class Isolation:
     """The findings of the controls.
 
-    `cause` is shown; None where nothing is, or nothing is at fault (`sound`). `possible`: what is not refuted.
-    `runs_left`: about so many more runs would tell; 0 where it is answered, None where more would not, as the pass
-    rates lie between those of what works and of what is at fault.
+    Attributes:
+        cause: the cause that is shown; None if none is shown, or nothing is at fault.
+        sound: nothing is at fault.
+        possible: the causes that are not refuted.
+        runs_left: how many more runs would about be needed; 0 if the question is answered, None if more runs would not
+            help, because the pass rates lie between those of what works and of what is at fault.
     """
 
     cause: Cause | None
@@ -91,7 +96,7 @@ class Isolation:
 
     @property
     def runs(self) -> int:
-        """How many runs were made."""
+        """The number of runs that were made."""
         return sum(count.runs for count in self.counts.values())
 
     @property
@@ -107,12 +112,12 @@ def isolate(
     error: float = CAMPAIGN_ERROR,
     seed: object = 0,
 ) -> Isolation:
-    """Make runs until they tell what is at fault, or `max_runs` were made.
+    """Make runs until they show what is at fault, or `max_runs` were made.
 
-    `run` makes one run and says whether it passed. What it is asked for follows from its answers and `seed` alone, so
-    that interrupted controls continue when given the same answers again. The failures that raised the question must not
-    be among its answers: they were chosen for being failures. A wrong cause is named with probability `error` at
-    most, however often one looks, where the faults are among those of `FaultModel`.
+    `run` makes one run and returns whether it passed. The arms that it is called with follow only from its answers and
+    `seed`, so that interrupted controls continue when given the same answers again. The failures that raised the
+    question must not be among its answers, because they were chosen for being failures. If the fault is one of those of
+    `FaultModel`, a wrong cause is named with a probability of at most `error`, however often one looks.
     """
     faults, random = FaultModel(controls), Random(str(seed))  # noqa: S311
     counts = dict.fromkeys(controls.arms, BinomialCount())
@@ -128,13 +133,13 @@ def isolate(
 
 
 class FaultModel:
-    """The faults that may be there, and the evidence that runs are against each.
+    """The faults that are considered, and the evidence of runs against each.
 
-    One of `cell`, `stack`, `gpu`, `other-gpu`, `host` or nothing; a cell or stack on one GPU only, or along with a GPU;
-    a control by itself. Each arm that is at fault passes at a rate of its own of FAULTY_RATE at most, each other one at
-    one of SOUND_RATE at least.
+    A fault is one of `cell`, `stack`, `gpu`, `other-gpu`, `host` or nothing; a cell or stack that fails on one GPU
+    only, or together with a GPU; or a control that fails by itself. Each arm at fault passes at a rate of its own of at
+    most FAULTY_RATE, each other arm at a rate of at least SOUND_RATE.
 
-    `causes`: those of each fault, by the arms that it makes fail.
+    `causes` holds the causes of each fault, by the arms that the fault makes fail.
     """
 
     def __init__(self, controls: Controls) -> None:
@@ -143,11 +148,11 @@ class FaultModel:
         self._stakes = {pattern: _stakes(pattern, self.causes) for pattern in self.causes}
 
     def read(self, counts: ArmCounts, error: float = CAMPAIGN_ERROR) -> Isolation:
-        """Return what these runs show: the cause that every fault has that is not refuted."""
+        """Return what these runs show: a cause is shown if all faults that are not refuted have it."""
         left = [pattern for pattern, against in self.evidence(counts).items() if against < -log(error)]
         shown = frozenset.intersection(*(self.causes[pattern] for pattern in left)) if left else frozenset()
         possible = frozenset(cause for pattern in left for cause in self.causes[pattern])
-        # Two are shown where both are at fault: the narrower first.
+        # If two causes are shown, both are at fault; name the narrower one.
         order: tuple[Cause, ...] = ("cell", "stack", "gpu", "other-gpu", "host")
         cause = next((one for one in order if one in shown), None)
         sound = bool(left) and not possible
@@ -155,9 +160,9 @@ class FaultModel:
         return Isolation(cause, sound, possible, missing if left else None, dict(counts))
 
     def next_arm(self, counts: ArmCounts, error: float, made: Sequence[Arm]) -> Arm | None:
-        """Return the arm of which most runs are missing; None where nothing is left to tell.
+        """Return the arm of which most runs are missing; None if runs can show nothing more.
 
-        (Chernoff 1959, "Sequential design of experiments".)
+        The method is that of Chernoff 1959, "Sequential design of experiments".
         """
         needed = self._needed(counts, error)
         if not needed:
@@ -167,10 +172,10 @@ class FaultModel:
         return max(allowed, key=lambda arm: (needed.get(arm, 0.0), -counts[arm].runs))
 
     def _needed(self, counts: ArmCounts, error: float) -> dict[Arm, float]:
-        """Return about how many runs of which arms show the likeliest fault, or one of its causes, where it is true.
+        """Return how many runs of which arms would show the likeliest fault, or one of its causes, if it is true.
 
-        Empty where that is shown, and where every fault is refuted: the pass rates lie between those of what works and
-        of what is at fault.
+        The result is empty if that is shown already, and also if every fault is refuted, because the pass rates lie
+        between those of what works and of what is at fault.
         """
         evidence = self.evidence(counts)
         missing = {pattern: -log(error) - against for pattern, against in evidence.items() if against < -log(error)}
@@ -178,7 +183,7 @@ class FaultModel:
             return {}
         scores = _scores(counts)
         best = max(missing, key=lambda one: self._guesses[one] - sum(scores[arm] for arm in one))
-        # A fault of two causes is named where one of them is.
+        # If a fault has two causes, it is enough to show one of them.
         rivals = [[one for one in missing if cause not in self.causes[one]] for cause in sorted(self.causes[best])]
         ways = [
             _runs_against({one: missing[one] for one in some}, best, self._arms)
@@ -187,15 +192,16 @@ class FaultModel:
         return min(ways, key=lambda way: sum(way.values()))
 
     def evidence(self, counts: ArmCounts) -> Mapping[Pattern, float]:
-        """Return the logarithm of the evidence against each fault, by the arms that it makes fail.
+        """Return the logarithm of the evidence against each fault, by the arms that the fault makes fail.
 
-        It is the likelihood under the other faults, averaged with `_stakes`, over that under this one, each arm at
-        SOUND_RATE or FAULTY_RATE. Where this fault is the true one, a run of an arm at fault multiplies each of the
-        ratios by 1, or by r / .5 and (1 - r) / .5 with r = .95, which is at most 1 on average wherever the arm passes
-        .5 of its runs or fewer; for the other arms likewise. So it ever exceeds log(1/a) with probability a at most,
-        whatever rates the arms have on their side, and whichever arm was run next for what was seen before (Ville's
-        inequality). One fault is the true one, so that naming only what all have in common that are not refuted errs
-        no more often than refuting that one, and nothing is divided among the causes (closed testing).
+        The evidence is the likelihood under the other faults, averaged with `_stakes`, divided by the likelihood under
+        this fault, where each arm passes at SOUND_RATE or FAULTY_RATE. If this fault is the true one, a run of an arm
+        at fault multiplies each ratio by 1, or by r / .5 and (1 - r) / .5 with r = .95. The average of that factor is
+        at most 1 if the arm passes at most .5 of its runs; the same holds for the other arms. So the evidence ever
+        exceeds log(1/a) with a probability of at most a, whatever rates the arms have on their side, and however the
+        next arm was chosen from what was seen before (Ville's inequality). Exactly one fault is the true one. A cause
+        is only named if all faults that are not refuted have it, which errs no more often than refuting the true fault,
+        so the error is not divided among the causes (closed testing).
         """
         scores = _scores(counts)
         likelihood = {pattern: -sum(scores[arm] for arm in pattern) for pattern in self.causes}
@@ -212,9 +218,9 @@ class FaultModel:
 
 @cache
 def _patterns(controls: Controls) -> tuple[Mapping[Pattern, frozenset[Cause]], Mapping[Pattern, float]]:
-    """Return which arms each fault makes fail, with its causes, and the logarithm of its weight.
+    """Return the causes of each fault, and the logarithm of its weight, by the arms that the fault makes fail.
 
-    Where the same arms fail by two faults, it is the first of them.
+    If two faults make the same arms fail, the first one is kept.
     """
 
     def of(*units: Unit, gpu: int | None = None) -> Pattern:
@@ -240,16 +246,16 @@ def _patterns(controls: Controls) -> tuple[Mapping[Pattern, frozenset[Cause]], M
 
 
 def _stakes(pattern: Pattern, patterns: Iterable[Pattern]) -> Mapping[Pattern, float]:
-    """Return how the evidence against a fault weighs the others: the more, the fewer arms tell them from it.
+    """Return the weights of the other faults in the evidence against a fault: the fewer arms differ, the higher.
 
-    What differs in one arm only takes the most runs to tell, and is seldom helped by the evidence for others.
+    A fault that differs in one arm only takes the most runs to tell apart, and evidence for other faults seldom helps.
     """
     shares = {other: NEXT_NEAREST ** len(other ^ pattern) for other in patterns if other != pattern}
     return {other: (1 - SHARE_OF_BETWEEN) * share / sum(shares.values()) for other, share in shares.items()}
 
 
 def _runs_against(missing: Mapping[Pattern, float], truth: Pattern, arms: Sequence[Arm]) -> dict[Arm, float]:
-    """Return how many runs of which arms add the evidence that is missing against each fault, on average."""
+    """Return how many runs of which arms give, on average, the evidence that is missing against each fault."""
     gains = {arm: relative_entropy(faulty=arm in truth) for arm in arms}
     runs: dict[Arm, float] = {}
     while missing:
@@ -265,7 +271,7 @@ def _runs_against(missing: Mapping[Pattern, float], truth: Pattern, arms: Sequen
 
 
 def _scores(counts: ArmCounts) -> dict[Arm, float]:
-    """The logarithm of how much likelier the runs of each arm are where it works than where it is at fault."""
+    """Return for each arm the logarithm of how much likelier its runs are if it works than if it is at fault."""
     return {arm: log_ratio(count, SOUND_RATE, FAULTY_RATE) for arm, count in counts.items()}
 
 
@@ -279,6 +285,6 @@ def _log_sum(values: Sequence[float]) -> float:
 
 
 def relative_entropy(*, faulty: bool) -> float:
-    """Return what a run adds on average to the logarithm of the evidence that its arm is at fault, or works."""
+    """Return how much a run adds on average to the logarithm of the evidence that its arm is at fault, or works."""
     rate, other = (FAULTY_RATE, SOUND_RATE) if faulty else (SOUND_RATE, FAULTY_RATE)
     return rate * log(rate / other) + (1 - rate) * log((1 - rate) / (1 - other))

@@ -7,13 +7,19 @@ from harness.evidence.verdicts.best_of import confidence_of_best
 
 @dataclass(frozen=True)
 class Goal:
-    """One cell `among` so many shown to be known-good, or `every` one shown to be so or not.
+    """The goal to show one cell of several to be known-good, or to settle for `every` cell whether it is.
 
-    Known-good is a share of successful starts above `rate` and, where they are asked for, a mean time between failures
-    above `mtbf_hours`, on so many `boots`.
+    Known-good means a share of successful starts above `rate` and, if `mtbf_hours` is not 0, a mean time between
+    failures above that.
 
-    `confidence` is that of the answer where one cell is looked for, and that of each claim where all are settled.
-    `budget` is what the campaign may take in seconds, None where it may take what it takes.
+    Attributes:
+        rate: the share of successful starts that is to be exceeded.
+        confidence: the confidence of the answer if one cell is searched for, or of each claim with `every`.
+        every: settle every cell.
+        among: the number of cells of which the best is searched for.
+        budget: the seconds that the campaign may take; None for no limit.
+        mtbf_hours: the mean time between failures that is to be exceeded, in hours.
+        boots: the number of boots on which the cell has to run.
     """
 
     rate: float
@@ -26,8 +32,9 @@ class Goal:
 
     @property
     def of_each(self) -> float:
-        """The confidence a claim about a single cell needs.
+        """The confidence that a claim about a single cell needs.
 
-        The best of many cells looks better than it is: a search divides what it may err by their number (Bonferroni).
+        The best of many cells looks better than it is, so a search divides its allowed error by their number
+        (Bonferroni).
         """
         return self.confidence if self.every else confidence_of_best(self.confidence, self.among)

@@ -1,30 +1,30 @@
-"""Find the least of something (steps, a size) at which it still fails. What makes a run is an argument."""
+"""Finds the least level of something, such as steps or a size, at which runs still fail. The caller makes the runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.search.belief import RATE_PRIOR, RATES, Belief
 
-# The probability that what is said at the end is wrong, at most.
+# The highest probability that the final answer is wrong.
 MOST_ERROR = 0.05
-# Before the first run: that it will not be seen again, at any level.
+# The prior probability that the failure is not seen again at any level.
 NEVER_AGAIN = 0.1
 
 
 class BudgetSpentError(Exception):
-    """Every run that is allowed was made."""
+    """All allowed runs were made."""
 
 
 @dataclass(frozen=True)
 class LeastFailing:
-    """The least failing level, an index; None where no level fails any more. `rates`: the weights of RATES then."""
+    """The least failing level, an index; None if no level fails any more. `rates` are the final weights of RATES."""
 
     level: int | None
     rates: tuple[float, ...]
 
     @property
     def rate(self) -> float:
-        """The failure rate of what fails, as far as the runs tell."""
+        """The failure rate of the levels that fail, as far as the runs tell."""
         return mean_rate(self.rates)
 
 
@@ -35,13 +35,15 @@ def least_failing(
     rates: Sequence[float] = RATE_PRIOR,
     prior: Sequence[float] | None = None,
 ) -> LeastFailing:
-    """Search levels 0 to `levels` - 1, of which each has all in it that those below have.
+    """Search levels 0 to `levels` - 1, where each level includes all levels below it.
 
-    `fails` makes a run of a level and returns the level at which it failed, no higher than asked for; None where it
-    passed. It may raise BudgetSpentError. `rates` weigh RATES, and `prior` each level, and, last, that none fails.
+    - `fails`: makes a run of a level and returns the level at which it failed, at most the level asked for; None if it
+      passed. It may raise BudgetSpentError.
+    - `rates`: the prior weights of RATES.
+    - `prior`: the prior weight of each level and, last, that none fails.
 
     Raises:
-        ValueError: without levels, or where the weights are not as many as they must be.
+        ValueError: when there are no levels, or the number of weights is wrong.
     """
     weights = [(1 - NEVER_AGAIN) / max(levels, 1)] * levels + [NEVER_AGAIN] if prior is None else list(prior)
     if levels < 1 or len(weights) != levels + 1:

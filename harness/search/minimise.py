@@ -1,4 +1,4 @@
-"""Find which variables of a preset matter, by runs that do not always pass. What makes a run is an argument."""
+"""Finds which variables of a preset matter, by runs that do not always pass. The caller makes the runs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,20 +17,21 @@ VariableSet = frozenset[str]
 SearchOutcome = Literal["found", "no-difference", "not-enough-runs"]
 Stage = Literal["effect", "screen", "reduce", "confirm"]
 
-# The most probability of being wrong of a step on the way: where it is wrong, the confirmation finds out.
+# The highest error probability of a step before the confirmation, which finds out if a step was wrong.
 STEP_ERROR = 0.02
 STEP_BOUND = log((1 - STEP_ERROR) / STEP_ERROR)
-# Screening continues until one variable stands out as clearly as this, or it took so many times the runs in which the
-# effect of all showed.
+# Screening stops when the p-value of one variable is at most this, or after SCREEN_LENGTH times the runs that it took
+# to show the effect of all variables.
 STANDS_OUT = 0.1
 SCREEN_LENGTH = 2
-# A difference that does not show in this share of all runs is not followed.
+# The share of all runs in which the effect has to show, or else it is not followed.
 EFFECT_SHARE = 0.5
-# Fewer say nothing of a difference.
+# Fewest pairs of runs that say anything about a difference.
 FEWEST_PAIRS = 5
-# Of fewer runs too few are left for that.
+# Fewest runs to allow for a search, so that there can be that many pairs.
 FEWEST_RUNS = round(2 * FEWEST_PAIRS / EFFECT_SHARE)
-# A smaller difference is not looked for. At 0.1 one of twenty searches ended without having met a failure of that rate.
+# The smallest difference in pass rates that is searched for. With 0.1, one of twenty searches ended without having met
+# a failure of that rate.
 SMALLEST_DIFFERENCE = 0.07
 
 
@@ -38,11 +39,17 @@ SMALLEST_DIFFERENCE = 0.07
 class Minimum:
     """The result of a search.
 
-    `variables` are a smallest set that has the effect of all: with any one of them left out it is gone. Where runs did
-    not suffice they are the smallest set that had it so far, without being confirmed. `reached` is the last stage
-    begun. `with_all` and `with_none` are the pairs of the first stage; `confirmed` counts fresh runs with `variables`
-    alone, `without` those with one of them left out. `screened` holds the p-value of each variable's own effect.
-    `rest_too` says whether all the others, without these, have the effect as well; None where that was not seen.
+    Attributes:
+        effect: whether the variables make runs pass more often or less often; None if no difference is shown.
+        variables: a smallest set that has the effect of all, so that leaving out any one of them removes the effect. If
+            the runs did not suffice, the smallest set so far that had the effect, not confirmed.
+        reached: the last stage that began.
+        with_all: runs with all variables, in the pairs of the first stage.
+        with_none: runs with none of the variables, in the same pairs.
+        confirmed: fresh runs with `variables` only.
+        without: fresh runs with one of `variables` left out, by its name.
+        screened: the p-value of each variable's own effect.
+        rest_too: whether all other variables have the effect as well; None if that was not seen.
     """
 
     conclusion: SearchOutcome
@@ -59,7 +66,7 @@ class Minimum:
 
     @property
     def largest_difference(self) -> float:
-        """The pass rates with all variables and with none differ by no more, with 95 % confidence of each bound."""
+        """The most that the pass rates with all and with none can differ, with 95 % confidence of each bound."""
         return _largest_difference(self.with_all, self.with_none)
 
 
@@ -72,12 +79,13 @@ def minimise_variables(
 ) -> Minimum:
     """Find the smallest part of `variables` that makes runs pass, or fail, as all of them do.
 
-    `run` makes one run with some of the variables and says whether it passed. What it is asked for follows from its
-    answers and `seed` alone, so that a search continues where it was interrupted when given the same answers again.
-    `notify` gets a line for each stage that begins.
+    `run` makes one run with some of the variables and returns whether it passed. The sets that it is called with follow
+    only from its answers and `seed`, so that a search continues where it was interrupted when given the same answers
+    again. `notify` is called with a line for each stage that begins.
 
-    Four stages: runs in pairs with all and with none show whether there is an effect; a two-level design ranks the
-    variables; sequential tests shrink the set from that ranking until nothing can be left out; fresh runs confirm it.
+    There are four stages. Pairs of runs with all variables and with none show whether there is an effect. A two-level
+    design ranks the variables. Sequential tests shrink the set from that ranking until nothing can be left out. Fresh
+    runs confirm the result.
 
     Raises:
         ValueError: when there are no variables, or one is named twice.
@@ -93,7 +101,7 @@ def minimise_variables(
 
 
 class _Search:
-    """A search under way: all runs so far, by what they set, and what they were made for."""
+    """A search under way, with all its runs so far, by the variables that they set and by their purpose."""
 
     def __init__(
         self,
@@ -116,7 +124,7 @@ class _Search:
         self._rest_too: bool | None = None
 
     def carry_out(self) -> SearchOutcome:
-        """Raises BudgetSpentError when more runs are needed."""
+        """Run the search; raises BudgetSpentError when more runs are needed than are allowed."""
         if not self._has_difference():
             looked = self._pairs.one.runs >= FEWEST_PAIRS and self._pairs.log_evidence <= 0
             return "no-difference" if self._alike or looked else "not-enough-runs"
@@ -124,13 +132,13 @@ class _Search:
         for attempt in count(1):
             ranked = self._rank()
             self._best = self._reduce(ranked)
-            # Each attempt has half the error of the one before: together they have no more than allowed.
+            # Each attempt has half the error of the one before, so that all together stay within the allowed error.
             if self._confirm(self._best, MOST_ERROR / 2**attempt):
                 break
         return "found"
 
     def summary(self, conclusion: SearchOutcome) -> Minimum:
-        """The search so far."""
+        """Return the result of the search so far."""
         if conclusion == "found":
             self._look_at_the_rest()
         best = self._best
@@ -166,7 +174,7 @@ class _Search:
         return passed
 
     def _make_each(self, sets: Iterable[VariableSet]) -> dict[VariableSet, bool]:
-        """One run of each, in random order: what drifts with time must not favour one of them."""
+        """Make one run of each set in random order, so that a drift over time favours none of them."""
         shuffled = list(sets)
         self._random.shuffle(shuffled)
         return {variables: self._make(variables) for variables in shuffled}
@@ -182,8 +190,8 @@ class _Search:
         return True
 
     def _rank(self) -> list[str]:
-        """The variables, those with the clearest effect of their own first."""
-        # One or two are sooner tried alone than screened.
+        """Return the variables, those with the clearest effect of their own first."""
+        # One or two variables are tried alone sooner than they are screened.
         if len(self._all) > 2:  # noqa: PLR2004
             self._reached = "screen"
             self._notify(f"screening {len(self._all)} variables")
@@ -195,7 +203,7 @@ class _Search:
         return sorted(self._all, key=lambda name: self._screened.get(name, 1.0))
 
     def _screen_once(self) -> None:
-        """One run of each row of the design, with the variables in other columns each time."""
+        """Make one run of each row of the design, with the variables assigned to new random columns."""
         columns = self._random.sample(self._all, len(self._all))
         rows = plackett_burman(len(columns))
         chosen = [frozenset(name for name, is_set in zip(columns, row, strict=True) if is_set) for row in rows]
@@ -203,7 +211,7 @@ class _Search:
         self._screened = {name: self._effect_of(name) for name in self._all}
 
     def _effect_of(self, name: str) -> float:
-        """The p-value of a variable's own effect in the screening runs, one-sided."""
+        """Return the one-sided p-value of a variable's own effect in the screening runs."""
         from scipy.stats import fisher_exact  # noqa: PLC0415
 
         table = {is_set: BinomialCount() for is_set in (True, False)}
@@ -213,7 +221,7 @@ class _Search:
         return float(fisher_exact(rows, alternative="greater" if self._helps else "less").pvalue)
 
     def _has_effect(self, variables: VariableSet) -> bool:
-        """Return whether runs with these pass like those with all rather than like those with none."""
+        """Return whether runs with these variables pass like those with all rather than like those with none."""
         while abs(ratio := self._log_ratio(self._seen[variables])) < STEP_BOUND:
             self._make(variables)
         return ratio > 0
@@ -222,7 +230,7 @@ class _Search:
         return log_ratio(runs, self._seen[frozenset(self._all)].rate, self._seen[frozenset()].rate)
 
     def _reduce(self, ranked: Sequence[str]) -> VariableSet:
-        """A set that has the effect, and from which nothing can be left out."""
+        """Return a set that has the effect, and from which nothing can be left out."""
         self._reached = "reduce"
         self._notify("leaving out what is not needed")
         size = 1
@@ -241,7 +249,7 @@ class _Search:
         self._notify(f"confirming {', '.join(sorted(variables))}")
         fresh: dict[VariableSet, BinomialCount] = defaultdict(BinomialCount)
         self._confirmed = fresh
-        # Sorted: the order of a set is another in each process, and what is asked for must not be.
+        # Sort, because the order of a set differs between processes, but the runs asked for must not.
         tests = {variables - {name}: PairedTest() for name in sorted(variables)}
         while unsettled := [fewer for fewer, test in tests.items() if not test.shows_difference(error)]:
             passed = self._make_each([variables, *unsettled])
@@ -273,7 +281,7 @@ def _largest_difference(one: BinomialCount, other: BinomialCount) -> float:
 def plackett_burman(factors: int) -> tuple[tuple[bool, ...], ...]:
     """Return a two-level design, whose rows say which factors are set.
 
-    Of every pair of columns all four combinations come equally often, so that each factor's own effect shows.
+    In every pair of columns all four combinations are equally frequent, so that each factor's own effect shows.
 
     It has p + 1 rows for the smallest prime p = 3 (mod 4) that is no less than the number of factors: 4 for up to 3
     factors, 8 for 7, 12 for 11, 20 for 19. One row sets every factor; of the other p, row i sets factor j unless j - i

@@ -1,6 +1,6 @@
-"""Runs cells, decided one after the other by all that is known, until a goal is reached. What runs them is an argument.
+"""Runs cells, each chosen by all that is known, until a goal is reached. The caller makes the runs.
 
-Pure but for what that argument does.
+Everything else is pure.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import Protocol
 from harness.search.goal import Goal
 from harness.search.schedule import Candidate, End, EndReason, Tally, next_run
 
-# So many runs of a cell in a row that did not count, since they were not begun, are enough.
+# After so many runs of a cell in a row that do not count because they were not begun, the cell is left out.
 UNCOUNTED = 3
 
 
@@ -19,16 +19,16 @@ class CandidateRunner(Protocol):
     """Runs candidates, and reads what the records show of them."""
 
     def candidates(self) -> list[Candidate]:
-        """Return those that can be run now."""
+        """Return the candidates that can be run now."""
 
     def all_candidates(self) -> list[Candidate]:
-        """Return those of the whole plan, whatever was left out since."""
+        """Return the candidates of the whole plan, including those that were left out."""
 
     def known(self) -> tuple[Mapping[Candidate, Tally], Mapping[str, float]]:
-        """Return the tallies of those that were run, and the seconds that a run of each cell takes."""
+        """Return the tallies of the candidates that were run, and the seconds that a run of each cell takes."""
 
     def run(self, candidate: Candidate, seconds_left: float | None, most: int) -> bool:
-        """Run a candidate, so many times at most; False where it was only made ready, or had to be left out."""
+        """Run a candidate at most `most` times; return False if it was only made ready, or was left out."""
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
         """Run a candidate no more."""
@@ -36,9 +36,13 @@ class CandidateRunner(Protocol):
 
 @dataclass(frozen=True)
 class Pursuit:
-    """Why the runs ended, and what is known of all candidates then; `seconds` is what a run of each cell takes.
+    """How a pursuit ended.
 
-    `left_out`: some were left out, and may be there when the search is continued.
+    Attributes:
+        why: why the runs ended.
+        tallies: the tallies of all candidates at that time.
+        seconds: the seconds that a run of each cell takes.
+        left_out: some candidates were left out, and may be available when the search is continued.
     """
 
     why: EndReason
@@ -48,9 +52,9 @@ class Pursuit:
 
 
 def pursue(goal: Goal, seed: int, runner: CandidateRunner, time_left: Callable[[], float | None]) -> Pursuit:
-    """Run candidates until the goal is reached, cannot be, or the time is over.
+    """Run candidates until the goal is reached or out of reach, or the time is over.
 
-    `time_left` gives seconds, None without a budget. Of equally promising candidates `seed` decides.
+    `time_left` returns seconds, or None without a budget. `seed` decides between equally promising candidates.
     """
     uncounted: Counter[Candidate] = Counter()
     last: tuple[Candidate, int] | None = None

@@ -1,4 +1,4 @@
-"""Which verdict a budget can reach, before the first run is made. Pure."""
+"""Computes which verdict a budget can reach, before the first run is made. Pure."""
 
 from math import ceil
 
@@ -15,18 +15,20 @@ TIERS: tuple[Threshold, ...] = ("known_good", "good", "candidate")
 def seconds_to(
     threshold: Threshold, goal: Goal, thresholds: Verdicts, run_seconds: float, run_hours: float, lanes: int = 1
 ) -> float:
-    """Return the seconds of runs that show a threshold of one cell of which none fails; infinite without hours.
+    """Return the seconds of runs that show a threshold for a cell that never fails; infinite if runs bring no hours.
 
-    `run_seconds` is what a run takes, `run_hours` as in `runs_to`. `lanes`: so many go side by side.
+    - `run_seconds`: the duration of a run.
+    - `run_hours`: as in `runs_to`.
+    - `lanes`: how many runs are made side by side.
     """
     runs = runs_to(threshold, goal, thresholds, run_hours)
     return float("inf") if runs is None else ceil(runs / lanes) * run_seconds
 
 
 def runs_to(threshold: Threshold, goal: Goal, thresholds: Verdicts, run_hours: float) -> int | None:
-    """Return how many runs bring the starts and the hours of a threshold, if none fails; None without hours.
+    """Return how many runs without a failure show the starts and hours of a threshold; None if runs bring no hours.
 
-    Each brings one start; `run_hours` is how many hours of it are training.
+    Each run is one start; `run_hours` is how many hours of it are training.
     """
     missing = missing_to(Totals(), threshold, thresholds, goal.of_each)
     if missing.hours and not run_hours:
@@ -43,10 +45,10 @@ def reach_in_words(
     lanes: int = 1,
     assumed: bool = False,
 ) -> str:
-    """Return what known-good takes at least, and which tier a budget can reach of one cell that never fails.
+    """Return what known-good takes at least, and which tier a budget can reach for a cell that never fails.
 
-    `run_seconds`, `run_hours` and `lanes` as in `seconds_to`; None where nothing is known of them. They may be
-    `assumed`.
+    `run_seconds`, `run_hours` and `lanes` are as in `seconds_to`; the first two are None if unknown. `assumed` says
+    that they are assumed, not measured.
     """
     needed = missing_to(Totals(), "known_good", thresholds, goal.of_each)
     best = f" (held to {goal.of_each:.4g}, as the best of {goal.among})" if goal.among > 1 and not goal.every else ""
@@ -71,7 +73,7 @@ def reach_in_words(
 
 
 def first_in_words(goal: Goal, time_limit: float) -> str:
-    """Return what a first run, of which nobody knows how long it takes, does to a budget; empty where it fits."""
+    """Return the effect of a first run of unknown length on a budget, in words; empty if its time limit fits."""
     if goal.budget is None or time_limit <= goal.budget:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Which candidate to run next, to find one known-good cell in few runs, or to settle every cell. Pure."""
+"""Chooses the next candidate to run: to find one known-good cell in few runs, or to settle every cell. Pure."""
 
 import random
 from collections import defaultdict
@@ -17,16 +17,17 @@ from harness.search.goal import Goal
 CandidateStatus = Literal["known-good", "another-boot", "ruled-out", "hopeless", "undecided", "open"]
 EndReason = Literal["reached", "another-boot", "exhausted", "out-of-time"]
 
-# Beta prior of a pass rate that nothing is known of, with weight near 1 as in `rates`.
+# Beta prior of an unknown pass rate, with weight near 1 as in `rates`.
 PASS_RATE_PRIOR: Final = (1.0, 0.5)
-# A cell whose rate is above the line with less than this probability is dropped from a search.
+# A search drops a cell if the probability that its rate is above the goal's is lower than this.
 HOPELESS: Final = 0.01
-# A rate at the line is never settled: a cell is undecided after so many times the runs that do without a failure.
+# A rate exactly at the goal is never settled, so a cell becomes undecided after this many times the runs that would
+# show the goal without a failure.
 UNDECIDED_AFTER: Final = 10
-# What a run says about another cell with the same stack or preset, in runs of its own, and how much of that at most.
+# What a run says about a cell with the same stack or preset, as a share of that cell's own run, and the most in total.
 KINSHIP: Final = 0.3
 MOST_BORROWED: Final = 3.0
-# Diagnoses that are the stack's whatever the preset, and the preset's whatever the stack.
+# Diagnoses that depend on the stack only, whatever the preset, and on the preset only, whatever the stack.
 OF_THE_STACK: Final = frozenset(
     {"missing-arch", "install", "unavailable", "build", "compile", "not-started", "wrong-stack", "wrong-device"}
 )
@@ -35,7 +36,7 @@ OF_THE_PRESET: Final = frozenset({"preset"})
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cell and the scope of what its runs show. `devices` it uses at once: the more, the riskier for the host."""
+    """A cell, and the scope of what its runs show. The more `devices` it uses at once, the riskier for the host."""
 
     cell: str
     stack: str
@@ -46,10 +47,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Tally:
-    """The runs of a candidate that count, and what its failures were diagnosed as.
+    """The runs of a candidate that count, and the diagnoses of its failures.
 
-    `totals` are their starts and hours; where they are not given every run is a start alone, and passes when it
-    succeeds. `on_this_boot`: whether one of them was made since the boot.
+    Attributes:
+        totals: their starts and hours; if None, each run is one start, which succeeds if the run passes.
+        on_this_boot: whether a run was made since the last boot.
     """
 
     passes: int = 0
@@ -60,23 +62,23 @@ class Tally:
 
     @property
     def failures(self) -> int:
-        """Runs that did not pass."""
+        """The number of runs that did not pass."""
         return self.runs - self.passes
 
     @property
     def shown(self) -> Totals:
-        """Return what the runs show."""
+        """The totals that the runs show."""
         return self.totals or Totals(self.passes, self.runs, boots=1 if self.runs else 0)
 
     @property
     def hours_of_a_run(self) -> float:
-        """Return the hours that a run trains on average; 0 where nothing is known of that."""
+        """The hours that a run trains on average; 0 if that is unknown."""
         lengths = self.shown.lengths
         return sum(lengths) / len(lengths) if lengths else 0.0
 
 
 class _Lent(NamedTuple):
-    """Evidence that a cell lends others: passes, failures to those with its stack, and to those with its preset."""
+    """Evidence that a cell lends others: passes, failures for those of its stack, and for those of its preset."""
 
     passes: float = 0.0
     by_stack: float = 0.0
@@ -88,9 +90,12 @@ _NOTHING: Final = _Lent()
 
 @dataclass(frozen=True)
 class Next:
-    """Run this candidate next; `runs_left` and `seconds_left` are to the goal, if nothing unexpected happens.
+    """The candidate to run next.
 
-    `runs_of_it` of those are of this candidate.
+    Attributes:
+        runs_left: the runs left to the goal, if nothing unexpected happens.
+        seconds_left: the seconds that these runs take; None if unknown.
+        runs_of_it: how many of these runs are of this candidate.
     """
 
     candidate: Candidate
@@ -116,9 +121,10 @@ def next_run(
 ) -> Next | End:
     """Return the next run, or why there is none.
 
-    `tallies` may lack candidates without a run; `seconds` is what a run of a cell takes, where that is known;
-    `time_left` in seconds, None where there is no budget. Of equally promising candidates of the same risk the seed
-    decides.
+    - `tallies`: may lack candidates without a run.
+    - `seed`: decides between equally promising candidates of the same risk.
+    - `seconds`: the duration of a run of a cell, if known.
+    - `time_left`: in seconds; None if there is no budget.
     """
     known = {one: tallies.get(one, Tally()) for one in candidates}
     statuses = {one: status_of(tally, goal) for one, tally in known.items()}
@@ -136,12 +142,12 @@ def next_run(
     fitting = [one for one in left if time_left is None or time_left > (seconds.get(one.cell, usual) or 0)]
     if not fitting:
         return End("out-of-time")
-    # What uses several devices at once hangs hosts most often: by then the rest is known.
+    # Runs on several devices hang hosts most often, so they come last, when everything else is known.
     fewest = min(one.devices for one in fitting)
     least = [one for one in fitting if one.devices == fewest]
     if goal.every:
         runs = {one: _runs_to_settle(known[one], goal) for one in left}
-        # Each is tried once before any is settled: those that always fail are the cheapest to tell.
+        # Try each once before settling any, because cells that always fail are the cheapest to settle.
         chosen = min(least, key=lambda one: (known[one].runs > 0, runs[one]))
     else:
         borrowed = _borrowed(known)
@@ -152,7 +158,7 @@ def next_run(
 
 
 def status_of(tally: Tally, goal: Goal) -> CandidateStatus:
-    """Return where a candidate stands: shown to be above the goal's rate or below it, dropped, undecided, or open."""
+    """Return the status of a candidate: shown to be above or below the goal's rate, dropped, undecided, or open."""
     totals = tally.shown
     if reaches_both(totals, goal):
         if totals.boots >= goal.boots:
@@ -173,21 +179,21 @@ def reaches_both(totals: Totals, goal: Goal) -> bool:
 
 
 def starts_missing(totals: Totals, goal: Goal) -> int:
-    """Return how many starts without a failure would show the goal's share of them; none are missing at 0 and below."""
+    """Return how many starts without a failure are missing to show the goal's share of starts; none at 0 and below."""
     return runs_to_show(totals.starts - totals.started, goal.rate, goal.of_each) - totals.starts
 
 
 def hours_missing(totals: Totals, goal: Goal) -> float:
-    """Return how many hours of training without a failure would show the goal's mean time between failures."""
+    """Return how many hours of training without a failure are missing to show the goal's mean time between failures."""
     if goal.mtbf_hours == 0:
         return 0.0
     return goal.mtbf_hours * expected_failures(totals.failures, goal.of_each) - totals.hours
 
 
 def _is_too_frail(failures: int, hours: float, mtbf_hours: float) -> bool:
-    """Return whether the mean time between failures is as long as that with less than the probability HOPELESS.
+    """Return whether the probability that the mean time between failures is as long as `mtbf_hours` is below HOPELESS.
 
-    The failure rate is distributed as Gamma(1/2 + failures), in hours, after half an hour of the claim for nothing.
+    The failure rate has a Gamma(1/2 + failures) distribution in hours, with half of `mtbf_hours` added as a prior.
     """
     if not failures or mtbf_hours == 0:
         return False
@@ -200,7 +206,7 @@ def _is_too_frail(failures: int, hours: float, mtbf_hours: float) -> bool:
 def _status(passes: int, runs: int, goal: Goal) -> CandidateStatus:
     if goal.every and runs >= runs_to_show(passes, 1 - goal.rate, goal.of_each):
         return "ruled-out"
-    # Imported here as in `rates`: all commands would wait for it.
+    # Import here as in `rates`, or else every command would wait for the import.
     from scipy.special import betaincc  # noqa: PLC0415
 
     a, b = PASS_RATE_PRIOR
@@ -214,16 +220,16 @@ def _undecided_after(goal: Goal) -> int:
 
 
 def in_random_order(candidates: Iterable[Candidate], seed: int) -> list[Candidate]:
-    """Return the candidates in an order that depends on nothing but the seed and their names."""
+    """Return the candidates in an order that depends only on the seed and their names."""
     ordered = sorted(candidates, key=lambda one: (one.cell, one.scope))
     random.Random(seed).shuffle(ordered)  # noqa: S311
     return ordered
 
 
 def straight_passes(tally: Tally, goal: Goal) -> int:
-    """Return how many passes without a failure would reach the goal, as long as those that were made.
+    """Return how many further runs without a failure, as long as those already made, would reach the goal.
 
-    Of a cell of which no hours are known only the starts are counted.
+    If no hours are known of the cell, only starts are counted.
     """
     totals = tally.shown
     starts = starts_missing(totals, goal)
@@ -234,9 +240,9 @@ def straight_passes(tally: Tally, goal: Goal) -> int:
 
 
 def _runs_to_settle(tally: Tally, goal: Goal) -> int:
-    """Return how many runs settle a candidate that passes as often from now on; at most those until it is undecided.
+    """Return how many runs settle a candidate that keeps its pass rate, at most as many as make it undecided.
 
-    What a run shows on average, against what it would show at the goal's rate, is the relative entropy of the two.
+    A run shows on average the relative entropy of that rate and the goal's rate.
     """
     from scipy.special import rel_entr  # noqa: PLC0415
 
@@ -257,9 +263,9 @@ def _promise(tally: Tally, borrowed: tuple[float, float], goal: Goal) -> float:
 
 @cache
 def _success_per_run(a: float, b: float, left: int) -> float:
-    """Return the chance that `left` runs all pass, by the runs it takes to know, for a rate distributed as Beta(a, b).
+    """Return the chance that `left` runs all pass per expected run until that is known, for a rate that is Beta(a, b).
 
-    Of a search that turns to another cell at the first failure this is what is won for what is paid.
+    A search that turns to another cell at the first failure gains this much for each run that it spends.
     """
     import numpy as np  # noqa: PLC0415
     from scipy.special import betaln  # noqa: PLC0415
@@ -269,7 +275,7 @@ def _success_per_run(a: float, b: float, left: int) -> float:
 
 
 def _borrowed(known: Mapping[Candidate, Tally]) -> dict[Candidate, tuple[float, float]]:
-    """Passes and failures that others with the same stack or preset lend a candidate, at most MOST_BORROWED."""
+    """Return the passes and failures that others of the same stack or preset lend a candidate."""
     lent = {one: _lent(tally) for one, tally in known.items() if tally.runs}
     of_stack: dict[str, list[_Lent]] = defaultdict(list)
     of_preset: dict[str, list[_Lent]] = defaultdict(list)
@@ -292,7 +298,7 @@ def _borrowed(known: Mapping[Candidate, Tally]) -> dict[Candidate, tuple[float, 
 
 
 def _lent(tally: Tally) -> _Lent:
-    """A failure that is the stack's own says all about cells with that stack, nothing about others; so the preset's."""
+    """Return what a cell lends. A failure that only the stack causes counts fully for its stack; likewise presets."""
     of_stack = sum(count for diagnosis, count in tally.diagnoses.items() if diagnosis in OF_THE_STACK)
     of_preset = sum(count for diagnosis, count in tally.diagnoses.items() if diagnosis in OF_THE_PRESET)
     shared = KINSHIP * (tally.failures - of_stack - of_preset)

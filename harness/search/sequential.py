@@ -1,9 +1,10 @@
-"""Tests of pass rates that may be looked at after every run, and ended at any of them."""
+"""Tests of pass rates that may be looked at after every run, and stopped at any time."""
 
 from dataclasses import dataclass
 from math import log
 
-# Weight of what is guessed before the first run; the rates are learnt fastest with it (Turner, Ly and Gruenwald 2024).
+# Weight of the guess before the first run; with this weight the rates are learnt fastest (Turner, Ly and Gruenwald
+# 2024).
 PRIOR_WEIGHT = 0.18
 
 
@@ -15,7 +16,7 @@ class BinomialCount:
     runs: int = 0
 
     def add(self, *, passed: bool) -> "BinomialCount":
-        """With one run more."""
+        """Return the count with one more run."""
         return BinomialCount(self.passes + passed, self.runs + 1)
 
     def __add__(self, other: "BinomialCount") -> "BinomialCount":
@@ -31,10 +32,10 @@ class BinomialCount:
 class PairedTest:
     """A test whether two arms, run in pairs, have different pass rates.
 
-    `evidence` is a product of likelihood ratios: each pair's under the rates that the pairs before it suggest, over
-    that under their mean. Where the rates are equal (whatever they are, and also where they drift from pair to pair) it
-    ever exceeds 1/a at most with probability a (Turner, Ly and Gruenwald 2024, "Generic E-variables for exact
-    sequential k-sample tests that allow for optional stopping").
+    The evidence is a product of likelihood ratios: the likelihood of each pair under the rates that the pairs before it
+    suggest, divided by that under the mean of these rates. If the rates are equal, whatever they are and even if they
+    drift from pair to pair, the evidence ever exceeds 1/a with a probability of at most a (Turner, Ly and Gruenwald
+    2024, "Generic E-variables for exact sequential k-sample tests that allow for optional stopping").
     """
 
     one: BinomialCount = BinomialCount()
@@ -42,7 +43,7 @@ class PairedTest:
     log_evidence: float = 0.0
 
     def add(self, one: bool, other: bool) -> "PairedTest":
-        """With one pair more: whether each passed."""
+        """Return the test with one more pair, given whether each run passed."""
         mean = (self.one.rate + self.other.rate) / 2
         gained = sum(
             _log_likelihood(rate, passed=passed) - _log_likelihood(mean, passed=passed)
@@ -51,15 +52,15 @@ class PairedTest:
         return PairedTest(self.one.add(passed=one), self.other.add(passed=other), self.log_evidence + gained)
 
     def shows_difference(self, error: float) -> bool:
-        """Return whether equal rates are refuted; with equal rates at most with probability `error`, at any look."""
+        """Return whether equal rates are refuted; that happens to equal rates with a probability of at most `error`."""
         return self.log_evidence >= -log(error)
 
 
 def log_ratio(count: BinomialCount, likely: float, unlikely: float) -> float:
     """Return the logarithm of how many times likelier the runs are at the pass rate `likely` than at `unlikely`.
 
-    A sequential test of the one against the other stops where it leaves +-log((1-e)/e), and is then wrong about as
-    often as e (Wald 1945).
+    A sequential test of one rate against the other stops when this value leaves +-log((1-e)/e), and is then wrong with
+    a probability of about e (Wald 1945).
     """
     failures = count.runs - count.passes
     return count.passes * log(likely / unlikely) + failures * log((1 - likely) / (1 - unlikely))

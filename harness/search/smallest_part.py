@@ -1,4 +1,4 @@
-"""Find the smallest contiguous part of a row of chunks at which it still fails. What makes a run is an argument."""
+"""Finds the smallest contiguous part of a row of chunks that still fails. The caller makes the runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from harness.search.least_failing import MOST_ERROR, NEVER_AGAIN, BudgetSpentErr
 
 PartOutcome = Literal["found", "not-localised", "not-seen-again", "not-enough-runs"]
 Part = tuple[int, int]
-"""Chunks from the first on and before the second."""
+"""A range of chunks: the first chunk, and the one after the last."""
 
-# The probability that the runs of what comes after the part are judged wrongly, at most.
+# The highest probability that the runs of the chunks after the part are judged wrongly.
 REST_ERROR = 0.05
-# Before the first run: a part as small as it can be is the usual culprit.
+# Prior probability that the failing part is as small as possible, given that one part fails: the usual case.
 SMALLEST = 0.9
-# And that any part fails: it is not the data. Beside all the others, which add up to 1.
+# Prior weight that any part fails, so that the data are not the cause. It is added to all others, which sum to 1.
 ANYWHERE = 0.2
 
 
@@ -23,9 +23,10 @@ ANYWHERE = 0.2
 class SmallestPart:
     """The result of a search.
 
-    `part` is the smallest at which it fails; None where that was not found. `rest_too`: whether what comes after it
-    fails as well; None where that was not seen, or nothing comes after it. `rate` is the failure rate of what has the
-    part in it, as far as the runs tell.
+    Attributes:
+        part: the smallest part that fails; None if none was found.
+        rest_too: whether the chunks after the part fail as well; None if that was not seen, or there are none.
+        rate: the failure rate of runs that include the part, as far as the runs tell.
     """
 
     conclusion: PartOutcome
@@ -44,17 +45,17 @@ def smallest_part(
 ) -> SmallestPart:
     """Find the smallest part, of at least `fewest` chunks, that fails as all of them do.
 
-    `run` makes one run of a part and says whether it passed. What it is asked for follows from its answers alone, so
-    that a search continues where it was interrupted when given the same answers again.
+    `run` makes one run of a part and returns whether it passed. The parts that it is called with follow only from its
+    answers, so that a search continues where it was interrupted when given the same answers again.
 
-    Whatever has a failing part in it is taken to fail at the same rate. The shortest beginning that fails ends where
-    the part ends; the `fewest` chunks before that end are tried alone as soon as that tells more. Where they do not
-    fail, the latest start is looked for: of two chunks that only fail together both ends are found. Runs of what comes
-    after the part say whether that fails, too. Each answer is wrong with a probability of MOST_ERROR at most, as
-    far as the assumption holds.
+    The search assumes that everything that includes a failing part fails at the same rate. The shortest beginning that
+    fails ends where the part ends. The last `fewest` chunks of it are tried alone as soon as that tells more. If they
+    do not fail, the search looks for the latest start: of two chunks that only fail together, both ends are found. Runs
+    of the chunks after the part tell whether those fail, too. Each answer is wrong with a probability of at most
+    MOST_ERROR, as far as the assumption holds.
 
     Raises:
-        ValueError: where there are fewer chunks than `fewest`.
+        ValueError: when there are fewer chunks than `fewest`.
     """
     if not 1 <= fewest <= chunks:
         raise ValueError(f"parts of at least {fewest} of {chunks} chunks")
@@ -77,7 +78,7 @@ class _Search:
         self.certain = False
 
     def carry_out(self) -> SmallestPart:
-        """Raises BudgetSpentError when more runs are needed."""
+        """Run the search; raises BudgetSpentError when more runs are needed than are allowed."""
         part = self._find()
         if part is None:
             return self.summary("not-seen-again")
@@ -86,7 +87,7 @@ class _Search:
         return self.summary("not-localised" if self._rest_too and part == (0, self._fewest) else "found")
 
     def summary(self, conclusion: PartOutcome) -> SmallestPart:
-        """The search so far."""
+        """Return the result of the search so far."""
         return SmallestPart(
             conclusion=conclusion,
             part=self._part,
@@ -96,12 +97,12 @@ class _Search:
         )
 
     def _find(self) -> Part | None:
-        """The part; None where nothing fails any more."""
+        """Return the part; None if nothing fails any more."""
         fewest, places = self._fewest, self._chunks - self._fewest + 1
         self._notify(f"looking for the part of {self._chunks} chunks that fails")
         of_kind = ((1 - NEVER_AGAIN) * SMALLEST, (1 - NEVER_AGAIN) * (1 - SMALLEST))
         weights = [kind / places for kind in of_kind for _ in range(places)] + [NEVER_AGAIN]
-        # The shortest beginning cannot be shortened: that any part fails takes its place.
+        # The shortest beginning cannot be shortened, so its place stands for the hypothesis that any part fails.
         anywhere = places
         weights[anywhere] = ANYWHERE
         belief = Belief(weights, kinds=2)

@@ -1,6 +1,6 @@
-"""Which runs are begun at once on several nodes, though what comes next depends on how they end. Pure.
+"""Chooses runs to begin at once on several nodes, although the next run depends on how they end. Pure.
 
-What is under way is taken to end as is expected of it, and then the search is asked again.
+Runs under way are assumed to end as expected, and then the search is asked again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ from harness.search.stages.search import StageSearch
 def stage_runs_at_once(
     search: StageSearch, seen: SeenRuns, first: StageRun, most: int, time_left: float | None
 ) -> list[StageRun]:
-    """Return the next run of a campaign in stages with those beside it, and further ones of the same, `most` in all.
+    """Return the next run of a campaign in stages, those beside it, and further runs of the same kind, at most `most`.
 
-    Never of another cell or stage: what takes a node along can then be no other cell's doing.
+    Runs of another cell or stage are never added, so that no other cell can be the cause if a node goes down.
     """
     minutes = {stage.name: stage.minutes for stage in search.matrix.stages.values()}
     found: list[StageRun] = []
@@ -32,7 +32,7 @@ def stage_runs_at_once(
         found += now
         if len(found) >= most:
             break
-        # A long stage has runs of other workloads in it.
+        # A long stage also has runs of other workloads.
         passed = [_as_passed(one, seen, number, minutes) for number, one in enumerate(now)]
         seen = SeenRuns.of((*seen.runs, *passed))
         following = search.next(seen, time_left)
@@ -47,7 +47,7 @@ def candidates_at_once(
     seconds: Mapping[str, float],
     most: int,
 ) -> list[Candidate]:
-    """Return the candidates of which a run is begun now, one for each run, `most` in all; see `next_run`."""
+    """Return the candidates whose runs are begun now, one per run, at most `most`; see `next_run`."""
     expected, found = dict(tallies), list[Candidate]()
     while len(found) < most:
         decision = next_run(candidates, expected, goal, seed, seconds)
@@ -59,7 +59,7 @@ def candidates_at_once(
 
 
 def _as_expected(tally: Tally) -> Tally:
-    """Return a tally with one run more, which ends as most of them did; without any it passes."""
+    """Return a tally with one more run, which ends as most of its runs did, or passes if there are none."""
     passes = 2 * tally.passes >= tally.runs
     totals = tally.totals and _one_more(tally.totals, passes=passes)
     return replace(tally, passes=tally.passes + passes, runs=tally.runs + 1, totals=totals)
@@ -78,7 +78,7 @@ def _one_more(totals: Totals, *, passes: bool) -> Totals:
 
 
 def _as_passed(run: StageRun, seen: SeenRuns, number: int, minutes: Mapping[str, float]) -> SeenRun:
-    """Return a run that is under way as one that passed."""
+    """Return a run under way as a run that passed."""
     devices = max(1, len(run.gpus))
     assumed = minutes.get(run.stage, CampaignStage.model_fields["minutes"].default)
     began = max((one.row.finished for one in seen.runs), default=0.0) + 1e-3 * (number + 1)

@@ -1,6 +1,6 @@
 """Runs of cells that are compared: each is repeated until it counts, and found again by its id.
 
-What runs them is an argument; pure but for that.
+The caller makes the runs; everything else is pure.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ def require_begun(record: Record) -> None:
     """Refuse to go on after a run that was not begun.
 
     Raises:
-        UnhealthyHostError: as an unhealthy GPU keeps all others from being begun, too.
+        UnhealthyHostError: because an unhealthy GPU keeps all further runs from being begun, too.
     """
     if record.diagnosis == NOT_BEGUN:
         raise UnhealthyHostError(f"{record.detail}; fix the host (`matrix doctor`), then the same command continues")
@@ -32,7 +32,7 @@ def require_begun(record: Record) -> None:
 
 @dataclass(frozen=True)
 class Trial:
-    """A run that a comparison asks for. `repeat` counts the runs of its cell, `position` all of them, both from 1."""
+    """A run that a comparison asks for. `repeat` counts the runs of its cell, `position` all runs, both from 1."""
 
     cell: Cell
     run_id: str
@@ -51,12 +51,12 @@ class TrialRunner(Protocol):
         """Run a trial."""
 
     def counts(self) -> Counts:
-        """Return the count of every run that was ever run there."""
+        """Return how every run in that results folder counts."""
 
 
 @dataclass
 class Trials:
-    """The runs of one comparison, at most `total`. `campaign` begins their ids."""
+    """The runs of one comparison, at most `total`. Their ids begin with `campaign`."""
 
     runner: TrialRunner
     campaign: str
@@ -67,13 +67,13 @@ class Trials:
     _counts: Counts | None = None
 
     def passed(self, cell: Cell) -> bool:
-        """Return whether the next run of a cell passed: one that was made before at its position, or a new one.
+        """Return whether the next run of a cell passed: an earlier run at this position, or a new one.
 
         Runs that do not count say nothing and are repeated.
 
         Raises:
-            RecountedError: when a run that was said to have passed turned out to have failed.
-            UserError: when a GPU is unhealthy; also what the runner raises.
+            RecountedError: when a run that was reported as passed turned out to have failed.
+            UserError: when a GPU is unhealthy; the runner may raise others.
         """
         self._repeats[cell.id] += 1
         position = self._repeats.total()
@@ -92,10 +92,10 @@ class Trials:
         raise AssertionError("the attempts never end")
 
     def _run(self, cell: Cell, run_id: str, position: int) -> Record:
-        # Those that were made before tell it already at the first run of a search that is continued.
+        # The durations of earlier runs are known at once when a search is continued.
         left = median(self._seconds) * (self.total - position + 1) if self._seconds else None
         record = self.runner.run(Trial(cell, run_id, self._repeats[cell.id], position, left))
-        # What its GPUs were probed for before it, and after, may tell of runs before it.
+        # The probes of GPUs before and after this run may change how earlier runs count.
         self._counts = None
         known = self._known()
         if any((known[run_id].counts_as == "passed") != passed for run_id, passed in self._told.items()):

@@ -1,1 +1,1 @@
-"""The next run of a campaign in stages, and its conclusion. Pure."""
+"""The next run of a campaign in stages, and the conclusion of the campaign. Pure."""

@@ -1,4 +1,4 @@
-"""How a campaign in stages ended, in a sentence. Pure."""
+"""Concludes how a campaign in stages ended, in a sentence. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -10,10 +10,10 @@ from harness.search.schedule import EndReason
 from harness.search.stages.contenders import Contender
 from harness.search.stages.search import StageEnd, StageEndReason
 
-# Longer lists of stacks are cut.
+# Longest list of stacks in a sentence; a longer one is cut.
 _LISTED = 3
 _NOT_MADE = "they could not be made or had no room"
-# Of a run that was made for its hours.
+# Hours from which a run counts as long.
 LONG_HOURS = 0.5
 _WHY: Mapping[StageEndReason, EndReason] = {
     "good": "reached",
@@ -31,10 +31,12 @@ def conclude_stages(
     least_budget: float | None = None,
     unanswered: Collection[str] = (),
 ) -> Conclusion:
-    """Sum up a campaign on so many GPUs. `least_budget` as in a conclusion.
+    """Conclude a campaign that used `gpus` GPUs.
 
-    `left_out`: stacks that could not be made; `unanswered`: those of them whose source did not answer. `screened`:
-    GPUs that runs were not to use, since they have a screen.
+    - `left_out`: stacks that could not be made.
+    - `screened`: GPUs that runs were not to use, because a screen is connected to them.
+    - `least_budget`: as in `Conclusion`.
+    - `unanswered`: those of `left_out` whose source did not answer.
     """
     best = end.best
     good = best if best and best.is_good else None
@@ -112,7 +114,7 @@ def _nearest(end: StageEnd) -> Contender | None:
 
 
 def _lasted_longest(end: StageEnd) -> str:
-    """Return what lasted longest, where all failed that trained for long; empty where something did not."""
+    """Return the contender that lasted longest, in words, if all that trained for long failed; otherwise empty."""
     long = [one for one in end.contenders if one.totals.lives and one.totals.lives[0].hours >= LONG_HOURS]
     if not long or any(not one.totals.failures for one in long):
         return ""

@@ -1,4 +1,4 @@
-"""The settings that came through the stages that explore, and what each lacks until it is shown to be good. Pure."""
+"""Settings that passed the stages that explore, and what each lacks until it is shown to be good. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,10 +18,15 @@ from harness.search.stages.runs import SeenRuns, Setting, StageHost, totals_of_s
 
 @dataclass(frozen=True)
 class Contender:
-    """A setting that came through the stages: where its runs are made, what they show, and what is missing to the tier.
+    """A setting that passed the stages, with what its runs show.
 
-    `lanes`: all GPUs on which its runs may be made side by side, one on each. `rank`: 0 is the way to use the GPUs that
-    is wanted most. `seconds_needed` without a failure from now on, and what another that was not run yet would need.
+    Attributes:
+        gpus: the GPUs of its next run.
+        lanes: all GPUs on which its runs may be made side by side, one run on each.
+        rank: the rank of its strategy; 0 is the way to use the GPUs that is wanted most.
+        missing: what it lacks until it reaches the tier.
+        seconds_needed: the seconds of runs without a failure that would bring that.
+        seconds_of_another: the seconds that a contender without any run would need.
     """
 
     setting: Setting
@@ -39,14 +44,14 @@ class Contender:
 
     @property
     def failures(self) -> int:
-        """Return how many runs failed, at their start or later."""
+        """The number of runs that failed, at their start or later."""
         return self.totals.failures + self.totals.starts - self.totals.started
 
     @property
     def is_sound(self) -> bool:
-        """Return whether it has not failed, or but for one start and is nearer to the tier than another would be.
+        """Return whether it has not failed, or only at one start and is nearer to the tier than a new one would be.
 
-        What is good fails to start now and then, too.
+        Even a good setting fails to start now and then.
         """
         almost = not self.totals.failures and self.failures == 1
         return not self.failures or (almost and self.seconds_needed <= self.seconds_of_another)
@@ -54,7 +59,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Contenders:
-    """Makes contenders of what came through, by what the records show."""
+    """Makes contenders of the settings that passed the stages, by what the records show."""
 
     matrix: Matrix
     host: StageHost
@@ -62,18 +67,18 @@ class Contenders:
 
     @property
     def endurance(self) -> CampaignStage | None:
-        """The stage of the long runs; None where there is none."""
+        """The stage of the long runs; None if there is none."""
         return endurance(self.matrix.stages)
 
     @property
     def ranks(self) -> list[Strategy]:
-        """The strategies, those that are wanted most first."""
+        """The strategies, the most wanted first."""
         several = [stage for stage in exploring(self.matrix.stages) if stage.devices == "all" and self.host.can_use_all]
         named = [one for stage in several for one in (stage.strategy, *(o.strategy for o in stage.otherwise)) if one]
         return list(dict.fromkeys([*named, "single"]))
 
     def of(self, explored: Iterable[Explored]) -> list[Contender]:
-        """Return what came through, the most wanted first, of those what failed least."""
+        """Return the contenders: good ones first, then by how wanted they are, then by their failures."""
         found: list[Contender] = []
         several = next((stage for stage in exploring(self.matrix.stages) if stage.devices == "all"), None)
         single = next((stage for stage in reversed(exploring(self.matrix.stages)) if stage.devices == "each"), None)
@@ -87,7 +92,7 @@ class Contenders:
         return sorted(found, key=lambda one: (not one.is_good, one.rank, one.failures))
 
     def long(self, setting: Setting) -> Workload | None:
-        """Return the workload of the long runs of a setting; None where there are none."""
+        """Return the workload of the long runs of a setting; None if there is no such stage."""
         if self.endurance is None:
             return None
         return setting.workload(self.matrix.workloads[self.endurance.workload or ""])
@@ -104,7 +109,7 @@ class Contenders:
         tier = self.endurance.until if self.endurance and self.endurance.until else "good"
         long = self.long(setting)
         has_endured = long is not None and any(run.row.workload == long.name for run in runs)
-        # Each that was run for hours is one more that may look good by chance.
+        # Each further setting that had a long run is one more that may look good by chance.
         confidence = 1 - (1 - thresholds.confidence) / number
         missing = missing_to(totals, tier, thresholds, confidence)
         runs_missing = partial(
@@ -134,9 +139,10 @@ class Contenders:
     def _runs_missing(
         self, missing: Shortfall, long: Workload | None, short: Workload, devices: int, stage: CampaignStage, lanes: int
     ) -> tuple[int, float]:
-        """Return how many long runs are missing without a failure, and the seconds that they and short ones take.
+        """Return how many long runs without a failure are missing, and the seconds that they and the short runs take.
 
-        Short ones are needed for starts anyway, and bring some hours too. On several lanes runs are made side by side.
+        Short runs are needed for the starts anyway, and also give some hours. On several lanes runs are made side by
+        side.
         """
         takes = self.seen.seconds_of(short, devices, stage.minutes)
         brings = self.seen.hours_of(short, devices, stage.minutes)

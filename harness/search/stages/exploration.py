@@ -1,4 +1,4 @@
-"""How far a stack came through the stages that explore, and which run shows more of it. Pure."""
+"""Finds how far a stack came through the stages that explore, and which run shows more of it. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,18 +10,21 @@ from harness.matrix.stages import CampaignStage, Otherwise, exploring
 from harness.search.schedule import OF_THE_STACK
 from harness.search.stages.runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, Setting, StageHost, StageRun
 
-# The kind of count of a run that was not begun.
+# The kind in the count of a run that was not begun.
 NOT_BEGUN_KIND = "not begun"
-# So many failures, and more than passes, are no accident.
+# From this many failures on, if they are more than the passes, a setting is refuted.
 REFUTED_BY = 2
 
 
 class Depth(IntEnum):
-    """How much of a stack is tried; each holds what those before it do.
+    """How much of a stack is tried; each depth includes those before it.
 
-    `TURN`: the first cells of each stage, `tries` or `tries_later`, and of `otherwise` what is for later stacks.
-    `ALL_GPUS`: all of `otherwise` of stages on all GPUs, and the strategies beside. `REMEDIES`: further presets that
-    the diagnosis of a failure recommends. `PRESETS`: all others. `CHANGES`: all of `otherwise`.
+    - `TURN`: the first cells of each stage (`tries` or `tries_later`), and the part of `otherwise` meant for later
+      stacks.
+    - `ALL_GPUS`: all of `otherwise` in stages on all GPUs, and the strategies beside.
+    - `REMEDIES`: further presets that the diagnosis of a failure recommends.
+    - `PRESETS`: all other presets.
+    - `CHANGES`: all of `otherwise`.
     """
 
     TURN = 0
@@ -32,7 +35,7 @@ class Depth(IntEnum):
 
 
 class _Needed(Exception):  # noqa: N818
-    """A run has to be made before more can be told."""
+    """Raised when a run has to be made before more is known."""
 
     def __init__(self, run: StageRun) -> None:
         super().__init__()
@@ -40,12 +43,12 @@ class _Needed(Exception):  # noqa: N818
 
 
 class _OfStack(Exception):  # noqa: N818
-    """A failure that the stack's own contents explain."""
+    """Raised for a failure that the stack's own contents explain."""
 
 
 @dataclass
 class Explored:
-    """`next`: the run that shows more of a stack, None where all is known. `survivors` by stage, `tried` likewise."""
+    """The knowledge of a stack. `next`: the run that shows more, None if all is known; the others go by stage."""
 
     stack: str
     next: StageRun | None = None
@@ -55,7 +58,7 @@ class Explored:
 
 @dataclass(frozen=True)
 class Explorer:
-    """Explores stacks of a matrix on a host, by what the records show."""
+    """Explores the stacks of a matrix on a host, by what the records show."""
 
     matrix: Matrix
     host: StageHost
@@ -63,15 +66,15 @@ class Explorer:
 
     @property
     def stages(self) -> list[CampaignStage]:
-        """The stages that explore, as far as this host has the GPUs for them."""
+        """The stages that explore, if this host has enough healthy GPUs for them."""
         return [stage for stage in exploring(self.matrix.stages) if stage.devices != "all" or self.host.can_use_all]
 
     def explore(
         self, stack: str, cells: Sequence[Cell], depth: Depth = Depth.TURN, new_to: frozenset[str] = frozenset()
     ) -> Explored:
-        """Return how far a stack came: its cells in turn, each through all stages, until one came through them all.
+        """Return how far a stack came: its cells go in turn through all stages, until one has passed them all.
 
-        `new_to`: the stages that no stack came to before this one; all of their `otherwise` is tried.
+        `new_to`: the stages that no stack reached before this one; all of their `otherwise` is tried.
         """
         explored = Explored(stack)
         asked = _Asked(self._in_turn(stack, cells, depth), depth, new_to)
@@ -85,11 +88,11 @@ class Explorer:
         return explored
 
     def _in_turn(self, stack: str, cells: Sequence[Cell], depth: Depth) -> Sequence[Cell]:
-        """Return the cells that may be tried, in turn: the control, those that ran, those that may help, others."""
+        """Return the cells that may be tried, in order: the control, those that ran, those that may help, others."""
         ran = {run.row.cell for run in self.seen.runs}
         failures = (run for run in self.seen.runs if run.row.stack == stack and run.count.counts and not run.passed)
         remedies = {preset for run in failures for preset in run.remedies}
-        # The first is the control, which says most of a stack, whatever was run by hand before.
+        # The control comes first, because it says most about a stack, even if other cells were run by hand before.
         others = sorted(cells[1:], key=lambda cell: (cell.id not in ran, cell.preset.name not in remedies))
         ordered = [*cells[:1], *others]
         if depth != Depth.REMEDIES:
@@ -97,7 +100,7 @@ class Explorer:
         return [cell for cell in ordered if cell.id in ran or cell.preset.name in remedies]
 
     def _through(self, number: int, asked: "_Asked", explored: Explored) -> Iterator[Setting]:
-        """Yield what comes through a stage: through those before it, one after the other, and no more than is asked."""
+        """Yield the settings that pass a stage, of those that passed the stages before it, as many as are asked for."""
         if number < 0:
             yield from map(Setting, asked.cells)
             return
@@ -112,9 +115,9 @@ class Explorer:
     def _attempts(
         self, stage: CampaignStage, entrant: Setting, changes: Sequence[Otherwise], explored: Explored, *, on_any: bool
     ) -> Setting | None:
-        """Return the first of an entrant and its changes that comes through.
+        """Return the first of an entrant and its changes that passes a stage; None if none does.
 
-        Changes of training are made to what got past the features; those of features are over with that.
+        Changes of training are applied to what passed the features; changes of features end once the features pass.
         """
         past: Setting | None = None
         failed_in_features = False
@@ -139,7 +142,7 @@ class Explorer:
                 continue
             in_features = any(run.failed_in == "features" for run in failed)
             if partly and not in_features:
-                # What one GPU does and another does not is not for a change of training.
+                # If one GPU passes and another fails, a change of training cannot help.
                 return None
             if not partly and failed[0].row.diagnosis in OF_THE_STACK:
                 raise _OfStack
@@ -149,32 +152,35 @@ class Explorer:
         return None
 
     def _beside(self, explored: Explored) -> None:
-        """Ask for what is tried beside a stage on all GPUs, once each, with what came to it first."""
+        """Ask for the strategies that are tried beside a stage on all GPUs, once each, with its first setting."""
         for stage in self.stages:
             for strategy in stage.beside:
                 for setting in explored.tried.get(stage.name, [])[:1]:
                     self._runs(stage, replace(setting, strategy=strategy), on_any=False)
 
     def _is_refuted(self, stage: CampaignStage, setting: Setting, devices: int) -> bool:
-        """Return whether it failed again and again when it was run for hours, though it came through once."""
+        """Return whether a setting failed repeatedly in later runs, although it passed the stage once."""
         workload = setting.workload(self.matrix.workloads[stage.workload or ""])
         counted = [run for run in self.seen.of_claim(setting, workload, devices) if run.count.counts]
         failed = sum(not run.passed for run in counted)
         return failed >= REFUTED_BY and 2 * failed > len(counted)
 
     def _is_exhausted(self, made: Sequence[SeenRun]) -> bool:
-        """Return whether the last attempts at a run were not begun: since then nothing was repaired."""
+        """Return whether the last attempts at a run were not begun, so that trying again is useless until a repair."""
         since, last = self.host.attempts_since, made[-NOT_BEGUN_AT_MOST:]
         if since is None or len(last) < NOT_BEGUN_AT_MOST:
             return False
         return all(run.count.kind == NOT_BEGUN_KIND and run.row.started >= since for run in last)
 
     def _runs(self, stage: CampaignStage, setting: Setting, *, on_any: bool) -> list[SeenRun]:
-        """Return the run that decides on each placement; nothing where none can be made.
+        """Return the run that decides on each placement; none if no run can be made.
 
-        The first that counts decides: later ones are made to count hours. All placements are run though one failed:
-        what differs between two GPUs is a GPU's. In a stage on one GPU the others are tried where the first fails,
-        and `on_any` says so. In one on each the runs may be made side by side.
+        The first run that counts decides, because later ones only add hours. All placements are run even if one failed,
+        because a difference between two GPUs is the fault of a GPU. In a stage on one GPU, the other GPUs are only
+        tried after a failure and with `on_any`. In a stage on each GPU, the runs may be made side by side.
+
+        Raises:
+            _Needed: when a run has to be made first.
         """
         workload = setting.workload(self.matrix.workloads[stage.workload or ""])
         decisive: list[SeenRun] = []
@@ -201,22 +207,22 @@ class Explorer:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The cells that are explored, in turn, and how deep."""
+    """The cells to explore, in order, and how deep."""
 
     cells: Sequence[Cell]
     depth: Depth
     new_to: frozenset[str]
 
     def tries(self, stage: CampaignStage) -> int | None:
-        """Return how many cells may come to a stage; None for all."""
+        """Return how many cells may enter a stage; None for all."""
         if self.depth >= Depth.REMEDIES:
             return None
         return stage.tries if stage.name in self.new_to else stage.tries_later or stage.tries
 
     def changes(self, stage: CampaignStage, place: int) -> Sequence[Otherwise]:
-        """Return the changes of a stack's cell in a stage; `place`: how many came there before it.
+        """Return the changes of a stack's cell in a stage; `place` is how many cells entered the stage before it.
 
-        Where those in turn found no way to use all GPUs, those after them are tried as they are.
+        If the first `tries` cells found no way to use all GPUs, cells after them are tried without changes.
         """
         on_all = stage.devices == "all"
         if on_all and stage.tries is not None and place >= stage.tries:

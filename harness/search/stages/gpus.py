@@ -1,19 +1,20 @@
-"""Which GPU fails what another one passes. Pure."""
+"""Finds GPUs that fail what other GPUs pass. Pure."""
 
 from collections import Counter, defaultdict
 from itertools import permutations
 
 from harness.search.stages.runs import SeenRun, SeenRuns
 
-# With equal GPUs one is called bad at most with this probability at one look; there are dozens, of the same pairs.
+# The highest probability of calling one of equal GPUs bad, at one look; a campaign has dozens, at the same pairs.
 ERROR = 0.01
 
 
 def bad_gpus(seen: SeenRuns) -> tuple[int, ...]:
-    """Return the GPUs that failed runs which another passed, and too often for chance: a sign test on pairs.
+    """Return the GPUs that failed runs that another GPU passed, and too often for chance: a sign test on pairs.
 
-    A pair are the first runs that count of the very same on two GPUs alone. Where all pairs that differ are to the
-    disadvantage of one GPU, n of them have the probability 2^-n by chance, for each order of each two GPUs.
+    A pair consists of the first runs that count of exactly the same setting on two single GPUs. If all pairs that
+    differ are to the disadvantage of one GPU, n of them have a probability of 2^-n by chance, for each ordered pair of
+    GPUs.
     """
     firsts: dict[tuple[str, str, str], dict[int, SeenRun]] = defaultdict(dict)
     for run in seen.runs:

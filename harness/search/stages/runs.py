@@ -1,4 +1,4 @@
-"""The runs of stages: a cell with the stage's workload on certain GPUs; and what the records say of such runs. Pure."""
+"""The runs of stages, each a cell with the stage's workload on certain GPUs, and what the records say of them. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from harness.matrix.strategies import Strategy
 from harness.matrix.workload_options import family_of, train_options
 from harness.matrix.workloads import Workload
 
-# What a change of training can have no effect on.
+# Last phases of failures on which a change of training has no effect.
 BEFORE_FEATURES = frozenset({None, "import", "init", "data"})
-# So many attempts at a run in a row that were not begun are enough.
+# After so many attempts in a row that were not begun, a run is tried no more.
 NOT_BEGUN_AT_MOST = 3
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A cell as it came through a stage: its strategy, and the options of the workload that differ from the stage's."""
+    """A cell as it passed a stage: with its strategy, and its workload options that differ from the stage's."""
 
     cell: Cell
     strategy: Strategy = "single"
@@ -31,7 +31,7 @@ class Setting:
 
     @property
     def changed(self) -> str:
-        """The strategy, and the options that differ, in words; empty where it is as the stage has it on one GPU."""
+        """The strategy and the options that differ, in words; empty if neither differs from the stage on one GPU."""
         strategy = self.strategy if self.strategy != "single" else ""
         return ", ".join(filter(None, (strategy, self.changed_options)))
 
@@ -42,13 +42,13 @@ class Setting:
         return ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in options)
 
     def with_(self, other: Otherwise, matrix: Matrix) -> "Setting | None":
-        """Return it with a change; None where that is an excluded cell."""
+        """Return the setting with a change; None if that makes it an excluded cell."""
         cell = matrix.cell(self.cell.stack.name, other.preset) if other.preset else self.cell
         options = tuple(sorted({**dict(self.options), **other.options}.items()))
         return None if cell.excluded else Setting(cell, other.strategy or self.strategy, options)
 
     def workload(self, base: Workload) -> Workload:
-        """Return a workload of the matrix file as it is run in this setting; a program has no options to change."""
+        """Return a workload of the matrix file as this setting runs it; the options of a program cannot be changed."""
         if base.program:
             return base.model_copy(update={"strategy": self.strategy})
         backend = base.backend if self.strategy == base.strategy else None
@@ -57,10 +57,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class StageRun:
-    """The next run of a campaign, and why. `number` counts the runs of the same from 1.
+    """The next run of a campaign, and why. `number` counts runs of the same kind from 1.
 
-    `beside`: the same on other GPUs, which may be begun together with it. It is always the same that runs side by side:
-    what takes all GPUs along can then be no other cell's doing.
+    `beside` are the same run on other GPUs, which may begin together with it. Only the same run is made side by side,
+    so that no other cell can be the cause if all GPUs go down.
     """
 
     stage: str
@@ -79,7 +79,7 @@ class StageRun:
 
 @dataclass(frozen=True)
 class SeenRun:
-    """A run of the records, its count, the phase in which it ended, and presets that may help where it failed."""
+    """A run of the records, with its count, the last phase, and presets that may help if it failed."""
 
     row: Row
     count: RunCount
@@ -94,24 +94,24 @@ class SeenRun:
 
     @property
     def was_refused(self) -> bool:
-        """Return whether the app refused its command, as it will again."""
+        """Return whether the app refused its command, as it would again."""
         return self.row.diagnosis == REFUSED and self.row.struck is None
 
     @property
     def failed_in(self) -> Literal["features", "training"] | None:
-        """Return which of the two it failed in; None where it passed, or failed before both."""
+        """The phase in which the run failed; None if it passed, or failed before both phases."""
         if self.passed or self.last_phase in BEFORE_FEATURES:
             return None
         return "features" if self.last_phase == "features" else "training"
 
     @property
     def decides(self) -> bool:
-        """Return whether there is no need to make it again."""
+        """Return whether there is no need to make the run again."""
         return self.count.counts or self.was_refused
 
     @property
     def seconds(self) -> float:
-        """The seconds from its begin to its record."""
+        """The seconds from the start of the run to its record."""
         return self.row.finished - self.row.started
 
 
@@ -122,7 +122,7 @@ _Claim = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class SeenRuns:
-    """The runs of the records that speak for what may be run now, by what was run; in the order of their begin."""
+    """The runs of the records that count as evidence for runs made now, by what was run, in order of start."""
 
     runs: tuple[SeenRun, ...]
     _by_key: Mapping[_Key, Sequence[SeenRun]]
@@ -130,7 +130,7 @@ class SeenRuns:
 
     @classmethod
     def of(cls, runs: Iterable[SeenRun]) -> "SeenRuns":
-        """Return runs, sorted."""
+        """Return these runs, sorted and indexed."""
         ordered = tuple(sorted(runs, key=lambda run: (run.row.started, run.row.run_id)))
         by_key: dict[_Key, list[SeenRun]] = {}
         by_claim: dict[_Claim, list[SeenRun]] = {}
@@ -140,21 +140,21 @@ class SeenRuns:
         return cls(ordered, by_key, by_claim)
 
     def of_run(self, setting: Setting, workload: Workload, gpus: tuple[int, ...]) -> Sequence[SeenRun]:
-        """Return the runs of the very same."""
+        """Return the runs with exactly this setting, workload and GPUs."""
         key = (setting.cell.id, workload.name, family(workload, len(gpus)), tuple(sorted(gpus)))
         return self._by_key.get(key, ())
 
     def of_claim(self, setting: Setting, workload: Workload, devices: int) -> Sequence[SeenRun]:
-        """Return the runs that are counted together with those of a setting: of its cell and workload family."""
+        """Return the runs that are counted together with those of a setting: the same cell, family and GPU count."""
         return self._by_claim.get((setting.cell.id, family(workload, devices), devices), ())
 
     def seconds_of(self, workload: Workload, devices: int, minutes: float) -> float:
-        """Return what a run takes: as those that passed, otherwise as is assumed."""
+        """Return the seconds that a run takes: the median of those that passed, otherwise `minutes`."""
         taken = [run.seconds for run in self._passed(workload, devices)]
         return median(taken) if taken else minutes * 60
 
     def hours_of(self, workload: Workload, devices: int, minutes: float) -> float:
-        """Return how many hours of a run are training: as of those that passed, otherwise as is assumed."""
+        """Return the hours that a run trains: the median of those that passed, otherwise 90 % of `minutes`."""
         trained = [seconds / 3600 for run in self._passed(workload, devices) if (seconds := run.row.exposure_seconds)]
         return median(trained) if trained else 0.9 * minutes / 60
 
@@ -164,26 +164,31 @@ class SeenRuns:
 
 
 def totals_of_seen(runs: Iterable[SeenRun]) -> Totals:
-    """Return the totals of runs, as verdicts count them."""
+    """Return the totals of runs, counted as in verdicts."""
     runs = list(runs)
     return totals_of([run.row for run in runs], {run.row.run_id: run.count for run in runs})
 
 
 @lru_cache(maxsize=4096)
 def family(workload: Workload, devices: int) -> str:
-    """Return the workload family of a run on so many GPUs."""
+    """Return the workload family of a run on this many GPUs."""
     options = train_options(workload, devices)
     return family_of(options, workload.max_device_memory, smoke_test=workload.smoke_test)
 
 
 @dataclass(frozen=True)
 class StageHost:
-    """The host of a campaign: its GPUs in the order of preference, and those of them that may take runs.
+    """The host of a campaign.
 
-    `atomics`: whether the slots of all have PCIe atomics, None where that is not known. `setup_seconds`: what it takes
-    to make each stack that is not made yet. `side_by_side`: whether runs of one GPU each may share the time.
-    `screened`: further GPUs that runs may not use, since a screen is connected to them. `attempts_since`: attempts that
-    were not begun before then are an earlier command's, in seconds since 1970; None where a dispatcher gives hosts up.
+    Attributes:
+        gpus: its GPUs, in the order of preference.
+        healthy: the GPUs that may take runs.
+        atomics: whether the slots of all GPUs have PCIe atomics; None if that is unknown.
+        setup_seconds: the seconds that each stack takes to make, if it is not made yet.
+        side_by_side: runs on one GPU each may run at the same time.
+        screened: further GPUs that runs may not use, because a screen is connected to them.
+        attempts_since: attempts that were not begun before this time belong to an earlier command, in seconds since
+            1970; None if a dispatcher decides which hosts to avoid.
     """
 
     gpus: tuple[int, ...]
@@ -196,11 +201,11 @@ class StageHost:
 
     @property
     def can_use_all(self) -> bool:
-        """Return whether there are several GPUs, and all of them may take runs."""
+        """Return whether there are several GPUs, all of which may take runs."""
         return len(self.gpus) > 1 and set(self.gpus) <= set(self.healthy)
 
     def placements(self, stage: CampaignStage, cell: Cell) -> list[tuple[int, ...]]:
-        """Return the GPUs of each run of a cell in a stage, as far as they may take runs."""
+        """Return the GPUs of each run of a cell in a stage; only GPUs that may take runs."""
         if stage.devices == "all":
             return [tuple(sorted(self.gpus))] if self.can_use_all else []
         wanted = [cell.preset.devices] if cell.preset.devices else [(gpu,) for gpu in self.gpus]

@@ -1,9 +1,9 @@
-"""Which run of a campaign in stages is next, by all that the records show, or why it ends. Pure.
+"""Chooses the next run of a campaign in stages by all that the records show, or says why the campaign ends. Pure.
 
-Depth first: a stack goes through the stages that explore, and what came through them with the strategy that is wanted
-most is run until it is shown to be good. What failed once, and what uses the GPUs in a less wanted way, stays in hand:
-it is run for hours when nothing else is left to explore, or when the time that is left is just enough for that. Once
-every stack had its turn, and nothing is good on all GPUs, further presets are tried, too.
+The search goes depth first: a stack goes through the stages that explore, and what passed them with the most wanted
+strategy is run until it is shown to be good. Settings that failed once, or use the GPUs in a less wanted way, are kept:
+they get long runs when nothing else is left to explore, or when the time left is just enough for that. Once every stack
+had its turn and nothing is good on all GPUs, further presets are tried, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,20 +20,23 @@ from harness.search.stages.gpus import bad_gpus
 from harness.search.stages.runs import SeenRuns, Setting, StageHost, StageRun
 
 StageEndReason = Literal["good", "none", "out-of-time", "gpu-lost"]
-# What is reckoned with beyond what a claim takes without a failure.
+# Seconds added to what a claim takes without a failure.
 SLACK_SECONDS = 3000.0
-# What failed so often is run no more.
+# After so many failures a setting is run no more.
 MOST_FAILURES = 4
-# Once so many came through the stages and failed later, the next one may as well: every stack has its turn first.
+# Once so many settings passed the stages and failed later, the next may as well, so every stack gets its turn first.
 SEVERAL_FAILED = 2
 
 
 @dataclass(frozen=True)
 class StageEnd:
-    """Why a campaign ends, what it found, and what it left: stacks with a stage that was not tried to the end.
+    """Why a campaign ends, what it found, and what it left.
 
-    `best`: the contender that is good, otherwise the nearest one; None where nothing came through. `bad_gpus` fail what
-    others pass, `lost_gpus` are unhealthy: these may take no runs until something is done about them.
+    Attributes:
+        best: the contender that is good, or else the nearest one; None if nothing passed the stages.
+        untried: the stacks with a stage that was not tried to its end.
+        bad_gpus: GPUs that fail what others pass.
+        lost_gpus: unhealthy GPUs, which may take no runs until somebody fixes them.
     """
 
     why: StageEndReason
@@ -47,32 +50,32 @@ class StageEnd:
 
 @dataclass(frozen=True)
 class StageSearch:
-    """Decides the runs of a campaign in stages. `cells` are those of the selection by stack, in its order."""
+    """Chooses the runs of a campaign in stages. `cells` are the cells of the selection by stack, in its order."""
 
     matrix: Matrix
     cells: Mapping[str, Sequence[Cell]]
     host: StageHost
 
     def next(self, seen: SeenRuns, time_left: float | None) -> StageRun | StageEnd:
-        """Return the next run, or why there is none. `time_left` in seconds, None without a budget."""
+        """Return the next run, or why there is none. `time_left` is in seconds; None without a budget."""
         return _Look(self, seen, float("inf") if time_left is None else time_left).next()
 
     def end_early(self, seen: SeenRuns) -> StageEnd:
-        """Return how a campaign ends before its time, since a GPU that it is about is lost."""
+        """Return how a campaign ends early because one of its GPUs is lost."""
         look = _Look(self, seen, float("inf"))
         look.explore()
         return look.end("gpu-lost", look.contenders())
 
     def seconds_of_next(self, seen: SeenRuns) -> float | None:
-        """Return what the next run takes with the setup of its stack, had it all the time; None where there is none."""
+        """Return the seconds of the next run with its stack's setup, whatever the budget; None if there is none."""
         look = _Look(self, seen, float("inf"))
         following = look.next()
         return look.cost(following) if isinstance(following, StageRun) else None
 
     def to_prepare(self, run: StageRun, seen: SeenRuns) -> str | None:
-        """Return the stack that is made while a run goes on: the next one, once something trained on one GPU.
+        """Return the stack to make while a run goes on: the next one, once something trained on one GPU.
 
-        Before that answer nothing is downloaded that it may not need.
+        Before that, nothing is downloaded that the campaign may not need.
         """
         smoke = {stage.workload for stage in exploring(self.matrix.stages)[:1]}
         if not any(one.passed and one.row.workload not in smoke for one in seen.runs):
@@ -83,13 +86,13 @@ class StageSearch:
 
     @property
     def order(self) -> list[str]:
-        """Return the stacks in turn: without PCIe atomics last those whose collectives need them."""
+        """The stacks in turn; without PCIe atomics, those whose collectives need them come last."""
         return in_turn(self.matrix, self.cells, atomics=self.host.atomics, several=self.host.can_use_all)
 
 
 @dataclass
 class _Look:
-    """One look at the records, and the decision by it. `new_to`: stages that a stack was the first to come to."""
+    """One look at the records, and the decision from it. `new_to`: the stages that a stack was the first to reach."""
 
     search: StageSearch
     seen: SeenRuns
@@ -113,7 +116,7 @@ class _Look:
         good = next((one for one in contenders if one.is_good), None)
         if good and good.rank == 0:
             return self._of_winner(good) or self.end("good", contenders)
-        # What would use the GPUs in a less wanted way than one that is good already has nothing to show.
+        # A setting that uses the GPUs in a less wanted way than one that is good already has nothing more to show.
         open_ = [one for one in contenders if one.failures < MOST_FAILURES and (not good or one.rank < good.rank)]
         sound = sorted((one for one in open_ if one.is_sound), key=lambda one: (one.rank, one.seconds_needed))
         for one in self._in_turn(following, depth, sound, open_):
@@ -125,7 +128,7 @@ class _Look:
         return self.end(why, contenders)
 
     def contenders(self) -> list[Contender]:
-        """Return what came through, the most wanted first, of those what failed least."""
+        """Return the contenders, sorted as by `Contenders.of`."""
         return self.makes.of(self.explored.values())
 
     def _is_on_several(self, one: Contender) -> bool:
@@ -134,11 +137,17 @@ class _Look:
     def _in_turn(
         self, following: StageRun | None, depth: Depth, sound: Sequence[Contender], open_: Sequence[Contender]
     ) -> Iterator[StageRun | Contender]:
-        """Yield what is to be run, the most promising first; `following` explores, and `depth` is how deep that is.
+        """Yield runs and contenders, the most promising first; `following` is the exploring run, and `depth` its depth.
 
-        What is wanted most and has not failed, unless several such failed when they were run for hours; a stack that
-        had no turn; what uses all GPUs in another way; all that is still untried on all GPUs of stacks that had their
-        turn; what failed there, but may be good in time; further presets; then what is left, what failed least first.
+        The order is:
+
+        - the most wanted settings without a failure, unless several such settings failed in long runs;
+        - a stack that had no turn yet;
+        - settings that use all GPUs in another way;
+        - everything untried on all GPUs, of stacks that had their turn;
+        - settings on all GPUs that failed, but may be shown to be good in time;
+        - further presets;
+        - the rest, the fewest failures first.
         """
         in_time = [one for one in open_ if one.seconds_needed <= self.time_left]
         if sum(one.rank == 0 and one.totals.failures > 0 for one in open_) < SEVERAL_FAILED:
@@ -157,19 +166,19 @@ class _Look:
             yield following
 
     def _why(self, open_: Sequence[Contender], following: StageRun | None) -> StageEndReason:
-        """Return `none` where every stack had its turn, and nothing is left that only lacks the time.
+        """Return `none` if every stack had its turn and nothing is left that only lacks time; otherwise `out-of-time`.
 
-        What failed once may still be shown to be good: it takes longer.
+        A setting that failed once may still be shown to be good: it takes longer.
         """
         several = len(self.makes.ranks) > 1
         lacking = [one for one in open_ if one.gpus and (len(one.gpus) > 1 or not several)]
         return "out-of-time" if lacking or following or self._untried() else "none"
 
     def explore(self) -> tuple[StageRun | None, Depth]:
-        """Return the run that shows more of the first stack that is not known in full, and how deep that is.
+        """Return the run that shows more of the first stack that is not fully known, and its depth.
 
-        Every stack is known to a depth before one is explored deeper. Where something is good on all GPUs no further
-        presets are tried.
+        Every stack is explored to one depth before any stack is explored deeper. If something is good on several GPUs,
+        no further presets are tried.
         """
         for depth in Depth:
             if depth == Depth.REMEDIES and any(one.is_good and self._is_on_several(one) for one in self.contenders()):
@@ -183,7 +192,7 @@ class _Look:
         last = self.explorer.stages[-1].name
         new = frozenset(stage.name for stage in self.explorer.stages)
         if depth >= Depth.REMEDIES:
-            # What came through all stages needs no further preset; the further another came, the more it promises.
+            # What passed all stages needs no further preset; of the others, those that came further promise more.
             stacks = [stack for stack in stacks if last not in self.explored[stack].survivors]
             stacks.sort(key=lambda stack: -len(self.explored[stack].survivors))
         for stack in stacks:
@@ -195,7 +204,7 @@ class _Look:
         return None
 
     def _endure(self, one: Contender) -> StageRun | None:
-        """Return the next long run of a contender; a short one where only starts are missing, or no long one fits."""
+        """Return the next long run of a contender, or a short run if only starts are missing or no long run fits."""
         long = self.makes.long(one.setting)
         if not one.gpus or long is None or self.makes.endurance is None:
             return None
@@ -226,7 +235,7 @@ class _Look:
         return None
 
     def _of_winner(self, winner: Contender) -> StageRun | None:
-        """Return the next run of what is good: the stages of the winner, once each, then other strategies beside it."""
+        """Return the next run of a good setting: the winner's stages, once each, then other strategies beside it."""
         for stage in of_winner(self.stages):
             workload = self.matrix.workloads[stage.workload or ""]
             if run := self._once(stage, winner.setting, winner.setting.workload(workload), winner.gpus):
@@ -248,7 +257,7 @@ class _Look:
         return StageRun(stage.name, setting, workload, gpus, len(made) + 1, f"{stage.name}: {stage.description}")
 
     def cost(self, run: StageRun) -> float:
-        """Return what a run takes, and before it the setup of its stack."""
+        """Return the seconds that a run takes, with the setup of its stack if that is not made."""
         stage = self.stages[run.stage]
         return self.host.setup_seconds.get(run.cell.stack.name, 0.0) * (not self._is_made(run)) + self.seen.seconds_of(
             run.workload, max(1, len(run.gpus)), stage.minutes
@@ -258,7 +267,7 @@ class _Look:
         return any(one.row.stack == run.cell.stack.name for one in self.seen.runs)
 
     def _is_affordable(self, run: StageRun, sound: Sequence[Contender], *, first_turn: bool = False) -> bool:
-        """Return whether a run leaves the time to show the best in hand that has not failed to be good."""
+        """Return whether a run leaves enough time to show the best sound contender to be good."""
         cost = self.cost(run)
         if cost > self.time_left:
             return False
@@ -266,12 +275,13 @@ class _Look:
         kept = [one for one in sound if one.seconds_needed <= self.time_left]
         if not kept or (first_turn and stage.devices == "all" and always_on_two(self.matrix, run.cell.stack)):
             return True
-        # Of what uses both GPUs one failed start more is reckoned with; one GPU alone is no answer to what was asked.
+        # On several GPUs, allow time for one more failed start; on one GPU alone, a contender does not answer the
+        # question.
         slack = SLACK_SECONDS if len(kept[0].gpus) > 1 else 0.0
         return self.time_left - cost - slack >= kept[0].seconds_needed
 
     def _untried(self) -> tuple[str, ...]:
-        """Return the stacks that had no turn, or whose turn has not come to the last stage that explores."""
+        """Return the stacks that had no turn, or did not yet reach the last stage that explores."""
         last = self.explorer.stages[-1].name
         seen = {run.row.stack for run in self.seen.runs if run.count.counts}
         found = []
@@ -285,7 +295,7 @@ class _Look:
         """Return the end of a campaign."""
         best = contenders[0] if contenders else None
         lost = tuple(gpu for gpu in self.search.host.gpus if gpu not in self.search.host.healthy)
-        # Without one of the GPUs nothing was shown of all of them.
+        # If one of the GPUs is lost, nothing was shown about all of them.
         why = "gpu-lost" if lost and why != "out-of-time" else why
         return StageEnd(
             why, best, tuple(contenders), tuple(self.explored.values()), self._untried(), self.bad_gpus, lost
