@@ -1,1 +1,1 @@
-"""matrix.yaml as typed cells: stacks, presets, workloads; which wheels exist."""
+"""matrix.yaml as typed cells: stacks, presets and workloads, and which wheels exist."""

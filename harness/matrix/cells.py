@@ -1,4 +1,4 @@
-"""matrix.yaml as typed values, and its expansion into cells. Pure: reading the file is in `load`."""
+"""Typed values of matrix.yaml, and its expansion into cells. Pure: `load` reads the file."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Devices = Annotated[tuple[int, ...], AfterValidator(_distinct)]
 
 
 class Preset(Strict):
-    """Environment variables. `features` and `train` are added for one phase, which then is a process of its own."""
+    """Environment variables. `features` and `train` add variables for one phase, which then runs as its own process."""
 
     name: SkipJsonSchema[str] = ""
     description: str
@@ -40,16 +40,16 @@ class Preset(Strict):
 
     @property
     def phases(self) -> tuple[Literal["features", "train"], ...]:
-        """The processes a run of this preset consists of."""
+        """The processes that a run of this preset consists of."""
         return ("features", "train") if self.features or self.train else ("train",)
 
     def variables_of(self, phase: Literal["features", "train"]) -> dict[str, str]:
-        """The variables the process of a phase is started with."""
+        """Return the variables that the process of a phase is started with."""
         return {**self.variables, **getattr(self, phase)}
 
 
 class Exclusion(Strict):
-    """Cells that are not run, and why. Every key given must match; version keys are specifiers such as `<2.12`."""
+    """Cells that are not run, and why. All given keys must match; version keys are specifiers such as `<2.12`."""
 
     stack: str | None = None
     preset: str | None = None
@@ -87,7 +87,7 @@ class Selection(Strict):
 
 
 class TwoGpus(Strict):
-    """Knowledge of stacks on two GPUs. A version stands for every one that begins so."""
+    """Facts about stacks on two GPUs. A ROCm version stands for every version that begins with it."""
 
     rocm: tuple[str, ...]
     always: bool = Field(False, description="goes on to two GPUs whatever time is left")
@@ -95,7 +95,7 @@ class TwoGpus(Strict):
     reason: Reason
 
     def holds(self, rocm: str) -> bool:
-        """Return whether a ROCm version is one of its own."""
+        """Return whether a ROCm version is one of these versions."""
         return any(rocm == own or rocm.startswith(f"{own}.") for own in self.rocm)
 
 
@@ -116,7 +116,8 @@ class MtbfHours(Strict):
 class Verdicts(Strict):
     """The thresholds of verdicts: shares of starts that a lower bound must exceed, and mean times between failures.
 
-    `confidence` is that of each bound; `known_good_boots` on how many boots the runs of a known-good cell were made.
+    `confidence` is that of each bound. `known_good_boots` is the number of boots on which a known-good cell must have
+    run.
     """
 
     candidate: float = Field(0.5, gt=0, lt=1)
@@ -137,10 +138,10 @@ SignatureRule = Literal["ask", "refuse", "accept"]
 
 
 class SignerPolicy(Strict):
-    """Whose signature of a known-good tag in a registry is enough: the user's own and those listed always are.
+    """The signers of known-good tags in a registry that are trusted: always the user's own key and the listed keys.
 
-    `unknown`: what to do about a key that is not known; `unsigned`: about a tag that nobody signed. Where nobody can be
-    asked, `ask` refuses.
+    `unknown` says what to do about an unknown key, `unsigned` about a tag that nobody signed. If nobody can be asked,
+    `ask` refuses.
     """
 
     keys: dict[Name, str] = Field({}, description="name -> public key, as `matrix keys` prints it")
@@ -150,7 +151,7 @@ class SignerPolicy(Strict):
 
 @dataclass(frozen=True)
 class Cell:
-    """A stack with a preset; `excluded` says why it is not run."""
+    """A stack with a preset; `excluded` is the reason why the cell is not run, or None."""
 
     stack: Stack
     preset: Preset
@@ -163,7 +164,7 @@ class Cell:
 
 
 class Matrix(Strict):
-    """Everything matrix.yaml says."""
+    """Everything that matrix.yaml says."""
 
     version: Literal[2] = Field(alias="schema")
     base: str = Field(DEFAULT_BASE, description="base image of every stack that names none")
@@ -180,7 +181,7 @@ class Matrix(Strict):
     two_gpus: tuple[TwoGpus, ...] = Field((), description="the order in which stacks go on to two GPUs")
 
     def cell(self, stack: str, preset: str) -> Cell:
-        """The cell of a stack and a preset, both by name."""
+        """Return the cell of a stack and a preset, both given by name."""
         s, p = self.stacks[stack], self.presets[preset]
         reason = s.excluded or next((e.reason for e in self.exclude if e.matches(s, p)), None)
         return Cell(s, p, reason)
@@ -192,12 +193,12 @@ class Matrix(Strict):
 
     @property
     def rocm_versions(self) -> list[str]:
-        """The versions of ROCm, and `cpu`, that stacks with torch have."""
+        """The ROCm versions of the stacks with torch, and `cpu`."""
         found = {s.rocm or s.accelerator for s in self.stacks.values() if s.framework == "torch"} - {"any"}
         return sorted(found, key=lambda name: Version(name if name[0].isdigit() else "0"))
 
     def select(self, selection: str) -> list[Cell]:
-        """The cells of a selection, stacks first, in the order of the file."""
+        """Return the cells of a selection in the order of the file, all presets of a stack together."""
         chosen = self.selections[selection]
         stacks = self.stacks if chosen.stacks == "all" else chosen.stacks
         presets = self.presets if chosen.presets == "all" else chosen.presets

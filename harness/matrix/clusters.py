@@ -1,4 +1,4 @@
-"""The clusters that runs can be carried to, as the matrix file has them under `hosts:`."""
+"""The clusters that runs can be carried to, as listed in the matrix file under `hosts:`."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from harness.matrix.strict import Strict
 
 
 class Cluster(Strict):
-    """A cluster of hosts with a scheduler; nodes of it are found in the partition."""
+    """A cluster of hosts with a scheduler; its nodes are those of the partition."""
 
     name: SkipJsonSchema[str] = ""
     scheduler: Literal["slurm"] = "slurm"

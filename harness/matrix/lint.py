@@ -1,6 +1,6 @@
-"""The catalogue of environment variables, and a linter that says which variables of a preset do nothing, and where.
+"""The catalogue of environment variables, and a linter that finds variables of presets that do nothing, and where.
 
-Pure but for reading `variables.yaml`, which is data: who reads a variable, and rules for where setting it is a mistake.
+Pure, except that it reads `variables.yaml`. That file says who reads a variable, and where setting it is a mistake.
 """
 
 import re
@@ -25,7 +25,7 @@ RuleKind = Literal["no-effect", "default", "contradiction", "deprecated", "debug
 FindingKind = RuleKind | Literal["moved", "duplicate", "misplaced"]
 PresetPhase = Literal["features", "train"]
 
-# A comma inside brackets belongs to one key's value: roundup_power2_divisions:[256:1,512:2].
+# A comma inside brackets belongs to the value of one key: roundup_power2_divisions:[256:1,512:2].
 _BETWEEN_KEYS = re.compile(r",(?![^\[]*\])")
 
 
@@ -34,10 +34,10 @@ class _Strict(BaseModel):
 
 
 class Rule(_Strict):
-    """Something to be said of a variable where every condition that is given holds.
+    """A statement about a variable that applies if all given conditions hold.
 
-    `value` and the values of `with` are regular expressions for the whole value. A version condition never holds where
-    the version is not known.
+    `value` and the values of `with` are regular expressions for the whole value. A version condition does not hold if
+    the version is unknown.
     """
 
     kind: RuleKind
@@ -66,7 +66,7 @@ class Rule(_Strict):
 
 
 class VariableKey(_Strict):
-    """One key of a variable that is a comma list of `key:value`. `values`: what its reader understands."""
+    """One key of a variable that is a comma list of `key:value`. `values`: those that its reader understands."""
 
     meaning: str
     values: re.Pattern[str] | None = None
@@ -74,7 +74,7 @@ class VariableKey(_Strict):
 
 
 class Variable(_Strict):
-    """A variable that a preset may set. `values`: what its reader understands."""
+    """A variable that a preset may set. `values` matches the values that its reader understands."""
 
     reader: str
     meaning: str
@@ -84,7 +84,7 @@ class Variable(_Strict):
 
 
 class Catalogue(_Strict):
-    """Everything variables.yaml says. The rules of `every_variable` hold beside a variable's own."""
+    """Everything that variables.yaml says. The rules of `every_variable` apply besides a variable's own."""
 
     version: Literal[1] = Field(alias="schema")
     every_variable: tuple[Rule, ...] = ()
@@ -102,11 +102,14 @@ class Catalogue(_Strict):
 
 @dataclass(frozen=True)
 class LintFinding:
-    """Something to know about a preset on some stacks.
+    """A finding about a preset on some stacks.
 
-    `variable` is None where the finding is about the preset as a whole, `key` is one key of a comma list, and `phase`
-    is None where the finding is true of every process of the preset. `workloads` are those it is true of, by name;
-    empty where it is true of every one that can run with the preset.
+    Attributes:
+        phase: the phase that the finding is about; None if it is about every process of the preset.
+        variable: the variable that it is about; None if it is about the preset as a whole.
+        key: the key in a variable that is a comma list.
+        stacks: the names of the stacks that it is about.
+        workloads: the names of the workloads that it is about; empty if it is about all that can run with the preset.
     """
 
     preset: str
@@ -121,7 +124,7 @@ class LintFinding:
 
     @property
     def summary(self) -> str:
-        """The text, with the workloads it is true of where there are others."""
+        """The text, with the workloads that it is about unless these are all."""
         return f"{self.text}; in workloads {', '.join(self.workloads)}" if self.workloads else self.text
 
 
@@ -130,16 +133,16 @@ def load_catalogue(file: Path = CATALOGUE) -> Catalogue:
     """Read a catalogue of variables, once.
 
     Raises:
-        pydantic.ValidationError: where it has an unknown key or kind, or a condition that cannot be read.
+        pydantic.ValidationError: when it has an unknown key or kind, or an invalid condition.
     """
     return Catalogue.model_validate(read_yaml(file).data)
 
 
 def lint(matrix: Matrix) -> list[LintFinding]:
-    """Findings of every preset, each once, with the stacks it holds for, in the order of the file.
+    """Return the findings of every preset, each once with the stacks that it is about, in the order of the file.
 
-    Only cells that are run count: not the excluded ones, other frameworks, or the user's own interpreter, whose
-    versions are not known.
+    Only cells that are run count: no excluded cells, no other frameworks, and not the user's own interpreter, whose
+    versions are unknown.
     """
     found: list[LintFinding] = []
     for name, preset in matrix.presets.items():
@@ -161,17 +164,17 @@ def lint(matrix: Matrix) -> list[LintFinding]:
 
 
 def _strategies(matrix: Matrix, preset: Preset) -> dict[Strategy, tuple[str, ...]]:
-    """Return how workloads that can run with a preset use their devices, and the names of those that do it so."""
+    """Return the strategies of the workloads that can run with a preset, each with the names of its workloads."""
     found: dict[Strategy, tuple[str, ...]] = {}
     for workload in matrix.workloads.values():
-        # A preset that names one device leaves no other one to a strategy of several.
+        # A preset that names one device leaves no second device to a strategy of several.
         if workload.strategy == "single" or len(preset.devices or ()) != 1:
             found[workload.strategy] = (*found.get(workload.strategy, ()), workload.name)
     return found or {"single": ()}
 
 
 def _with_workloads(cell: Cell, strategies: Mapping[Strategy, tuple[str, ...]]) -> Iterator[LintFinding]:
-    """Yield the findings of one cell, each with the workloads it is true of, or with none where that is all."""
+    """Yield the findings of one cell, each with the workloads that it is about, or with none if it is about all."""
     true_of: dict[LintFinding, list[Strategy]] = {}
     for strategy in strategies:
         for finding in lint_cell(cell, strategy):
@@ -182,17 +185,17 @@ def _with_workloads(cell: Cell, strategies: Mapping[Strategy, tuple[str, ...]]) 
 
 
 def beyond_cpu(findings: Iterable[LintFinding], matrix: Matrix) -> list[LintFinding]:
-    """The findings that are about more than a CPU build of torch, where every ROCm variable does nothing."""
+    """Return the findings about more than a CPU build of torch, where every ROCm variable does nothing."""
     cpu = {stack.name for stack in matrix.stacks.values() if stack.accelerator == "cpu"}
     return [finding for finding in findings if not cpu.issuperset(finding.stacks)]
 
 
 def lint_cell(cell: Cell, strategy: Strategy = "single") -> list[LintFinding]:
-    """Return the findings of one cell with a workload of a strategy, whether the cell is excluded or not."""
-    # The features are computed on one device, however the training uses them.
+    """Return the findings of one cell with a workload of a strategy, even if the cell is excluded."""
+    # The features are computed on one device, whatever the strategy of the training.
     strategies: Mapping[PresetPhase, Strategy] = {"features": "single", "train": strategy}
     by_phase = {phase: list(_process(cell, phase, strategies[phase])) for phase in cell.preset.phases}
-    # A dict, because it keeps order and holds what is true of every phase only once.
+    # A dict, because it keeps the order and holds findings about every phase only once.
     found: dict[LintFinding, None] = {}
     for phase, findings in by_phase.items():
         for finding in findings:
@@ -221,7 +224,7 @@ def _process(cell: Cell, phase: PresetPhase, strategy: Strategy) -> Iterator[Lin
         rules = [r for r in (*catalogue.every_variable, *variable.rules) if r.holds(cell, value, variables, strategy)]
         for rule in rules:
             yield finding(name, None, rule.kind, rule.text, rule.source)
-        # A value that nobody reads cannot be invalid.
+        # A value that nothing reads cannot be invalid.
         if any(rule.kind == "no-effect" for rule in rules):
             continue
         if not _understood(value, variable.values):
@@ -271,7 +274,7 @@ def _duplicates(matrix: Matrix, preset: Preset) -> Iterator[LintFinding]:
 
 
 def _misplaced(matrix: Matrix, preset: Preset, cells: Sequence[Cell]) -> Iterator[LintFinding]:
-    """Yield where a preset for several GPUs is run on one, and where no stage tries it on several."""
+    """Yield findings about presets for several GPUs that are run on one GPU, or that no stage tries on several."""
     between = _acts_between_gpus(preset, cells)
     several = len(preset.devices or ()) > 1 and not _is_of_notes(preset)
     stages = [stage for stage in matrix.stages.values() if any(one.preset == preset.name for one in stage.otherwise)]
@@ -289,7 +292,7 @@ def _misplaced(matrix: Matrix, preset: Preset, cells: Sequence[Cell]) -> Iterato
 
 
 def _acts_between_gpus(preset: Preset, cells: Sequence[Cell]) -> bool:
-    """Return whether its variables do something with several GPUs alone; those of a preset that finds faults do not."""
+    """Return whether the preset's variables only act with several GPUs; never true of a preset for debugging."""
     names = {name for phase in preset.phases for name in preset.variables_of(phase)}
 
     def act(cell: Cell, strategy: Strategy) -> bool:

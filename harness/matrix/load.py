@@ -1,4 +1,4 @@
-"""Reads matrix.yaml. Every mistake in it is reported with file, line and the nearest valid choice."""
+"""Reads matrix.yaml, and reports every mistake in it with file, line and the nearest valid choice."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,16 +19,16 @@ from harness.matrix.wheels import PYPI, PYTORCH, wheel_sources
 from harness.matrix.workload_options import family_of, options_of
 
 Path_ = tuple[str | int, ...]
-# A longer list of choices is cut.
+# Most choices listed in a message; a longer list is cut.
 LISTED = 12
-# The 7900 XT, for where no GPU is: to lock and to build needs none.
+# The target of the 7900 XT, for hosts without a GPU, which can lock and build, too.
 DEFAULT_TARGETS = ("gfx1100",)
 NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections", "stages", "hosts")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake, at a place given by keys and list positions from the top of the file."""
+    """One mistake, at a place in the file given by keys and list positions from its top."""
 
     where: Path_
     text: str
@@ -36,10 +36,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Given:
-    """The words of the caller in place of the file's, and what the host decides.
+    """Values of the caller that replace those of the file, and values that the host decides.
 
-    `base`: image of every stack that names none. `mirrors`: URLs by source of wheels. `targets`: the GPUs to install
-    device code for, where that is packages of its own and the stack names none.
+    Attributes:
+        base: the image of every stack that names none.
+        mirrors: the URL for each source of wheels.
+        targets: the GPUs to install device code for, if that comes in packages of its own and the stack names none.
     """
 
     base: str | None = None
@@ -74,7 +76,7 @@ def load_matrix(file: Path, base: str | None = None, given: Given | None = None)
 
 
 def _with_places(tree: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return the tree with the places of programs, which are relative to the folder of the matrix file."""
+    """Return the tree with absolute paths of programs, which are relative to the folder of the matrix file."""
     workloads = dict(_mapping(tree.get("workloads")))
     for name, workload in workloads.items():
         program = dict(_mapping(_mapping(workload).get("program")))
@@ -99,17 +101,17 @@ def _checked(tree: Mapping[str, Any], given: Given) -> Matrix | list[Problem]:
 
 
 def nearest(word: object, choices: Sequence[str]) -> str:
-    """`did you mean X?` where something is near, otherwise the choices."""
+    """Return `did you mean X?` if a choice is near, otherwise the list of choices."""
     if same := [choice for choice in choices if choice.casefold() == str(word).casefold()]:
         return f"did you mean {same[0]}?"
     longer = [one for one in choices if len(str(word)) > 1 and (f"{word}-" in one or one.startswith(str(word)))]
-    # A ROCm or torch version has many cells: of each stack the one that sets nothing is named.
+    # A ROCm or torch version has many cells, so name only the plain cell of each stack.
     if longer := [choice for choice in longer if choice.endswith("-plain")] or longer[:1]:
         return f"did you mean {some_of(longer, LISTED)}?"
     match = get_close_matches(str(word), choices, n=1, cutoff=0.6)
     if match:
         return f"did you mean {match[0]}?"
-    # A mistake in the beginning of a long name is a small part of the whole.
+    # A mistake at the beginning of a long name is a small part of the whole, so compare the beginnings, too.
     beginnings = {choice.split("-")[0]: choice for choice in reversed(choices)}
     if match := get_close_matches(str(word).split("-")[0], beginnings, n=1, cutoff=0.75):
         return f"did you mean {beginnings[match[0]]}?"
@@ -125,7 +127,7 @@ def _own_names(tree: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _completed(tree: Mapping[str, Any], given: Given) -> dict[str, Any]:
-    """The tree with what is said elsewhere: names by their keys, the rest by the file as a whole or by the caller."""
+    """Return the tree completed: names from the keys, other values from the top of the file or from the caller."""
     plain = dict(tree)
     if given.base:
         plain["base"] = given.base
@@ -147,7 +149,7 @@ def _completed(tree: Mapping[str, Any], given: Given) -> dict[str, Any]:
 
 
 def _shared(plain: Mapping[str, Any], stack: Mapping[str, Any], given: Given) -> dict[str, Any]:
-    """Return the values of a stack where it does not say otherwise itself."""
+    """Return the values that a stack gets unless it gives them itself."""
     source = str(stack.get("source", PYTORCH))
     mirrors = _mapping(plain.get("mirrors"))
     shared = {"base": plain.get("base"), "mirror": mirrors.get(source), "pypi": mirrors.get(PYPI)}
@@ -157,7 +159,7 @@ def _shared(plain: Mapping[str, Any], stack: Mapping[str, Any], given: Given) ->
 
 
 def _explain(details: Any) -> Problem:
-    # The alternatives of a union and the key marker are pydantic's own steps, not places in the file.
+    # Steps that pydantic adds for alternatives of a union and for keys are no places in the file.
     where = tuple(step for step in details["loc"] if not (isinstance(step, str) and step[:1] in "[(lt" and "[" in step))
     if details["type"] == "extra_forbidden":
         return Problem(where, f"unknown key; {nearest(where[-1], _keys(_model_at(where[:-1])))}")
@@ -244,7 +246,7 @@ def _is_for_one(preset: Preset) -> bool:
 
 
 def _check_endurance(matrix: Matrix) -> Iterator[Problem]:
-    """Hours of the endurance count for a cell only where they are of the same family as the runs it came through."""
+    """Yield a problem if hours of the endurance stage would not count for cells, because its family differs."""
     last, lasting = exploring(matrix.stages), endurance(matrix.stages)
     if not (lasting and last):
         return
@@ -261,7 +263,7 @@ def _family(matrix: Matrix, stage: CampaignStage) -> str:
 
 
 def stack_prefix(stack: Stack) -> str | None:
-    """How the name of a stack must begin, where its contents decide that."""
+    """Return how the name of a stack must begin, if its contents decide that; otherwise None."""
     if stack.accelerator == "any" or stack.torch is None:
         return None
     if stack.jax:

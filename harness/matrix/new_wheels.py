@@ -1,4 +1,4 @@
-"""A listing of a package index -> what wheels.yaml and matrix.yaml lack of it. Pure."""
+"""Finds wheels in the listing of a package index that wheels.yaml and matrix.yaml lack. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from harness.matrix.wheels import OLDEST_PYTHON, PYTORCH, load_wheels, release_of
 
-# New releases come every two months.
+# The table counts as old after so many days, because new releases come every two months.
 OLD_AFTER_DAYS = 60
 PACKAGES_FROM = Version("7.14")
 AMD_10 = Version("10.0")
@@ -19,7 +19,7 @@ AMD_10 = Version("10.0")
 
 @dataclass(frozen=True)
 class NewPair:
-    """A torch for a ROCm version that a listing has and wheels.yaml has not."""
+    """A torch for a ROCm version that a listing has but wheels.yaml lacks."""
 
     source: str
     torch: str
@@ -44,9 +44,9 @@ class NewPair:
 
 
 def new_pairs(listing: str) -> list[NewPair]:
-    """Return the pairs that are new in a listing: any text with names of wheels in it, such as a page of an index.
+    """Return the new pairs in a listing, which is any text with names of wheels, such as a page of an index.
 
-    Only releases for Linux on x86_64 and Pythons from 3.11 on. The label of the version tells the source.
+    Only releases for Linux on x86_64 and for Python 3.11 or newer count. The label of the version tells the source.
     """
     found: dict[tuple[str, str], set[str]] = {}
     for torch, label, python in _wheels(listing):
@@ -57,7 +57,7 @@ def new_pairs(listing: str) -> list[NewPair]:
 
 
 def age_of_table(today: date) -> str | None:
-    """Return that the table of wheels is old, and what to do; None while it is not."""
+    """Return a message that the table of wheels is old, and what to do; None if it is not old."""
     checked = load_wheels().checked
     days = (today - checked).days
     if days <= OLD_AFTER_DAYS:
@@ -69,7 +69,7 @@ def age_of_table(today: date) -> str | None:
 
 
 def _wheels(listing: str) -> Iterator[tuple[str, str, str]]:
-    """Yield version, label and Python of every wheel of torch for ROCm that a text names."""
+    """Yield version, label and Python of each wheel of torch for ROCm that a text names."""
     for name in set(re.findall(r"\btorch-[^\s\"'<>/#=]+?\.whl", unquote(listing))):
         try:
             _, version, _, tags = parse_wheel_filename(name)
@@ -93,7 +93,7 @@ def _pair(torch: str, label: str, pythons: set[str]) -> NewPair:
 
 
 def _source_of(label: str, rocm: str) -> str:
-    """Return the source that a label is of: AMD's have three numbers, those of its folders a hash as well."""
+    """Return the source of a label: AMD's labels have three numbers, and those of its folders also have a hash."""
     if "git" in label or label.endswith(".lw"):
         return "amd-rel"
     if Version(rocm) < PACKAGES_FROM:

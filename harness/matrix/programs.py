@@ -1,4 +1,4 @@
-"""A program of the user's own, as a workload runs it in place of the app. Pure."""
+"""The user's own program, as a workload runs it in place of the app. Pure."""
 
 import re
 import shlex
@@ -13,14 +13,14 @@ from harness.matrix.strict import Strict
 from harness.matrix.variable_names import Variables
 
 STDOUT, LINES = "stdout", "lines"
-# In its words: the folder with its data; in those by which it resumes: what it resumes from.
+# Placeholders: `{data}` in the command is the folder with the data, `{checkpoint}` in `resume:` is a checkpoint.
 DATA, CHECKPOINT = "{data}", "{checkpoint}"
-# Names in the folder of what it may read that the harness gives itself.
+# Names in the folder of readable files that the harness uses itself.
 SOURCE, PACKAGES = "source", "packages"
 
 
 def _words(value: object) -> object:
-    """A command line as its words, as a shell would split it."""
+    """Return a command line split into words as a shell would split it."""
     if not isinstance(value, str):
         return value
     try:
@@ -49,11 +49,12 @@ def _pattern(progress: str) -> str:
 
 
 def linear_pattern(progress: str) -> Any:
-    """Return a regular expression that takes time in proportion to a line, whatever is in it; None where none can.
+    """Return a regular expression that takes linear time on any line; None if there can be none.
 
-    Python's own takes exponential time for some: a line of forty characters would keep the harness from watching.
+    Python's `re` takes exponential time for some expressions: a line of forty characters could stop the harness from
+    watching.
     """
-    # Most commands need none.
+    # Import here, because most commands need no expression.
     import re2  # noqa: PLC0415
 
     options = re2.Options()
@@ -77,7 +78,7 @@ Within = Annotated[str, AfterValidator(_within)]
 
 
 class Product(Strict):
-    """A file that the program has to leave, newer than its start."""
+    """A file that the program must write after its start."""
 
     file: Within = Field(description="relative to where it works")
     loads: Literal["safetensors", "torch"] | None = Field(None, description="how it must load: as weights, safely")
@@ -91,9 +92,10 @@ class Product(Strict):
 
 
 class Taken(Strict):
-    """The files of a program as they were when it was taken: `folder` has a copy of its source.
+    """A copy of a program's files, made when the program was taken.
 
-    `version`: hash of that, its data and requirements. `requirements`: the lines of that file.
+    `folder` holds the copy of its source. `version` is the hash of source, data and requirements. `requirements` are
+    the lines of the requirements file.
     """
 
     folder: str
@@ -102,9 +104,10 @@ class Taken(Strict):
 
 
 class Program(Strict):
-    """A program of the user's own: what is started, from which folder, and what shows that it worked.
+    """The user's own program: what to start, from which folder, and what shows that it worked.
 
-    Places are on this host. It is not trusted: it reads a copy of its source, and writes to the run's folder alone.
+    Paths are on this host. The program is not trusted: it reads a copy of its source, and writes to the run's folder
+    only.
     """
 
     command: Words = Field(min_length=1, description="a line, or its words; {data} is the folder with `data`")
@@ -132,29 +135,29 @@ class Program(Strict):
         return self
 
     def __hash__(self) -> int:
-        """By its values, which a mapping among them does not give."""
+        """Return the hash of the values; the default would fail because one of them is a mapping."""
         return hash(self.model_dump_json())
 
     @property
     def options(self) -> dict[str, Any]:
-        """The values that decide the behaviour of the program; its files by their hash."""
+        """The values that decide how the program behaves; its files are represented by their hash."""
         others = {"source", "data", "requirements", "resume", "checkpoint", "stall_limit", "taken"}
         version = {"version": self.taken.version} if self.taken else {}
         return {**self.model_dump(mode="json", exclude=others, exclude_defaults=True), **version}
 
     @property
     def hangs_when(self) -> str:
-        """Return in words when it counts as hung, and how to say otherwise."""
+        """When the program counts as hung, and how to change that, in words."""
         lacks = "a line of output" if self.progress == STDOUT else "progress"
         limit = f"{span(self.stall_limit)} without {lacks}"
         return f"it counts as hung after {limit} (--stall-limit, or stall_limit: of its workload)"
 
     @property
     def resumes(self) -> bool:
-        """Return whether it says how it resumes."""
+        """Return whether the program says how it resumes."""
         return bool(self.resume or self.checkpoint)
 
     def words(self, data: str, checkpoint: str | None = None) -> tuple[str, ...]:
-        """Return its command line, where it finds its data in the folder `data`, and resumes from `checkpoint`."""
+        """Return the command line that finds its data in the folder `data`, and resumes from `checkpoint` if given."""
         more = () if checkpoint is None else tuple(word.replace(CHECKPOINT, checkpoint) for word in self.resume)
         return (*(word.replace(DATA, data) for word in self.command), *more)

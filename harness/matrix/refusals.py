@@ -1,4 +1,4 @@
-"""The options of a workload that the app refuses, as far as cell and options tell: known before a run. Pure."""
+"""Finds workload options that the app would refuse, before a run, as far as cell and options tell. Pure."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -9,18 +9,18 @@ from harness.matrix.cells import Cell
 from harness.matrix.workloads import Workload
 
 TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
-# The first torch with a loss scaler for a CPU, and with `fully_shard`.
+# The first torch versions with a loss scaler for a CPU, and with `fully_shard`.
 SCALER_ON_CPU, FULLY_SHARD = Version("2.3"), Version("2.6")
 
-# Sessions that must be left to train on, by kind of row.
+# Fewest sessions that must be left to train on, by kind of row.
 FEWEST_SESSIONS = {"bar": 3, "session": 4}
 
 
 def with_lookback(workload: Workload, lookback: int, *, synthetic: bool) -> Workload:
-    """Return a workload with another lookback; `synthetic`: it is run on bars of its own, of which it has so many.
+    """Return a workload with another lookback; `synthetic`: it runs on its own synthetic bars, whose number is limited.
 
     Raises:
-        ValueError: where too few sessions would be left to train on.
+        ValueError: when too few sessions would be left to train on.
     """
     longest = workload.synthetic.sessions - FEWEST_SESSIONS[workload.rows]
     if synthetic and lookback > longest:
@@ -32,7 +32,7 @@ def with_lookback(workload: Workload, lookback: int, *, synthetic: bool) -> Work
 
 
 def why_refused(cell: Cell, workload: Workload) -> str | None:
-    """Return why the app would refuse a workload in a cell; None where nothing is known of that."""
+    """Return why the app would refuse a workload in a cell; None if no reason is known."""
     return next(chain(_whatever_the_device(cell, workload), _on_the_device(cell, workload)), None)
 
 

@@ -1,4 +1,4 @@
-"""Requirements of a program of the user's own, against what a stack has. Pure."""
+"""Compares the requirements of the user's own program with what a stack has. Pure."""
 
 from collections.abc import Mapping
 
@@ -8,14 +8,14 @@ from packaging.utils import canonicalize_name
 from harness.matrix.programs import Program
 from harness.matrix.stacks import Stack
 
-# Those that a stack brings, and no program may bring another one of.
+# Packages that a stack brings, of which a program may not bring another version.
 OWN = ("torch", "jax", "jaxlib")
 
 
 def contradiction(program: Program, stack: Stack, pinned: Mapping[str, str] | None = None) -> str | None:
-    """Return the first line of its requirements that cannot be had beside a stack's torch, with why; else None.
+    """Return the first line of the requirements that contradicts a stack, with the reason; None if there is none.
 
-    `pinned`: the versions of all packages that the stack has, where they are known.
+    `pinned` are the versions of all packages of the stack, if known.
     """
     for number, line in enumerate(program.taken.requirements if program.taken else (), 1):
         text = line.partition(" #")[0].strip()

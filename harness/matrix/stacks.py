@@ -24,7 +24,7 @@ from harness.matrix.wheels import (
     wheel_sources,
 )
 
-# Debian bookworm: newer glibc refuses libraries that ask for an executable stack, as those of older ROCm wheels do.
+# Debian bookworm, because newer glibc refuses libraries that ask for an executable stack, as older ROCm wheels do.
 DEFAULT_BASE = "python:3.11-slim-bookworm"
 
 
@@ -39,7 +39,7 @@ def known_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
     """Return mirrors as they are.
 
     Raises:
-        ValueError: where one is of a source that there is not, or no URL.
+        ValueError: when a source is unknown, or a value is no URL.
     """
     for name, url in mirrors.items():
         if name not in (known := (*wheel_sources(), PYPI)):
@@ -62,7 +62,7 @@ def _executors(accelerator: object, jax: object, torch_from_base: object) -> tup
 
 
 class Stack(Strict):
-    """A runtime to install. `accelerator: any` is the user's own interpreter, whose torch decides."""
+    """A runtime to install. `accelerator: any` is the user's own interpreter, whose torch decides the accelerator."""
 
     name: SkipJsonSchema[str] = ""
     accelerator: Literal["rocm", "cpu", "any"]
@@ -85,7 +85,8 @@ class Stack(Strict):
         """Return the values without `executors:`, which files of earlier versions give.
 
         Raises:
-            ValueError: they are others than follow from the stack, which then was left out of runs unseen.
+            ValueError: when they differ from those that follow from the stack, which would silently be left out of
+                runs.
         """
         if not isinstance(values, Mapping) or "executors" not in values:
             return values
@@ -125,32 +126,32 @@ class Stack(Strict):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def executors(self) -> tuple[ExecutorName, ...]:
-        """How it can be run: torch of an image only in that, the user's own interpreter and JAX only as a process."""
+        """How it can be run: torch of a base image only in an image, the user's Python and JAX only as a process."""
         return _executors(self.accelerator, self.jax, self.torch_from_base)
 
     @property
     def device(self) -> Literal["cpu", "cuda"]:
-        """The app's device: the accelerator fixes it."""
+        """The app's device, which follows from the accelerator."""
         return "cuda" if self.accelerator == "rocm" else "cpu"
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """The Pythons it can take as a process, oldest first: all that its torch has wheels for. Its image has one."""
+        """The Pythons that the stack can use as a process, oldest first: all that its torch has wheels for."""
         return pythons_of(self.torch, self.rocm, self.source) if self.torch else (self.python,)
 
     @property
     def origin(self) -> Source:
-        """The source its wheels come from."""
+        """The source that the stack's wheels come from."""
         return wheel_sources()[self.source]
 
     @property
     def release(self) -> Release | None:
-        """The release of its torch in the table of wheels."""
+        """The release of the stack's torch in the table of wheels; None if the table has none."""
         return release_of(self.torch or "", self.rocm, self.source)
 
     @property
     def budget(self) -> Size:
-        """The download and the disk space that installing it takes."""
+        """The download and the disk space that installing the stack takes."""
         if self.torch_from_base and self.accelerator == "rocm":
             return size("base")
         packages = self.accelerator == "rocm" and self.origin.rocm == "packages"
@@ -160,33 +161,33 @@ class Stack(Strict):
     def index(self) -> str:
         """The URL of the wheel index that torch comes from: the source's own, or a mirror's."""
         url = index_url(self.accelerator, self.rocm, self.source, self.mirror)
-        # What a page lists is beside it only where its URL ends so.
+        # Files that a page lists are resolved relative to it only if its URL ends with a slash.
         return f"{url.rstrip('/')}/" if self.origin.folder else url
 
     @property
     def shown_index(self) -> str | None:
-        """The index as it may be shown, without name and password; None where no wheel of torch is installed."""
+        """The index without user name and password; None if no wheel of torch is installed."""
         installed = self.torch is not None and not self.torch_from_base
         return without_credentials(self.index) if installed else None
 
     @property
     def label(self) -> str:
-        """The label of its torch's version, such as rocm6.3 or cpu."""
+        """The label of the version of the stack's torch, such as rocm6.3 or cpu."""
         return (self.release and self.release.label) or (f"rocm{self.rocm}" if self.rocm else "cpu")
 
     @property
     def hip(self) -> str | None:
-        """The beginning of its `torch.version.hip`, two numbers; None without ROCm."""
+        """The beginning of the stack's `torch.version.hip`, two numbers; None without ROCm."""
         return self.rocm and (hip_of(self.rocm) or ".".join(self.rocm.split(".")[:2]))
 
     @property
     def runtime(self) -> str:
-        """The version that the build of its image compares `torch.version.hip` with, or `cpu`."""
+        """The version that the build of the stack's image compares with `torch.version.hip`, or `cpu`."""
         return (self.rocm and hip_of(self.rocm)) or self.rocm or "cpu"
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The requirements of its GPU targets that no package has, though they are needed."""
+        """Requirements of the stack's GPU targets that are needed, although no package requires them."""
         named = self.origin.beside.items()
         wanted = [text for prefix, text in named if any(target.startswith(prefix) for target in self.targets)]
         return tuple(text.replace("{version}", f"{self.torch}+{self.label}") for text in wanted)

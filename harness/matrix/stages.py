@@ -1,4 +1,4 @@
-"""The stages of a campaign, as the matrix file has them: what is run, on which GPUs, and which cells go on. Pure."""
+"""The stages of a campaign in the matrix file: what they run, on which GPUs, and which cells go on. Pure."""
 
 from typing import Any, Literal, Self
 
@@ -8,12 +8,12 @@ from pydantic.json_schema import SkipJsonSchema
 from harness.matrix.strategies import ModelKind, Strategy
 from harness.matrix.strict import Strict
 
-# The options of a workload that a fallback may change.
+# The workload options that a change of a stage may set.
 CHANGEABLE = ("vpoc_path", "sdpa", "model")
 
 
 class Otherwise(Strict):
-    """A change that is tried where a cell failed in a stage: of its preset, its strategy, or of the workload."""
+    """A change to try after a cell failed in a stage: another preset, strategy or workload option."""
 
     after: Literal["features", "training"] | None = Field(None, description="only where it failed there")
     preset: str | None = None
@@ -30,14 +30,15 @@ class Otherwise(Strict):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the workload that it changes."""
+        """The workload options that this change sets."""
         return {name: value for name in CHANGEABLE if (value := getattr(self, name)) is not None}
 
 
 class CampaignStage(Strict):
-    """A part of a campaign. A stage without a workload is the doctor's.
+    """A part of a campaign. A stage without a workload is a check by the doctor.
 
-    Stages of the `selection` and of `survivors` explore stack by stack; those of the `best` and the `winner` follow.
+    Stages entered by the `selection` and by `survivors` explore stack by stack; those of the `best` and the `winner`
+    follow.
     """
 
     name: SkipJsonSchema[str] = ""
@@ -85,10 +86,10 @@ def exploring(stages: "dict[str, CampaignStage]") -> list[CampaignStage]:
 
 
 def endurance(stages: "dict[str, CampaignStage]") -> CampaignStage | None:
-    """Return the stage that shows the tier of the best; None where there is none."""
+    """Return the stage that shows the tier of the best cell; None if there is none."""
     return next((stage for stage in stages.values() if stage.enters == "best"), None)
 
 
 def of_winner(stages: "dict[str, CampaignStage]") -> list[CampaignStage]:
-    """Return the stages that the cell goes through which reached the tier."""
+    """Return the stages for the cell that reached the tier."""
     return [stage for stage in stages.values() if stage.enters == "winner"]

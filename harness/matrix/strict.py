@@ -1,4 +1,4 @@
-"""Values of the matrix file that know no other keys than their own."""
+"""Base class and types for values of the matrix file, which refuse unknown keys."""
 
 from typing import Annotated
 
@@ -9,6 +9,6 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 
 
 class Strict(BaseModel):
-    """Frozen values of a file; a key that is not one of them is refused."""
+    """Frozen values of a file; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -1,4 +1,4 @@
-"""The order of stacks on several GPUs, from what the matrix file knows of them. Pure."""
+"""The order of stacks on several GPUs, from facts in the matrix file. Pure."""
 
 from collections.abc import Iterable
 
@@ -7,9 +7,9 @@ from harness.matrix.stacks import Stack
 
 
 def in_turn(matrix: Matrix, stacks: Iterable[str], *, atomics: bool | None, several: bool) -> list[str]:
-    """Return the names of stacks in the order in which a campaign takes them on `several` GPUs, or on one.
+    """Return the names of stacks in the order in which a campaign runs them, on `several` GPUs or on one.
 
-    Where slots are known to have no PCIe `atomics`, those whose collectives need them come last.
+    If the slots are known to lack PCIe `atomics`, stacks whose collectives need them come last.
     """
     if atomics is not False or not several:
         return list(stacks)
@@ -28,5 +28,5 @@ def always_on_two(matrix: Matrix, stack: Stack) -> bool:
 
 
 def step_of(matrix: Matrix, stack: Stack) -> TwoGpus | None:
-    """Return the step of the order that names a stack's ROCm; None for one that none does."""
+    """Return the entry of `two_gpus` that covers a stack's ROCm version; None if there is none."""
     return next((step for step in matrix.two_gpus if stack.rocm and step.holds(stack.rocm)), None)

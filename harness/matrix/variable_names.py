@@ -1,4 +1,4 @@
-"""Which environment variables may be set in the matrix file."""
+"""Checks which environment variables the matrix file may set."""
 
 import re
 from typing import Annotated
@@ -9,13 +9,13 @@ VISIBILITY_VARIABLES = frozenset(
     {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
 )
 
-# What the harness sets itself: whoever else did would belie the record, or break the run.
+# Variables that the harness sets itself; setting them elsewhere would falsify the record or break the run.
 RESERVED_VARIABLES = frozenset(
     {"PATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH", "PYTHONHOME", "OMP_NUM_THREADS"}
     | {"POLARS_MAX_THREADS", "VPOC_DEVICE", "MATRIX_RUN", "MATRIX_DATA", "MATRIX_PROGRESS"}
 )
 
-# MAX_ARG_STRLEN of Linux, for NAME=value and what ends it.
+# Linux's MAX_ARG_STRLEN, in bytes, for NAME=value and its terminating null byte.
 MOST_BYTES = 131_072
 
 
@@ -23,7 +23,7 @@ def settable(variables: dict[str, str]) -> dict[str, str]:
     """Return variables as they are.
 
     Raises:
-        ValueError: where one is no variable, or not one to be set here.
+        ValueError: when a name or value is invalid, or the variable may not be set in the matrix file.
     """
     for name, value in variables.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):

@@ -1,4 +1,4 @@
-"""Cells that differ from a cell of the matrix only in which variables of its preset are set."""
+"""Cells that differ from a cell of the matrix only in which variables of its preset they set."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -6,21 +6,21 @@ from dataclasses import replace
 from harness.matrix.cells import Cell, Matrix, Preset
 
 VARIANT = "~"
-"""Stands in the id of a cell that is no cell of the matrix, between what it was made from and what is set."""
+"""Separates, in the id of such a cell, the cell that it was made from and the variables that it sets."""
 
-# A variable of one phase is named after it: it may have another value in the other.
+# A variable of one phase is named after the phase, because it may have another value in the other phase.
 PHASES = ("features", "train")
 
 
 def variable_names(preset: Preset) -> tuple[str, ...]:
-    """Return what a preset can do without: `NAME`, or `features.NAME` and `train.NAME` for variables of one phase."""
+    """Return the names of the variables that a preset sets: `NAME`, or `features.NAME`, `train.NAME` for one phase."""
     return (*preset.variables, *(f"{phase}.{name}" for phase in PHASES for name in getattr(preset, phase)))
 
 
 def variant(cell: Cell, kept: Collection[str]) -> Cell:
-    """The cell with only the variables in `kept`; what else its preset says stays.
+    """Return the cell with only the variables in `kept`; everything else in its preset stays.
 
-    Its preset is named after them: `notes-stable~HSA_XNACK+PYTORCH_ROCM_ARCH`. With all of them it is the cell itself.
+    The new preset is named after them: `notes-stable~HSA_XNACK+PYTORCH_ROCM_ARCH`. With all variables, return the cell.
     """
     preset = cell.preset
     names = [name for name in variable_names(preset) if name in kept]
@@ -36,7 +36,7 @@ def variant(cell: Cell, kept: Collection[str]) -> Cell:
 
 
 def find_cell(matrix: Matrix, cell_id: str) -> Cell | None:
-    """The cell of that id, of the matrix or a variant of one; None where the matrix has it no longer."""
+    """Return the cell with this id, of the matrix or a variant of one; None if the matrix has it no longer."""
     of, _, names = cell_id.partition(VARIANT)
     cell = matrix.cells.get(of)
     if cell is None or not names:
@@ -46,7 +46,7 @@ def find_cell(matrix: Matrix, cell_id: str) -> Cell | None:
 
 
 def control_of(cell: Cell, matrix: Matrix) -> Cell:
-    """The cell with none of the variables: the plain one of the matrix where it is that, otherwise a variant."""
+    """Return the cell with none of the variables: the matrix's plain cell if it is equal, otherwise a variant."""
     nothing = variant(cell, ())
     plain = matrix.cells.get(f"{cell.stack.name}-plain")
     if plain and not variable_names(plain.preset) and plain.preset.devices == nothing.preset.devices:

@@ -1,4 +1,4 @@
-"""Where torch's wheels come from and which exist, for which ROCm and Python: a lookup in `wheels.yaml`."""
+"""Sources of torch's wheels, and which wheels exist for which ROCm and Python: a lookup in `wheels.yaml`."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
@@ -17,11 +17,11 @@ from harness.matrix.strict import Strict
 TABLE = Path(__file__).with_name("wheels.yaml")
 # The source of every stack that names none.
 PYTORCH = "pytorch"
-# Not a source of torch: where everything else comes from. A mirror can stand for it, too.
+# The place that everything but torch comes from. It is no source of torch, but a mirror can replace it, too.
 PYPI = "pypi"
-# As the harness itself: with older ones nothing is tested.
+# The oldest Python that the harness supports; nothing is tested with older ones.
 OLDEST_PYTHON = Version("3.11")
-# From this ROCm on HIP has a version of its own.
+# From this ROCm version on, HIP has a version number of its own.
 OWN_HIP = Version("10")
 
 
@@ -36,9 +36,9 @@ class Size(Strict):
 
 
 class Source(Strict):
-    """A place that has wheels of torch, and how they are to be installed.
+    """A place that has wheels of torch, and how to install them.
 
-    In `url`, `{platform}` stands for `cpu` or `rocm6.3`, and `{rocm}` for the version alone.
+    In `url`, `{platform}` stands for `cpu` or e.g. `rocm6.3`, and `{rocm}` for the version alone.
     """
 
     description: str
@@ -74,19 +74,19 @@ class Release(Strict):
 
 
 class Kernels(Strict):
-    """The ROCm versions whose wheels have kernels for a GPU target; None: no limit is known."""
+    """The ROCm versions whose wheels have kernels for a GPU target; None means that no limit is known."""
 
     since: str | None = None
     until: str | None = None
 
     def of(self, rocm: str) -> bool:
-        """Return whether the wheels of a ROCm version have them."""
+        """Return whether the wheels of a ROCm version have these kernels."""
         later = self.until is not None and Version(rocm) > Version(self.until)
         return not later and Version(rocm) >= Version(self.since or "0")
 
 
 class Wheels(Strict):
-    """Everything wheels.yaml says."""
+    """Everything that wheels.yaml says."""
 
     version: Literal[2] = Field(alias="schema")
     checked: date = Field(description="when its sources were last compared with what they are about")
@@ -115,7 +115,7 @@ def load_wheels(file: Path = TABLE) -> Wheels:
     """Read a table of wheels, once.
 
     Raises:
-        pydantic.ValidationError: where it has an unknown key, or refers to a source that it does not list.
+        pydantic.ValidationError: when it has an unknown key, or refers to a source that it does not list.
     """
     return Wheels.model_validate(read_yaml(file).data)
 
@@ -126,18 +126,18 @@ def wheel_sources() -> Mapping[str, Source]:
 
 
 def release_of(torch: str, rocm: str | None, source: str = PYTORCH) -> Release | None:
-    """Return the release of a source that has a torch for a ROCm version (None: for CPUs); None where there is none."""
+    """Return a source's release that has a torch for a ROCm version (None: for CPUs); None if there is none."""
     releases = (one for one in load_wheels().releases if one.source == source and torch in one.torch)
     return next((one for one in releases if rocm is None or rocm in one.rocm), None)
 
 
 def hip_of(rocm: str) -> str | None:
-    """Return the beginning of `torch.version.hip` of a ROCm version; None where it is ROCm's own."""
+    """Return the beginning of `torch.version.hip` for a ROCm version; None if it is that of ROCm itself."""
     return load_wheels().hip.get(_series(rocm))
 
 
 def supported_targets() -> Set[str]:
-    """Return the GPU targets that torch's wheels, or some of them, have kernels for."""
+    """Return the GPU targets that at least some of torch's wheels have kernels for."""
     return load_wheels().targets.keys()
 
 
@@ -148,14 +148,14 @@ def has_kernels(rocm: str, target: str) -> bool:
 
 
 def size(kind: BudgetKind) -> Size:
-    """Return the download and the disk space that a kind of stack takes; of packages, with one GPU target's."""
+    """Return the download and disk space that a kind of stack takes; for packages, with those of one GPU target."""
     return load_wheels().sizes[kind]
 
 
 def missing_wheel(torch: str, rocm: str | None, python: str, source: str = PYTORCH) -> str | None:
-    """Why there is no such wheel and what exists instead, or None where there is one.
+    """Return why a wheel does not exist and what exists instead; None if it exists.
 
-    `rocm` is None for a CPU wheel, which every release of PyTorch's has.
+    `rocm` is None for a CPU wheel, which every release from PyTorch has.
     """
     if source not in wheel_sources():
         return f"there is no source {source!r} of wheels; known are {', '.join(wheel_sources())}"
@@ -178,14 +178,14 @@ def missing_wheel(torch: str, rocm: str | None, python: str, source: str = PYTOR
 
 
 def pythons_of(torch: str, rocm: str | None = None, source: str = PYTORCH) -> tuple[str, ...]:
-    """Return the Pythons from 3.11 on that a torch has wheels for, oldest first; none where it is not known."""
+    """Return the Pythons from 3.11 on that a torch has wheels for, oldest first; empty if the torch is unknown."""
     release = release_of(torch, rocm, source)
     versions = sorted(map(Version, release.python)) if release else []
     return tuple(str(version) for version in versions if version >= OLDEST_PYTHON)
 
 
 def index_url(accelerator: str, rocm: str | None, source: str = PYTORCH, mirror: str | None = None) -> str:
-    """Return the place that holds the wheels of a platform: the source's own, or a mirror's."""
+    """Return the URL with the wheels of a platform: the source's own, or a mirror's."""
     platform = f"rocm{rocm}" if accelerator == "rocm" else "cpu"
     return (mirror or wheel_sources()[source].url).replace("{platform}", platform).replace("{rocm}", rocm or "")
 
@@ -195,7 +195,7 @@ def _series(rocm: str) -> str:
 
 
 def _elsewhere(torch: str, rocm: str | None) -> str:
-    """Return the end of a sentence that names the sources with exactly that pair; empty where there is none."""
+    """Return the end of a sentence that names a source with exactly that pair; empty if there is none."""
     having = [name for name in wheel_sources() if release_of(torch, rocm, name) and rocm is not None]
     return f"; `source: {having[0]}` has it" if having else ""
 

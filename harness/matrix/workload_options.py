@@ -1,4 +1,4 @@
-"""A workload as the app's options: by name, as arguments, and hashed. Pure."""
+"""A workload as options of the app: by name, as arguments, and hashed. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from harness.base.files.storage import json_hash
 from harness.matrix.workloads import Workload
 
-# The workload of a training of the user's own; no matrix file has it.
+# The workload of a training on the user's own data; no matrix file has it.
 OWN_DATA = "own-data"
-# Begins the name of one that the command line gives as a program of the user's own.
+# Prefix of the name of a workload for the user's own program that the command line gives.
 OF_APP = "app-"
 # The workload that qualifies for promotion.
 STANDARD_WORKLOAD = "standard"
 
 
-# Processes of a strategy of several devices where there is no GPU.
+# Number of processes of a strategy for several devices if there is no GPU.
 CPU_PROCESSES = 2
 
 
@@ -33,7 +33,7 @@ FEATURE_OPTIONS = (
 )
 
 
-# Those that apps of the old contract do not know: they make plain Adam steps, all epochs, and keep the last.
+# Options that apps of the old contract do not know: those make plain Adam steps in all epochs, and keep the last.
 CHOICE_OPTIONS = ("weight_decay", "clip_norm", "schedule", "keep", "patience")
 
 
@@ -57,16 +57,16 @@ REFERENCE_OPTIONS = (
 )
 
 
-# How the devices are used: the reference is always one process on the CPU with the plain loop.
+# The reference leaves out how devices are used: it is always one process on the CPU with the plain loop.
 TRAIN_OPTIONS = (*REFERENCE_OPTIONS, "spare", "loop", "sdpa", "strategy", "backend")
 
 
-# Given once for each of their values, by these names; other lists are one argument.
+# Options given once for each of their values, by these names; other lists are one argument.
 REPEATED = {"model": "--model", "accepted": "--accept"}
 
 
 def options_of(workload: Workload, names: tuple[str, ...] = TRAIN_OPTIONS) -> dict[str, Any]:
-    """The app's options by name, as plain values; those left to the app are absent. Of a program: what decides it."""
+    """Return the app's options by name, as plain values, without those left to the app; or those of the program."""
     if workload.program:
         own = workload.program.options
         return {"program": own, "strategy": workload.strategy, "threads": workload.threads}
@@ -75,21 +75,21 @@ def options_of(workload: Workload, names: tuple[str, ...] = TRAIN_OPTIONS) -> di
 
 
 def train_options(workload: Workload, devices: int) -> dict[str, Any]:
-    """The options of a training on so many devices; how many there are concerns only a strategy of several."""
+    """Return the options of a training on so many devices; their number only matters to a strategy for several."""
     options = options_of(workload)
     return options if workload.strategy == "single" else {**options, "devices": devices}
 
 
 def device_count(workload: Workload, device: str, gpus: tuple[int, ...]) -> int:
-    """How many devices a run uses: on CPUs, how many processes (`dp` and `model-parallel`: parts of one)."""
+    """Return how many devices a run uses; on CPUs, how many processes, or parts of one (`dp`, `model-parallel`)."""
     if workload.strategy == "single":
         return 1
-    # An interpreter of the user's may see GPUs that the host's driver does not tell of.
+    # The user's own interpreter may see GPUs that the host's driver does not report.
     return max(1, len(gpus)) if device == "cuda" else CPU_PROCESSES
 
 
 def arguments(options: dict[str, Any]) -> tuple[str, ...]:
-    """Options as command-line arguments."""
+    """Return options as command-line arguments."""
     words: list[str] = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
@@ -102,14 +102,15 @@ def arguments(options: dict[str, Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
-# How much is trained on, of what data, and how often: what a run shows of one amount it shows of another.
+# How much is trained, on which data, and how often: what a run shows for one amount holds for another.
 AMOUNTS = frozenset({"epochs", "data_fraction", "accepted"})
 
 
 def family_of(options: Mapping[str, Any], max_device_memory: int | None = None, *, smoke_test: bool = False) -> str:
-    """Identity of what failures are counted over: all options but epochs, sessions and data.
+    """Return the identity of the family that failures are counted over: all options but epochs, sessions and data.
 
-    A limit of memory is another question to the same run, and a smoke test shows less than what it is a part of.
+    A limit of memory makes another family, because the run must meet it. So does a smoke test, which shows less than
+    the run that it is a part of.
     """
     kept = {name: value for name, value in options.items() if name not in AMOUNTS}
     limit = {"max_device_memory": max_device_memory} if max_device_memory else {}
@@ -117,10 +118,10 @@ def family_of(options: Mapping[str, Any], max_device_memory: int | None = None, 
 
 
 def workload_hash(workload: Workload, data_sha256: str, *, resumed: bool = False) -> str:
-    """Identity of what is run, and of what is asked of its memory.
+    """Return the identity of a workload and its data, with any limit of memory that it must meet.
 
-    Name, description and time limit change nothing about it. A limit of memory is another question to the same run.
-    `resumed`: a part of it was run before, which shows less than all of it at once.
+    Name, description and time limit do not matter. `resumed`: a part of the workload ran before, which shows less than
+    running all of it at once.
     """
     limit = {"max_device_memory": workload.max_device_memory} if workload.max_device_memory else {}
     part = {"resumed": True} if resumed else {}

@@ -1,4 +1,4 @@
-"""The workloads of the matrix file: the app's arguments, or a program, and how long a run may take."""
+"""The workloads of the matrix file: the app's arguments or a program, and how long a run may take."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -10,16 +10,16 @@ from harness.matrix.programs import Program
 from harness.matrix.strategies import OVER_A_BACKEND, ModelKind, Strategy
 from harness.matrix.strict import Strict
 
-# What the app's features look back over.
+# Fewest sessions that the app's features look back over.
 SHORTEST_LOOKBACK = 20
-# Products of two fit into what is read of a record.
+# Highest value of counts; products of two still fit into the numbers that are read from a record.
 MOST = 10**9
 Positive = Annotated[int, Field(ge=1, le=MOST)]
 Layer = Annotated[int, Field(ge=1, le=65536)]
 
 
 def _number_or_auto(value: object) -> object:
-    # One message instead of one for each half of the union.
+    # Validate here for one message, instead of one for each half of the union.
     if value == "auto" or (isinstance(value, int) and value > 0 and value is not True):
         return value
     raise ValueError(f"{value!r} is not a number from 1 on, nor auto")
@@ -30,21 +30,21 @@ AcceptedRule = Annotated[str, AfterValidator(lambda name: name.replace("-", "_")
 
 
 class SyntheticData(Strict):
-    """The bars that `vpoc synth` makes: the same bytes on every machine."""
+    """The bars that `vpoc synth` makes, which are the same bytes on every machine."""
 
     sessions: int = Field(ge=1, le=11_000, description="at most 11000: the calendar has no more")
     seed: int = Field(7, ge=0, lt=2**63)
 
 
-# The keys of a workload that are about a program, too; and what is asked of the app in every one.
+# Keys of a workload that also apply to a program, and values that the app requires of every workload.
 OF_PROGRAMS = frozenset({"name", "description", "program", "strategy", "threads", "time_limit", "smoke_test"})
 APP_NEEDS: Mapping[str, Any] = {"synthetic": {"sessions": 1}, "epochs": 1}
 
 
 class Workload(Strict):
-    """The work of a run: the app's arguments, its data, and how long it may take. Null is left to the app.
+    """The work of a run: the app's arguments, its data, and how long it may take. Null leaves a value to the app.
 
-    With a `program` that is run in place of the app, which then has no options.
+    A `program` is run in place of the app; the workload then has no options of the app.
     """
 
     name: SkipJsonSchema[str] = ""
@@ -123,17 +123,17 @@ class Workload(Strict):
 
     @property
     def qualifies_for_promotion(self) -> bool:
-        """True if a completed run speaks for a stack."""
+        """Return whether a completed run counts as evidence for a stack in a promotion."""
         return not self.smoke_test and qualifies_for_promotion(self.model_dump())
 
 
 def qualifies_for_promotion(options: Mapping[str, Any]) -> bool:
-    """Return whether a completed run with these options of the app speaks for a stack.
+    """Return whether a completed run with these options of the app counts as evidence for a stack in a promotion.
 
-    Only what failed for the user can show that it no longer does. That was the plain loop (a copy to the device in each
-    step, loader workers) on data in memory, after the VPOC phase had used the device. A resident loop, chunks from the
-    disk and profiles on the CPU leave that out. A training that may end early says less than its epochs promise, and
-    the last weights are those that every step went into.
+    Only a run like those that failed for the user can show that the failure is gone. Those used the plain loop (a copy
+    to the device in each step, and loader workers) on data in memory, after the VPOC phase had used the device. A
+    resident loop, chunks from the disk, and profiles on the CPU leave that out. A training that may end early shows
+    less than its epochs promise, and only the last weights include every step.
     """
     in_memory = options.get("chunk_rows") is None
     all_of_it = options.get("keep", "last") == "last" and not options.get("patience")
