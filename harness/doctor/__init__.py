@@ -1,1 +1,1 @@
-"""Examines a machine before anything runs on it: causes of failing trainings, and the commands that fix them."""
+"""Examines a machine before anything runs on it: finds causes of failing trainings, and the commands that fix them."""

@@ -1,4 +1,4 @@
-"""Facts that need the live machine: the Docker engine, the plan of the default selection, the speed of the disk."""
+"""Facts that need the live machine: the Docker engine, the needs of the default selection, the speed of the disk."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ from harness.matrix.stacks import Stack
 from harness.matrix.two_gpus import in_turn
 
 EXECUTOR = "MATRIX_EXECUTOR"
-# With slower answers, builds fail now and then.
+# Longest wait for a registry, in seconds: with a slower one, builds fail now and then.
 REGISTRY_SECONDS = 10.0
 WRITTEN_BYTES = 32 << 20
 MB = 10**6
@@ -44,7 +44,10 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
 
 
 def ask_slurm() -> tuple[SlurmHook, ...]:
-    """Return the hooks of the Slurm that this host belongs to; none where there is no Slurm, or it does not say."""
+    """Return the hooks of the Slurm cluster that this host belongs to.
+
+    None without Slurm, or if Slurm does not answer.
+    """
     hooks = (hooks_of_nodes() if slurm_is_there() else None) or {}
     return tuple(
         SlurmHook(name, programs, next((one for one in programs if _runs(one, f"slurm-{name.lower()}")), None))
@@ -53,7 +56,7 @@ def ask_slurm() -> tuple[SlurmHook, ...]:
 
 
 def _runs(program: str, command: str) -> bool:
-    """Return whether a program of this host can be run, and has a command of this tool in it."""
+    """Return whether a program of this host is executable and contains a command of this tool."""
     try:
         content = read_regular(Path(program))
     except OSError:
@@ -62,7 +65,7 @@ def _runs(program: str, command: str) -> bool:
 
 
 def _in_turn(machine: Machine, matrix: Matrix, cells: Iterable[Cell]) -> list[Stack]:
-    """Return the stacks of cells in the order in which a campaign makes them."""
+    """Return the stacks of the cells in the order in which a campaign prepares them."""
     atomics = False if any(gpu.atomics is False for gpu in machine.training) else None
     names = dict.fromkeys(cell.stack.name for cell in cells)
     order = in_turn(matrix, names, atomics=atomics, several=len(machine.training) > 1)
@@ -85,7 +88,7 @@ def ask_docker() -> tuple[Docker, Engine | None]:
 
 
 def ask_bases(engine: Engine, stacks: Iterable[Stack]) -> tuple[BaseImage, ...]:
-    """Return the base images of stacks, each once; for those that the engine lacks, whether it can pull them."""
+    """Return the base images of stacks, each once; if the engine lacks one, with the reason why it cannot be pulled."""
     references = sorted({base_reference(stack) for stack in stacks if "docker" in stack.executors})
     return tuple(_base(engine, reference) for reference in references)
 
@@ -126,9 +129,9 @@ def docker_of(engine: Engine) -> Docker:
 def measure_room(
     cells: Sequence[Cell], capabilities: Capabilities, order: Iterable[Stack], verifying: Stack | None
 ) -> Room:
-    """Return the cells that can run here, the disk space they need, and the disk's speed if this user may write.
+    """Return the cells that can run here, the disk space they need, and the disk's speed (None if not writable).
 
-    `order` is that of the stacks; the one that runs are verified in is made before them.
+    `order`: the stacks in the order in which they are prepared; the stack that verifies runs comes before them.
     """
     reasons = {cell.id: why_not(cell, capabilities) for cell in cells}
     able = [cell for cell in cells if reasons[cell.id] is None]

@@ -10,7 +10,7 @@ from harness.host.gpus.amdgpu import total_memory, used_memory
 
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 DISPLAY_CLASS = 0x03
-# The kernel writes this if it does not know the width of a link.
+# The kernel reports this width if it does not know the width of a link.
 UNKNOWN_LANES = 255
 
 
@@ -42,7 +42,7 @@ def _read_card(folder: Path) -> Card:
 
 
 def _edge(folder: Path, vendor: int) -> Path:
-    """Return the device at the slot: Radeon cards have a PCIe switch, and the GPU's own link only leads to that."""
+    """Return the device at the slot: a Radeon card has a PCIe switch, and the GPU's own link only leads to it."""
     while vendor == AMD and ADDRESS.fullmatch(folder.parent.name) and read_number(folder.parent / "vendor", 16) == AMD:
         folder = folder.parent
     return folder
@@ -67,7 +67,7 @@ def _speed(file: Path) -> float | None:
 
 
 def _first_window(folder: Path) -> int | None:
-    """Return the bytes of the first PCI resource, through which the processor sees a Radeon's memory."""
+    """Return the size in bytes of the first PCI resource, through which the processor accesses a Radeon's memory."""
     lines = (read_text(folder / "resource") or "").splitlines()
     start, end = (int(word, 16) for word in lines[0].split()[:2]) if lines else (0, 0)
     return end - start + 1 if end else None

@@ -1,4 +1,4 @@
-"""Compatibility of drivers, kernels and GPUs with ROCm versions, from `compatibility.yaml`."""
+"""The compatibility of drivers, kernels and GPUs with ROCm versions, read from `compatibility.yaml`."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from harness.matrix.stacks import Stack
 
 @dataclass(frozen=True)
 class Window:
-    """A driver of AMD's packages, and the ROCm versions it is supported with, by major and minor."""
+    """A driver of AMD's packages, and the range of ROCm versions that it supports, as major.minor."""
 
     module: str
     release: str
@@ -22,21 +22,24 @@ class Window:
     last: str
 
     def holds(self, rocm: str) -> bool:
-        """Return whether a ROCm version is inside; its third number does not count."""
+        """Return whether a ROCm version is in the range; its third number is ignored."""
         minor = Version(".".join(rocm.split(".")[:2]))
         return Version(self.first) <= minor <= Version(self.last)
 
     @property
     def in_words(self) -> str:
-        """Return what is supported."""
+        """Return the supported range as a sentence."""
         return f"amdgpu driver {self.module} ({self.release}) is supported with ROCm {self.first} to {self.last}"
 
 
 @dataclass(frozen=True)
 class KernelReport:
-    """The reports of users on a kernel with a GPU target.
+    """The reports of users about a kernel with a GPU target.
 
-    `fails`: it is a known cause of failures; `fix` is then the command that replaces it. `seen` names its sources.
+    `fails`: whether the kernel is a known cause of failures.
+    `what`: the verdict on the kernel, in words.
+    `seen`: the details, with the sources.
+    `fix`: the command that installs another kernel; None if none is known.
     """
 
     fails: bool
@@ -51,19 +54,19 @@ def _table() -> Any:
 
 
 def window_of(module: str) -> Window | None:
-    """Return the window of a driver by the version of its module; None if it is unknown."""
+    """Return the window of the driver with this module version; None if it is unknown."""
     rows = (row for row in _table()["drivers"] if row["module"] == module)
     return next((Window(module, row["release"], *row["rocm"]) for row in rows), None)
 
 
 def is_outside(module: str | None, stack: Stack | None) -> bool:
-    """Return whether a driver is known not to be supported with the ROCm of a stack."""
+    """Return whether a driver is known not to support the ROCm version of a stack."""
     window = window_of(module) if module else None
     return bool(window and stack and stack.rocm and not window.holds(stack.rocm))
 
 
 def kernel_report(kernel: str, gfx: str) -> KernelReport | None:
-    """Return what is reported of a kernel with a GPU target; None if nothing is."""
+    """Return what is reported about a kernel with a GPU target; None if nothing is."""
     for row in _table()["kernels"]:
         if gfx in row["targets"] and re.search(row["pattern"], kernel):
             seen = f"{row['seen']} ({', '.join(row['sources'])})"

@@ -21,7 +21,12 @@ class Caller:
 
 @dataclass(frozen=True)
 class SlurmHook:
-    """A hook of Slurm: `Prolog` or `Epilog`, what is set for it, and which of that runs the hook of this tool here."""
+    """A hook of Slurm.
+
+    `name`: `Prolog` or `Epilog`.
+    `programs`: the programs that Slurm is configured to run.
+    `ours`: the one of them that runs this tool's hook on this host; None if there is none.
+    """
 
     name: str
     programs: tuple[str, ...]
@@ -30,7 +35,7 @@ class SlurmHook:
 
 @dataclass(frozen=True)
 class Node:
-    """A device node; `usable`: the caller may read and write it."""
+    """A device node; `usable`: whether the caller may read and write it."""
 
     path: str
     mode: int
@@ -48,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Link:
-    """The PCIe link of a card: lanes and GT/s, at present and at most. `slot_speed` is the slot's maximum."""
+    """The PCIe link of a card: current and maximum lanes and GT/s. `slot_speed` is the slot's maximum in GT/s."""
 
     lanes: int
     most_lanes: int
@@ -61,9 +66,11 @@ class Link:
 class Card:
     """A display controller on the PCI bus.
 
-    `bridges` are those between its slot and the processor; `window` is the number of bytes of its memory that the
-    processor can address. `displays` are the connectors with an active display. `root_port`: where its path leaves the
-    processor or chipset; None where the path is not known.
+    `bridges`: the number of bridges between its slot and the processor.
+    `window`: the number of bytes of its memory that the processor can address.
+    `memory`, `memory_used`: in bytes.
+    `displays`: the connectors with an active display.
+    `root_port`: the root port of the processor or chipset that its path starts at; None if it is unknown.
     """
 
     address: str
@@ -81,9 +88,10 @@ class Card:
 
 @dataclass(frozen=True)
 class HostGpu:
-    """A GPU that ROCm sees. `atomics`: whether its PCIe path supports atomics; None if that cannot be read.
+    """A GPU that ROCm sees.
 
-    `resettable`: whether the caller may write to the kernel's file that resets it; None where there is none.
+    `atomics`: whether its PCIe path supports atomics; None if that cannot be read.
+    `resettable`: whether the caller may write to the kernel's file that resets it; None if there is no such file.
     """
 
     facts: GpuFacts
@@ -93,7 +101,7 @@ class HostGpu:
 
     @property
     def label(self) -> str:
-        """Return its name in findings."""
+        """Return the name of the GPU in findings."""
         return f"GPU {self.facts.index} ({self.facts.gfx}{f', {self.card.address}' if self.card else ''})"
 
     @property
@@ -104,7 +112,12 @@ class HostGpu:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process with memory on a GPU, which is given by its label; `computes`: it uses the GPU through ROCm."""
+    """A process with memory on a GPU.
+
+    `gpu`: the label of the GPU.
+    `memory`: in bytes.
+    `computes`: whether the process uses the GPU through ROCm.
+    """
 
     pid: int
     name: str
@@ -115,7 +128,7 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Wsl:
-    """Windows' Linux subsystem: its version, and whether it has a GPU and the library for that."""
+    """The Windows Subsystem for Linux: its version, whether it has a GPU, and the library for it."""
 
     version: int
     gpu: bool
@@ -124,7 +137,7 @@ class Wsl:
 
 @dataclass(frozen=True)
 class BaseImage:
-    """A base image: whether the engine has it, and why it cannot be pulled (None if it is here or can be)."""
+    """A base image: whether the engine has it, and why it cannot be pulled (None if it is here or can be pulled)."""
 
     name: str
     here: bool
@@ -133,10 +146,12 @@ class BaseImage:
 
 @dataclass(frozen=True)
 class Docker:
-    """The Docker engine: its version, or the reason why it cannot be used (both None without an engine).
+    """The Docker engine: its version, or the reason why it cannot be used (both None if there is no engine).
 
-    `executor` is the value of MATRIX_EXECUTOR; with `process` the engine is not asked. `bases` are the base images of
-    the stacks that are not built yet.
+    `executor`: the value of MATRIX_EXECUTOR; if it is `process`, the engine is not asked.
+    `maps_users`: the name of the engine's user mapping; None without one.
+    `no_builder`: why images cannot be built; None if they can be.
+    `bases`: the base images of the stacks that are not built yet.
     """
 
     executor: str | None = None
@@ -157,9 +172,14 @@ class Docker:
 
 @dataclass(frozen=True)
 class Room:
-    """The needs of the default selection on this host. `write_speed` is in MB/s with fsync; stacks are in `place`.
+    """The needs of the default selection on this host.
 
-    `needed_gb`: of the stacks that fit, made one after the other; `no_room` are the others.
+    `cells`: the number of cells that can run here.
+    `left_out`: the reasons why other cells cannot.
+    `place`: where stacks are stored.
+    `needed_gb`: the disk space of the stacks that fit, made one after the other.
+    `no_room`: the stacks that do not fit.
+    `write_speed`: in MB/s, with fsync.
     """
 
     sentence: str
@@ -174,19 +194,19 @@ class Room:
 
 @dataclass(frozen=True)
 class WantedRocm:
-    """The ROCm versions of the matrix, each with a stack that has torch, and those of the default selection."""
+    """The ROCm versions of the matrix, each with the name of a torch stack, and those of the default selection."""
 
     stacks: tuple[tuple[str, str], ...]
     default: frozenset[str]
 
     def versions(self) -> list[str]:
-        """Return each version once, oldest first; 7.14 and 7.14.0 are one."""
+        """Return each version once, oldest first; 7.14 and 7.14.0 are the same version."""
         return [rocm for _, rocm in sorted({Version(rocm): rocm for rocm, _ in self.stacks}.items())]
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine. Values that are None could not be read, or were not asked for."""
+    """A machine. A value of None could not be read, or was not asked for."""
 
     host: HostFacts
     gpus: tuple[HostGpu, ...]
@@ -222,5 +242,5 @@ class Machine:
 
     @property
     def amd_cards(self) -> tuple[Card, ...]:
-        """Return the cards of AMD."""
+        """Return the cards with AMD's vendor id."""
         return tuple(card for card in self.cards if card.vendor == AMD)

@@ -1,4 +1,4 @@
-"""Reads the facts of a machine from /proc, /sys and /dev under a root, and nothing else."""
+"""Reads the facts of a machine from files under a root (/proc, /sys, /dev, /etc and libc), and from nothing else."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from harness.matrix.cells import Matrix
 GLIBC_PLACES = ("lib/x86_64-linux-gnu", "lib64", "usr/lib64", "usr/lib")
 READ_WRITE = 0o6
 WRITE = 0o2
-# Members of one of these may read the kernel's messages in the journal.
+# Members of these groups may read the kernel's messages in the journal.
 JOURNAL_GROUPS = frozenset({"adm", "systemd-journal", "wheel"})
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -88,7 +88,7 @@ def _glibc(root: Path) -> str | None:
 
 
 def _shared_memory(root: Path, memory: int) -> int | None:
-    """Return the size of /dev/shm in bytes: half the memory if its mount options give none; None without tmpfs."""
+    """Return the size of /dev/shm in bytes: half of `memory` if no size is mounted; None if /dev/shm is no tmpfs."""
     for line in (read_text(root / "proc/mounts") or "").splitlines():
         _, place, kind, options, *_ = [*line.split(), "", "", "", ""]
         if place == "/dev/shm" and kind == "tmpfs":  # noqa: S108
@@ -109,7 +109,7 @@ def _wsl(root: Path, kernel: str) -> Wsl | None:
     gpu = (root / "dev/dxg").exists()
     if "microsoft" not in kernel.lower() and not gpu:
         return None
-    # The first version is not a Linux kernel, and reports itself as 4.4.0-19041-Microsoft.
+    # WSL 1 has no Linux kernel, and reports itself as 4.4.0-19041-Microsoft.
     version = 1 if kernel.endswith("-Microsoft") else 2
     return Wsl(version, gpu, (root / "usr/lib/wsl/lib/libdxcore.so").exists())
 
@@ -121,24 +121,24 @@ def _caller(root: Path) -> Caller:
         [int(word) for word in re.findall(r"\d+", "".join(re.findall(rf"^{key}:(.*)$", text, re.MULTILINE)))]
         for key in ("Uid", "Gid", "Groups")
     )
-    # Each of the first two lines has the real id, the effective one, and two more.
+    # The first two lines have the real id, the effective id, and two more.
     return Caller(uid=users[1] if users else os.getuid(), groups=frozenset([*groups[1:2], *more]))
 
 
 def _group_names(root: Path) -> dict[int, str]:
-    """Return the groups of this host by number."""
+    """Return the names of this host's groups by number."""
     rows = (line.split(":") for line in (read_text(root / "etc/group") or "").splitlines())
     return {int(row[2]): row[0] for row in rows if len(row) > 2 and row[2].isdigit()}  # noqa: PLR2004
 
 
 def _node(root: Path, path: str, caller: Caller, names: dict[int, str]) -> Node | None:
-    """Return a device node; None if there is none."""
+    """Return the facts of a device node; None if it does not exist."""
     file = root / path.lstrip("/")
     try:
         found = file.stat()
     except OSError:
         return None
-    # Only the kernel knows access control lists, such as logind's for the user at the screen.
+    # Ask the kernel as well, which also knows access control lists such as logind's for the user at the screen.
     usable = _permitted(found, caller) or (root == REAL_ROOT and os.access(file, os.R_OK | os.W_OK))
     mode = stat.S_IFCHR | stat.S_IMODE(found.st_mode)
     return Node(path, mode, found.st_uid, found.st_gid, names.get(found.st_gid), usable)
@@ -153,13 +153,16 @@ def _permitted(found: os.stat_result, caller: Caller, wanted: int = READ_WRITE) 
 
 
 def _gpu_processes(root: Path, gpus: Sequence[HostGpu]) -> tuple[GpuProcess, ...]:
-    """Return processes with memory on a GPU, each once. Only root sees those of other users that only draw."""
+    """Return the processes with memory on a GPU, each once.
+
+    Other users' processes that only draw are visible only to root.
+    """
     labels = {str(gpu.facts.kfd_id): gpu.label for gpu in gpus if gpu.facts.kfd_id}
     labels |= {gpu.card.address: gpu.label for gpu in gpus if gpu.card}
     found: dict[tuple[int, str], GpuProcess] = {}
     for owner in memory_owners((), root):
         label, computes = labels.get(owner.gpu), owner.source == "kfd"
-        # A process that computes has render nodes open as well: its memory must not be counted twice.
+        # A process that computes has render nodes open as well, but its memory must not be counted twice.
         if label and (computes or (owner.pid, label) not in found):
             found[owner.pid, label] = GpuProcess(owner.pid, owner.name or "ended", label, owner.bytes, computes)
     return tuple(found[key] for key in sorted(found))

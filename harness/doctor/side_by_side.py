@@ -1,4 +1,4 @@
-"""Side by side: the hosts on which runs of one GPU each may share the time. Pure."""
+"""Decides whether runs of one GPU each may go on at the same time on a host. Pure."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -6,14 +6,14 @@ from collections.abc import Collection
 from harness.base.wording import listed
 from harness.doctor.machine import HostGpu, Machine
 
-# What a container is given of shared memory, and half as much again for loader workers that each import torch.
+# Memory of a run, in bytes: a container's shared memory, and half as much again for loader workers that import torch.
 MEMORY_OF_A_RUN = 12 << 30
 
 
 def why_not_side_by_side(machine: Machine, gpus: Collection[int]) -> str | None:
-    """Return why runs on these GPUs, one on each, should not share the time; None where they may.
+    """Return why runs on these GPUs, one on each, should not go on at the same time; None if they may.
 
-    What resets one GPU resets what is behind the same root port, a hang takes the screen along, and a host that swaps
+    A reset of one GPU also resets GPUs behind the same root port, a hang freezes the screen too, and a host that swaps
     looks like one that hangs.
     """
     used = [gpu for gpu in machine.gpus if gpu.facts.index in gpus]

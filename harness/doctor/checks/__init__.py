@@ -1,6 +1,6 @@
-"""The checks: each examines one thing, and yields nothing if that thing is not on the machine.
+"""The checks of the doctor. Each examines one subject, and yields nothing if the machine does not have it.
 
-The name of a function is the check's id, the first line of its docstring its subject.
+A function's name is the check's id; the first line of its docstring is its subject in the docs.
 """
 
 from collections.abc import Callable, Iterator

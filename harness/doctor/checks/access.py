@@ -35,7 +35,7 @@ def render_nodes(machine: Machine) -> Iterator[Finding]:
 
 
 def reset(machine: Machine) -> Iterator[Finding]:
-    """The leave of this user to reset each GPU after a hang."""
+    """Permission of this user to reset each GPU after a hang."""
     for gpu in machine.training:
         if gpu.resettable:
             yield ok(f"this user may reset {gpu.label}")
@@ -60,7 +60,7 @@ def _usable(machine: Machine, node: Node) -> Finding:
     name = node.group_name or "render"
     join = f"sudo usermod -aG {name} $USER  # then log in again"
     no_name = f"sudo groupadd -g {node.group} render && " if node.group_name is None else ""
-    # A node of group root was made before the udev rules that assign its group were installed.
+    # A node of group root was created before the udev rules that assign its group were installed.
     fix = "sudo udevadm trigger --action=add" if node.group == 0 else no_name + join
     return problem(
         f"this user (uid {machine.caller.uid}, groups {groups or 'none'}) may not open {node.sentence}",

@@ -1,4 +1,4 @@
-"""The amdgpu driver and the kernel it is part of."""
+"""The amdgpu driver, and the kernel that it belongs to."""
 
 from collections.abc import Iterator
 

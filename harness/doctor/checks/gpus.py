@@ -9,7 +9,7 @@ from harness.matrix.wheels import has_kernels
 
 MIB = 1 << 20
 GIB = 1 << 30
-# A card without a display and without a process holds some tens of MiB for itself.
+# Memory in use, in bytes, that needs no explanation: a card without display and processes uses some tens of MiB itself.
 IDLE_BYTES = 512 * MIB
 
 
@@ -21,7 +21,7 @@ def gpus(machine: Machine) -> Iterator[Finding]:
     known = {gpu.card.address for gpu in machine.gpus if gpu.card}
     driven = [card.address for card in machine.amd_cards if card.driver == "amdgpu" and card.address not in known]
     if driven and machine.kfd:
-        # With another GPU that trains, this may well be an old card for the display.
+        # If another GPU can train, this one may well be an old card for the display.
         found = warning if machine.training else problem
         yield found(
             f"the driver has {listed(driven)}, but KFD does not list it",

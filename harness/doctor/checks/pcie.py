@@ -1,4 +1,4 @@
-"""The connection of the GPUs.
+"""The PCIe connection of the GPUs.
 
 AMD asks for slots of the processor, equal lanes and PCIe atomics where several Radeons work together:
 https://rocm.docs.amd.com/projects/radeon/en/docs-6.4.1/docs/install/native_linux/mgpu.html
@@ -11,7 +11,7 @@ from harness.doctor.finding import Finding, note, ok, warning
 from harness.doctor.machine import HostGpu, Link, Machine
 
 FIRMWARE = "sudo systemctl reboot --firmware-setup"
-# With fewer lanes not even AMD's x8+x8 is reached.
+# Fewest acceptable lanes: with fewer, not even the x8+x8 that AMD asks for is reached.
 FEWEST_LANES = 8
 NO_IOMMU = frozenset({"iommu=off", "amd_iommu=off", "intel_iommu=off"})
 GIB = 1 << 30

@@ -7,7 +7,7 @@ from harness.doctor.checks import access
 from harness.doctor.finding import Finding, command_in, note, ok, problem, warning
 from harness.doctor.machine import Machine
 
-# MB/s; below that the 20 GB of a ROCm stack take more than six minutes to unpack.
+# Slowest acceptable disk, in MB/s: below it, unpacking the 20 GB of a ROCm stack takes more than six minutes.
 SLOW_DISK = 50
 
 

@@ -1,4 +1,4 @@
-"""The hooks of Slurm on its nodes."""
+"""The hooks of Slurm on this host."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ WITHOUT = {
 
 
 def slurm_hooks(machine: Machine) -> Iterator[Finding]:
-    """Prolog and Epilog of Slurm, where this host has it: are they those that `matrix slurm-prolog` prints."""
+    """Slurm's Prolog and Epilog on this host, and whether they are the hooks that `matrix slurm-prolog` prints."""
     for hook in machine.slurm_hooks:
         if hook.ours:
             yield ok(f"Slurm's {hook.name} is {hook.ours}")

@@ -1,4 +1,4 @@
-"""The operating system, its limits and permissions."""
+"""The operating system with its limits and permissions."""
 
 import math
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from harness.doctor.machine import Machine
 
 GIB = 1 << 30
 MIB = 1 << 20
-# PyTorch's wheels are manylinux_2_28; from 2.41 on glibc refuses libraries that ask for an executable stack.
+# PyTorch's wheels are manylinux_2_28; since 2.41 glibc refuses libraries that ask for an executable stack.
 OLDEST_GLIBC, STRICT_GLIBC = Version("2.28"), Version("2.41")
-# Containers get 8 GiB; the 64 MiB of Docker's default are known to kill loader workers.
+# Enough shared memory, in bytes. Containers get 8 GiB; Docker's default of 64 MiB is known to kill loader workers.
 ENOUGH_SHARED_MEMORY = GIB
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 SEE_WSL = "See docs/doctor.md#wsl2"
@@ -64,7 +64,7 @@ def wsl(machine: Machine) -> Iterator[Finding]:
 
 
 def glibc(machine: Machine) -> Iterator[Finding]:
-    """The C library, which cells use that run as processes."""
+    """The C library that cells use when they run as processes."""
     if machine.glibc is None:
         yield note("no glibc was found", "PyTorch's wheels need glibc 2.28; without it, cells cannot run as processes")
         return
