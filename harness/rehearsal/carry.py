@@ -1,7 +1,7 @@
-"""Carries one stack from lock to record, in a process whose locks and caches are a rehearsal's own.
+"""Takes one stack from lock to record, in a process whose locks and caches belong to the rehearsal.
 
-`python -m harness.rehearsal.carry` reads a job from its input and writes a line of JSON for each thing it does. Every
-step is the product's own; only where wheels come from, and the device of the run, are the rehearsal's.
+`python -m harness.rehearsal.carry` reads a job from standard input and writes a line of JSON for each step. Every step
+runs the product's own code; only the source of the wheels and the device of the run belong to the rehearsal.
 """
 
 import subprocess
@@ -49,15 +49,15 @@ WORDS = 300
 
 
 class _Notifying(Display):
-    """A display that writes what is being done as lines."""
+    """A display that writes the current step as a line."""
 
     def step(self, text: str) -> None:
-        """Something takes its time before a run can begin."""
+        """Report a step that precedes a run."""
         _tell(doing=text)
 
 
 class _Clock:
-    """Makes a line of each step, with the seconds since the one before."""
+    """Makes the line of each step, with the seconds since the previous step."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -70,7 +70,7 @@ class _Clock:
 
 
 def carry(job: RehearsalJob) -> Iterator[ChildLine]:
-    """Carry a stack from lock to record, and yield each step when it is done.
+    """Take a stack from lock to record, and yield each step when it is done.
 
     Raises:
         UserError: when a step fails.
@@ -92,7 +92,7 @@ def carry(job: RehearsalJob) -> Iterator[ChildLine]:
         source = f"; {', '.join(built)} built from source" if built else ""
         yield clock.done("fetch", f"{len(wheels)} wheels, {size / 1e6:.0f} MB, as hashed{source}", size)
     if not here:
-        # uv would fetch it from the network.
+        # Stop here, because uv would fetch this Python from the network.
         yield ChildLine(left_out=f"Python {job.python} is not installed here; a real host fetches it, or has it")
         return
     environment = replace(bench.environment(cell, display.step), device="cpu")
@@ -119,16 +119,16 @@ def _made(engine: Engine | None, environment: Environment, version: str) -> str:
 
 
 def _verified(job: RehearsalJob, environment: Environment) -> str:
-    """Have the environment say which torch it has, and compute with it where that can be.
+    """Have the environment report its torch, and compute a step with it unless torch is a stub.
 
     Raises:
-        UserError: where it is not what the stack declares.
+        UserError: when the torch is not the one that the stack declares.
     """
     stack, version = job.stack, job.python
     declared = (version, stack.torch or "", stack.runtime)
     said = f"Python {version}, torch {stack.torch} and HIP {stack.hip} are installed as declared"
     if environment.image:
-        # The build compared them, and would have failed.
+        # The build compared the versions already, and would have failed otherwise.
         return f"in the build: {said}; one step of training taken"
     words = [TELL_TORCH] if job.stand_in else []
     command = [environment.python, *(["-c"] if words else [IMAGES / "verify.py"]), *(words or declared)]
@@ -144,7 +144,7 @@ def _run(bench: Bench, cell: Cell, environment: Environment, display: Display) -
     bench.use_environment(cell, environment)
     runner = Runner(bench, WORKLOAD, display, total=1)
     pending = PendingRun(PlannedRun(cell, 1), new_run_id(cell.id))
-    # Verified in what it ran in: the cpu stack of this host is none of the rehearsal's.
+    # Verify in the same environment, because the host's cpu stack is not part of the rehearsal.
     _, record = runner.run([pending], change=lambda run: replace(run, verifier=Verifier(environment)))
     return record
 
@@ -159,7 +159,7 @@ def _write(line: ChildLine) -> None:
 
 
 def carry_given_job() -> None:
-    """Carry the stack of the job on standard input."""
+    """Read the job from standard input, and take its stack from lock to record."""
     if REHEARSAL is None:
         sys.exit(f"{REHEARSAL_VARIABLE} is not set: `matrix rehearse` does that, and starts this")
     job = RehearsalJob.parse(sys.stdin.read())

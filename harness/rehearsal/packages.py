@@ -1,4 +1,4 @@
-"""Packages of a few hundred bytes that stand in for real ones, by the names and requirements that those have."""
+"""Stub packages of a few hundred bytes, with the names and requirements of the real ones."""
 
 import io
 import re
@@ -11,16 +11,16 @@ from zipfile import ZIP_STORED, ZipFile, ZipInfo
 LINUX = "py3-none-linux_x86_64"
 ANY = "py3-none-any"
 
-# Name and content, or where that is.
+# The name of a file, and its content or the path of the file that has it.
 IndexFile = tuple[str, bytes | Path]
 
 
 def stub_wheel(
     name: str, version: str, requires: Iterable[str] = (), tag: str = ANY, modules: Mapping[str, str] | None = None
 ) -> tuple[str, bytes]:
-    """Return the file name and the bytes of a wheel; extras are those that `requires` names.
+    """Return the file name and the bytes of a wheel; it has the extras that `requires` names.
 
-    Without `modules` one of its name can be imported.
+    `modules`: the files of the wheel by path; by default one package of the wheel's name that can be imported.
     """
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
@@ -38,13 +38,13 @@ def stub_wheel(
 
 
 def required_lines(requires: Iterable[str]) -> list[str]:
-    """Return the lines of a package's metadata that say what it requires, with the extras that this names."""
+    """Return the metadata lines for a package's requirements, and for the extras that the requirements name."""
     extras = sorted({extra for text in requires for extra in re.findall(r"extra == '([^']+)'", text)})
     return [f"Requires-Dist: {text}" for text in requires] + [f"Provides-Extra: {extra}" for extra in extras]
 
 
 def stub_source(name: str, version: str, requires: Iterable[str]) -> tuple[str, bytes]:
-    """Return a source package that brings what builds it, and so needs no network to be built."""
+    """Return a source package that contains its own build backend, so that building it needs no network."""
     made, content = stub_wheel(name, version, requires, modules={"rocm_sdk/__init__.py": "SDK = True\n"})
     backend = f"""
 import base64, pathlib, zipfile, io
@@ -68,7 +68,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 
 def rocm_packages(version: str, targets: Iterable[str]) -> list[IndexFile]:
-    """Return ROCm as pip packages: its core, libraries and device code, and the meta package as source."""
+    """Return ROCm as pip packages: its core, libraries and device code, and the meta package as a source package."""
     targets = tuple(targets)
     device = [f"rocm-sdk-device-{target}=={version}; extra == 'device-{target}'" for target in targets]
     device += [f"rocm-sdk-device-{target}=={version}; extra == 'device-all'" for target in targets]

@@ -1,4 +1,4 @@
-"""The steps of a real host beside those of a rehearsal, and the facts that only it can show. Pure."""
+"""Describes, for each step of a rehearsal, what a real host does, and what only a real host can show. Pure."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from harness.rehearsal.steps import StepName
 
 
 def on_a_real_host(stack: Stack, executor: ExecutorName) -> dict[StepName, str]:
-    """Return what a real host does for a stack, by step."""
+    """Return what a real host does for a stack in each step, in words."""
     origin, budget = stack.origin, stack.budget
     url = stack.shown_index or stack.index
     contained = executor == "docker"
@@ -29,7 +29,7 @@ def on_a_real_host(stack: Stack, executor: ExecutorName) -> dict[StepName, str]:
 
 
 def first_shown(stacks: Sequence[Stack]) -> list[str]:
-    """Return what no rehearsal shows, and a real host is the first to."""
+    """Return what no rehearsal can show, so that a real host is the first to show it."""
     urls = dict.fromkeys(stack.shown_index or stack.index for stack in stacks)
     return [
         f"that {', '.join(urls)} {'answers' if len(urls) == 1 else 'answer'} from there, and as the stand-in does",

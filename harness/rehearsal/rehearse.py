@@ -1,4 +1,4 @@
-"""Rehearses stacks: an index on loopback, a place for each one's locks and caches, and a process that carries it."""
+"""Rehearses stacks: each gets an index on loopback, a folder for its locks and caches, and a process of its own."""
 
 import json
 import os
@@ -33,7 +33,7 @@ from harness.rehearsal.stand_in_index import StandIn, serving
 from harness.rehearsal.steps import ChildLine, RehearsalJob, RehearsedStack, RehearsedStep, StepName
 
 FOLDER = CACHE / "rehearsal"
-# Named by their content, so that they may be shared with what is real.
+# Caches that the rehearsal shares with real runs, which is safe because their files are named by content.
 SHARED = (KERNELS, APPS, DATA)
 NOT_PASSED_ON = ("PIP_", "UV_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 PINS = "torch=={torch}+{label}\nnumpy\npolars\nclick\nmatplotlib\n"
@@ -49,10 +49,13 @@ stand_in_main()
 
 @dataclass(frozen=True)
 class Rehearsing:
-    """A matrix whose stacks are rehearsed, where, and who hears of it. Without an engine they are processes.
+    """A matrix whose stacks are rehearsed, and how. Without an engine the stacks become processes.
 
-    `stub`: torch, and everything else, are stubs of a few hundred bytes; the app is a stand-in, too. `root` holds the
-    host's /sys, /proc and /dev; `program` carries a stack, and is given its job.
+    `stub`: use stubs of a few hundred bytes for torch and all other packages, and a stand-in for the app.
+    `root`: the folder that holds the host's /sys, /proc and /dev.
+    `begun`, `done`: called when a stack begins, and when a step is done.
+    `notify`: called with a line of text on what is being done.
+    `program`: the command of the process that rehearses one stack; its job is written to standard input.
     """
 
     matrix: Matrix
@@ -67,13 +70,13 @@ class Rehearsing:
     _wheels: dict[str, dict[str, Path]] = field(default_factory=dict)
 
     def all(self, stacks: Sequence[Stack]) -> Generator[RehearsedStack, None, None]:
-        """Rehearse stacks one after the other, and yield what became of each.
+        """Rehearse stacks one after the other, and yield the result of each.
 
-        Nothing but records is left of it, however it ends.
+        Only records remain of the rehearsal, however it ends.
 
         Raises:
-            UserError: when the place of the rehearsal cannot be made.
-            KeyboardInterrupt: when somebody interrupts it; what is running is ended.
+            UserError: when the folder of the rehearsal cannot be created.
+            KeyboardInterrupt: when the user interrupts it; running processes are ended first.
         """
         with _own_folder(self.engine, self.notify):
             ensure_kernel(self.notify)
@@ -109,13 +112,14 @@ class Rehearsing:
                 lock.write_text(open_pins(text), encoding="utf-8")
                 return self._carried(found, job, index, folder, on_a_real_host(stack, executor))
         finally:
-            # The next one may need the room.
+            # The next stack may need the disk space.
             remove_images(self.engine, [rehearsed_name(stack)])
             shutil.rmtree(folder, ignore_errors=True)
 
     def _setting(self, stack: Stack) -> tuple[ExecutorName, str, dict[str, Path]]:
-        """Return how a stack is rehearsed: its executor, its Python, and the wheels for CPUs, none for stubs."""
-        # What verifies an image computes with torch: a stub is no image. A stack that is not listed has no base.
+        """Return how a stack is rehearsed: its executor, its Python, and the CPU wheels (none if stubs are used)."""
+        # A stub cannot become an image, because verifying an image computes with torch. An unlisted stack has no base
+        # image.
         if self.engine and stack.name in self.matrix.stacks and (wheels := self._cpu_wheels(stack.python)):
             return "docker", stack.python, wheels
         chosen = choose_python(stack)
@@ -123,7 +127,10 @@ class Rehearsing:
         return "process", python, self._cpu_wheels(python)
 
     def _cpu_wheels(self, python: str) -> dict[str, Path]:
-        """Return the wheels of the stack for CPUs, which this host fetches anyway; none where they cannot be had."""
+        """Return the wheels of the cpu stack, which this host fetches anyway.
+
+        None for stubs, or if they are unavailable.
+        """
         if self.stub:
             return {}
         if python not in self._wheels:
@@ -183,14 +190,14 @@ class Rehearsing:
         return found.model_copy(update={**last.model_dump(exclude={"doing", "done"}), "steps": tuple(steps)})
 
     def _lines(self, job: RehearsalJob, folder: Path) -> Generator[ChildLine, None, None]:
-        """Yield what the process that carries a stack writes, to its end.
+        """Yield the lines that the process which rehearses a stack writes, until it ends.
 
         Raises:
-            KeyboardInterrupt: when somebody interrupts it; the process has ended by then.
+            KeyboardInterrupt: when the user interrupts it; the process has ended by then.
         """
         said = folder / "said.txt"
         with said.open("w") as errors:
-            # Ctrl-C reaches this process, which passes it on and waits.
+            # In a session of its own: Ctrl-C reaches only this process, which passes it on and waits.
             child = subprocess.Popen(
                 self.program,
                 stdin=subprocess.PIPE,
@@ -221,12 +228,12 @@ class Rehearsing:
 
 
 def rehearsed_name(stack: Stack) -> str:
-    """Return the name of a stack in a rehearsal: its images have tags and labels of this checkout's own."""
+    """Return the name of a stack in a rehearsal, which keeps image tags and labels apart by checkout."""
     return f"rehearsal-{json_hash(str(CHECKOUT))[:4]}-{stack.name}"
 
 
 def one_of_each_source(matrix: Matrix, selection: str) -> list[Stack]:
-    """Return a stack for each source of wheels: the first of the selection, or of the matrix, or of wheels.yaml."""
+    """Return a stack for each source of wheels: from the selection, else from the matrix, else from wheels.yaml."""
     chosen = matrix.selections[selection].stacks
     ordered = [*(matrix.stacks[name] for name in (chosen if chosen != "all" else ())), *matrix.stacks.values()]
     able = [stack for stack in ordered if can_be_rehearsed(stack)]
@@ -235,12 +242,12 @@ def one_of_each_source(matrix: Matrix, selection: str) -> list[Stack]:
 
 
 def can_be_rehearsed(stack: Stack) -> bool:
-    """Return whether it is a stack of ROCm whose wheels come from a source."""
+    """Return whether a stack is for ROCm and takes its torch from a source of wheels."""
     return stack.accelerator == "rocm" and stack.framework == "torch" and not (stack.torch_from_base or stack.excluded)
 
 
 def unlisted_stack(source: str) -> Stack:
-    """Return the newest stack of a source from which the matrix takes none."""
+    """Return the newest stack of a source that no stack of the matrix uses."""
     release = [one for one in load_wheels().releases if one.source == source][-1]
     torch, rocm, python = release.torch[-1], release.rocm[-1], release.python[-1]
     values = {"accelerator": "rocm", "rocm": rocm, "torch": torch, "python": python, "source": source}
@@ -248,7 +255,7 @@ def unlisted_stack(source: str) -> Stack:
 
 
 def remove_images(engine: Engine | None, names: Sequence[str]) -> None:
-    """Remove the images of these stacks."""
+    """Remove the images of the stacks with these names."""
     if engine is None:
         return
     with engine_errors("removing the images of the rehearsal"):
@@ -259,10 +266,10 @@ def remove_images(engine: Engine | None, names: Sequence[str]) -> None:
 
 @contextmanager
 def _own_folder(engine: Engine | None, say: Notify) -> Iterator[None]:
-    """Have the place of rehearsals to oneself, empty; nothing is left of it."""
+    """Lock and empty the folder of rehearsals, and remove it at the end."""
     with locked(FOLDER.with_suffix(".lock"), say):
         say("making room for a rehearsal")
-        # A rehearsal was killed.
+        # Leftovers of a rehearsal that was killed.
         remove_images(engine, [f"rehearsal-{json_hash(str(CHECKOUT))[:4]}-{left.name}" for left in FOLDER.glob("*")])
         shutil.rmtree(FOLDER, ignore_errors=True)
         try:
@@ -272,7 +279,7 @@ def _own_folder(engine: Engine | None, say: Notify) -> Iterator[None]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of the process that carries a stack: nothing leads to another index than ours."""
+    """Return the environment of the process that rehearses a stack: no variable leads to another index than ours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_PASSED_ON)}
     own = {REHEARSAL_VARIABLE: str(folder), "UV_CACHE_DIR": str(folder / "uv"), "PIP_CONFIG_FILE": os.devnull}
     return {**kept, **own, "UV_PYTHON_DOWNLOADS": "never"}
@@ -286,7 +293,7 @@ def _parsed(text: str) -> ChildLine | None:
 
 
 def _end(child: "subprocess.Popen[str]") -> None:
-    """End the process that carries a stack, with what it has running."""
+    """End the process that rehearses a stack, and what it runs."""
     if child.poll() is None:
         child.send_signal(signal.SIGINT)
         try:

@@ -1,4 +1,4 @@
-"""The content of each kind of source: the packages of a real one, by name and requirement, as stand-ins."""
+"""The stand-in content of each kind of source: packages with the names and requirements of the real ones."""
 
 import re
 from collections.abc import Iterable
@@ -11,13 +11,16 @@ from harness.rehearsal.packages import IndexFile, rocm_packages, stub_wheel
 from harness.rehearsal.stand_in_index import FORBIDDEN, MISSING, Place
 from harness.rehearsal.torch_wheel import TorchLabel, relabelled, torch_stub
 
-# Torch's own name for triton changed with it.
+# The torch version with which PyTorch renamed its triton package.
 RENAMED_TRITON = Version("2.10")
 TRITON = "3.0.0"
 
 
 def source_place(stack: Stack, python: str, cpu_wheel: Path | None, folder: Path) -> Place:
-    """Return what the source of a stack has of it for a Python. Torch is the CPU wheel relabelled, or else a stub."""
+    """Return the packages of a stack's source for a Python version.
+
+    Torch is the relabelled CPU wheel, or else a stub.
+    """
     origin, version = stack.origin, f"{stack.torch}+{stack.label}"
     amd = origin.extra_of == "torch"
     triton = ("triton", f"{TRITON}+{stack.label}") if amd else (_triton_of_pytorch(stack), TRITON)
@@ -34,7 +37,7 @@ def source_place(stack: Stack, python: str, cpu_wheel: Path | None, folder: Path
     for name in beside:
         device = [f"rocm-sdk-device-{one}=={_full(stack.rocm or '')}" for one in stack.targets if name.endswith(one)]
         files.append(stub_wheel(name, version, device, label.tag))
-    # Nothing that can be imported: torch would take it for a real one.
+    # The triton stub contains no module: torch would take it for a real triton.
     files.append(stub_wheel(*triton, tag=label.tag, modules={}))
     if cpu_wheel:
         made = relabelled(cpu_wheel, label, folder)
@@ -50,14 +53,14 @@ def source_place(stack: Stack, python: str, cpu_wheel: Path | None, folder: Path
 
 
 def other_packages(pins: str, wheels: Iterable[Path]) -> Place:
-    """Return what stands in for PyPI: these wheels, or else a stub of everything that the pins name but torch."""
+    """Return what stands in for PyPI: these wheels, or else a stub of every package that the pins name except torch."""
     held: list[IndexFile] = [(wheel.name, wheel) for wheel in wheels if not wheel.name.startswith("torch-")]
     named = [name for line in pins.splitlines() if (name := _name(line)) and name != "torch"]
     return Place(tuple(held) or tuple(stub_wheel(name, "2.0") for name in named))
 
 
 def open_pins(pins: str) -> str:
-    """Return pins with torch's version alone: of the others there is only what this host holds."""
+    """Return the pins with a version only for torch, because this host has only one version of each other package."""
     return re.sub(r"^(?!torch==)([\w.-]+)==\S+", r"\1", pins, flags=re.MULTILINE)
 
 

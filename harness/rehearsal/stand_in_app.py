@@ -1,8 +1,8 @@
-"""A stand-in for Python with the app: the app's files in no time, and no training.
+"""A stand-in for Python with the app: it writes the app's files quickly and trains nothing.
 
-Started as an interpreter: `-c PROBE` tells what is "installed", `-m vpoc COMMAND ...` does as that command would.
-Standard library only, and the versions of torch where one is installed. What it writes is fiction: it is for
-`benchmarks/kills.py` and for rehearsals with a stub of torch, and nothing of it is evidence.
+Started like an interpreter: `-c PROBE` reports what is "installed", `-m vpoc COMMAND ...` acts like that command. It
+uses the standard library only, and the version of torch if torch is installed. Its output is invented:
+`benchmarks/kills.py` and rehearsals with a stub of torch use it, and none of it is evidence.
 """
 
 import hashlib
@@ -25,25 +25,25 @@ else:
     TORCH, HIP = _installed.__version__, _installed.hip
 STEP_SECONDS = 0.03
 SLOW_EVERY, SLOW_SECONDS = 4, 0.8
-# A file of that name beside the data makes every run slow: it holds the seconds of a step.
+# A file of this name beside the data slows down every run; it contains the seconds of a step.
 SLOW = "slow"
-# While one of that name is there, no run begins a further step.
+# While a file of this name is there, no run begins another step.
 HELD = "held"
 STEPS, COMPARED_STEPS = 4, 16
-# Of progress lines.
+# Numbers of the progress lines.
 NUMBERS = itertools.count(1)
-# From so many epochs on a training does not end by itself.
+# A training of this many epochs or more does not end by itself.
 ENDLESS = 1000
 SAMPLES = {"train": 256, "validation": 64}
 WEIGHTS, MODEL = "c" * 64, b"a stand-in, not a model"
 LISTS = ("hidden_layers",)
-# Of several words, or given several times.
+# Options that have several words or are given several times.
 REPEATED = ("model", "trained", "state")
 TRUTHS = ("use_mixed_precision", "activation_checkpointing")
 
 
 def named_options(words: list[str]) -> dict[str, Any]:
-    """Options of a command line by name, as the app's result tells them."""
+    """Return the options of a command line by name, in the form of the app's result."""
     options: dict[str, Any] = dict.fromkeys(TRUTHS, False)
     name = None
     for word in words:
@@ -61,7 +61,7 @@ def named_options(words: list[str]) -> dict[str, Any]:
 
 
 def number(word: str) -> float | str:
-    """A word as the number it is, or as it is."""
+    """Return a word as a number if it is one, else unchanged."""
     for kind in (int, float):
         try:
             return kind(word)
@@ -71,30 +71,30 @@ def number(word: str) -> float | str:
 
 
 def write(file: Path, value: Any) -> None:
-    """Write JSON in one piece, as the app does."""
+    """Write JSON atomically, as the app does."""
     unfinished = file.with_suffix(".tmp")
     unfinished.write_text(json.dumps({"schema": 2, **value}), encoding="utf-8")
     unfinished.replace(file)
 
 
 def numbers_of(step: int) -> dict[str, float]:
-    """Loss and gradient norm of a step: the same in training and verification."""
+    """Return the loss and the gradient norm of a step, which are the same in training and verification."""
     return {"loss": 0.7 - step / 100, "gradient_norm": 0.5}
 
 
 def first_steps(epochs: int) -> list[dict[str, float]]:
-    """Numbers of the first steps: the same in training and verification."""
+    """Return the numbers of the first steps, which are the same in training and verification."""
     count = min(COMPARED_STEPS, STEPS * epochs)
     return [{"step": step, **numbers_of(step)} for step in range(1, count + 1)]
 
 
 def step_state(step: int) -> bytes:
-    """The content of the state from before a step."""
+    """Return the content of the state from before a step."""
     return f"the stand-in's state of step {step}".encode()
 
 
 def keep_states(folder: Path, total: int, epochs: int) -> list[dict[str, Any]]:
-    """Write the states that the nonce asks for, and say what they are."""
+    """Write the states at the steps that the nonce selects, and return their descriptions."""
     parts, kept = min(3 * epochs, 30, total), []
     folder.mkdir()
     for part in range(parts):
@@ -108,12 +108,12 @@ def keep_states(folder: Path, total: int, epochs: int) -> list[dict[str, Any]]:
 
 
 def sha256(file: Path) -> str:
-    """The hash of a file."""
+    """Return the SHA-256 hash of a file."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def tell(folder: Path, phase: str, done: int, total: int | None = None, epoch: dict[str, Any] | None = None) -> None:
-    """A line of progress."""
+    """Write a line of progress."""
     memory: dict[str, Any] = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
     line: dict[str, Any] = {
         "schema": 2,
@@ -131,18 +131,18 @@ def tell(folder: Path, phase: str, done: int, total: int | None = None, epoch: d
 
 
 def warned() -> bool:
-    """Return whether torch would warn of a variable, and Python make an error of that."""
+    """Return whether torch would warn about a variable and Python turn the warning into an error."""
     unknown = os.environ.get("ATEN_CPU_CAPABILITY") == "nonsense"
     return unknown and os.environ.get("PYTHONWARNINGS", "").startswith("error")
 
 
 def stand_in_train(options: dict[str, Any]) -> None:
-    """Progress, a model file and a result; or an error where the variables of a preset cause one."""
+    """Write progress, a model file and a result; exit with an error if the preset's variables cause one."""
     if warned():
         sys.exit("UserWarning: ignoring invalid value")
     folder, output = Path(options.pop("run_dir")), Path(options.pop("output"))
     epochs = options["epochs"]
-    # One that does not end by itself is still in its first epoch.
+    # An endless training stays in its first epoch.
     per_epoch = STEPS if epochs < ENDLESS else STEPS * ENDLESS
     total, began = per_epoch * epochs, time.perf_counter()
     for phase in ("import", "init", "data", "features"):
@@ -151,16 +151,16 @@ def stand_in_train(options: dict[str, Any]) -> None:
     some = int(hashlib.sha256(folder.name.encode()).hexdigest(), 16) % SLOW_EVERY == 0
     all_slow, held = (Path(options["data"]).with_name(name) for name in (SLOW, HELD))
     if some or all_slow.exists():
-        # To be there still when the next harness looks for what the last one left.
+        # Ignore SIGTERM, to be still there when the next harness looks for what the last one left.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         seconds = float(all_slow.read_text()) if all_slow.exists() else SLOW_SECONDS
-    # From here on it is as slow as it is.
+    # From here on the speed does not change.
     tell(folder, "first-step", 0, total)
     losses: list[dict[str, Any]] = []
     for step in range(1, total + 1):
         while held.exists():
             time.sleep(0.05)
-        # The first epoch alone takes its time.
+        # Only the steps of the first epoch take time.
         time.sleep(seconds if step <= per_epoch else 0)
         tell(folder, "step", step, total)
         if step % per_epoch == 0:
@@ -214,13 +214,13 @@ def stand_in_train(options: dict[str, Any]) -> None:
 
 
 def stand_in_features(options: dict[str, Any]) -> None:
-    """Progress alone: the stand-in's training needs none."""
+    """Write progress only: the stand-in's training needs no features."""
     for phase in ("import", "data", "features", "checkpoint"):
         tell(Path(options["run_dir"]), phase, 0)
 
 
 def stand_in_verify(options: dict[str, Any]) -> None:
-    """Find what the training claims, where its model and its states are those that it leaves."""
+    """Confirm the training's claims if its model and its states are the ones that the stand-in wrote."""
     folder, data = Path(options["run_dir"]), Path(options["data"])
     _, model = options["trained"]
     _, step, state = options.get("state", (None, "0", os.devnull))
@@ -247,14 +247,14 @@ def stand_in_verify(options: dict[str, Any]) -> None:
 
 
 def stand_in_main() -> None:
-    """Do as the interpreter, or as the app, would."""
+    """Act like the interpreter, or like the app."""
     if sys.argv[1] == "-c":
         told: dict[str, Any] = {"missing": [], "python": "3", "torch": TORCH, "hip": None, "cuda": None, "gpus": 0}
         print(json.dumps({**told, "packages": ["stand-in==1"]}))
         return
     _, _, command, *words = sys.argv[1:]
     if command == "train":
-        # Like a log, it holds names and places of this machine.
+        # Like a real log, the output contains names and paths of this machine.
         print(*sys.argv, socket.gethostname())
     options = named_options(words)
     if command == "train":

@@ -1,4 +1,4 @@
-"""An index of packages on loopback that answers as a source of wheels does, with files that stand in for real ones."""
+"""A package index on loopback that answers as a source of wheels does, with files that stand in for real ones."""
 
 import hashlib
 import re
@@ -22,10 +22,11 @@ FOUND, FORBIDDEN, MISSING = 200, 403, 404
 
 @dataclass(frozen=True)
 class Place:
-    """The files of a source of wheels, and how it answers.
+    """The files of a source of wheels, and how the source answers.
 
-    `hashed`: its pages give the hash of each file. `folder`: it is a page that lists files, not an index. `missing`:
-    its status for what it does not hold.
+    `hashed`: whether its pages give the hash of each file.
+    `folder`: whether it is one page that lists all files, instead of an index of projects.
+    `missing`: its HTTP status for files that it does not have.
     """
 
     files: tuple[IndexFile, ...]
@@ -35,7 +36,7 @@ class Place:
 
 
 def index_page(files: Iterable[IndexFile], *, hashed: bool) -> str:
-    """Return the page of an index that lists files, beside which they are."""
+    """Return the index page that lists files, which lie beside the page."""
     lines = []
     for name, content in files:
         mark = f"#sha256={_hash(content)}" if hashed else ""
@@ -44,7 +45,7 @@ def index_page(files: Iterable[IndexFile], *, hashed: bool) -> str:
 
 
 def project_of(file: str) -> str:
-    """Return the normalized name of the project that a file is of."""
+    """Return the normalized name of the project that a file belongs to."""
     name = re.sub(r"-\d.*$", "", file)
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -54,9 +55,11 @@ def _hash(content: bytes | Path) -> str:
 
 
 class StandIn(ThreadingHTTPServer):
-    """The server. `asked` are the paths that were asked for, `refused` how many of them got a 403.
+    """The server.
 
-    `refuses` are places that answer 403 to everything.
+    `asked`: the requested paths.
+    `refused`: how many of these requests got a 403.
+    `refuses`: the places that answer every request with 403.
     """
 
     daemon_threads = True
@@ -73,14 +76,14 @@ class StandIn(ThreadingHTTPServer):
         self._pages: dict[tuple[str, str], bytes] = {}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that have read enough of a wheel."""
+        """Ignore clients that close the connection once they have read enough of a wheel."""
 
     def url(self, place: str) -> str:
         """Return the URL of a place."""
         return f"{self._scheme}://127.0.0.1:{self.server_address[1]}/{place}"
 
     def page_of(self, place: str, name: str) -> bytes | None:
-        """Return the page of a project, hashed once; None where the place has none of it."""
+        """Return the page of a project, computed once; None if the place has no file of it."""
         if (place, name) not in self._pages:
             has = self.places[place]
             mine = has.files if has.folder else [one for one in has.files if project_of(one[0]) == name]
@@ -94,10 +97,10 @@ class _Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
-        """Answer as to GET, without the content."""
+        """Answer like GET, but without the content."""
         self._answer(with_content=False)
 
     def do_GET(self) -> None:
@@ -132,7 +135,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(places: Mapping[str, Place], context: ssl.SSLContext | None = None) -> Iterator[StandIn]:
-    """Serve these places on loopback, over TLS where there is a context."""
+    """Serve these places on loopback, over TLS if a context is given."""
     server = StandIn(places, context)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -1,4 +1,4 @@
-"""The order for a rehearsal and its findings, as types: they go between its processes, and to `--json`."""
+"""The types of a rehearsal's jobs and results, which its processes exchange and `--json` prints."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ TorchKind = Literal["relabelled CPU wheel", "stub"]
 
 
 class RehearsalJob(File):
-    """A stack to carry from lock to record. `data` stands in for bars where the app is a stand-in."""
+    """The job of one rehearsed stack. `data` stands in for bars if a stand-in replaces the app."""
 
     stack: Stack
     executor: ExecutorName
@@ -25,7 +25,7 @@ class RehearsalJob(File):
 
 
 class StepDone(File):
-    """A step that was done, in words."""
+    """A step that was done."""
 
     step: StepName
     did: OneLine
@@ -34,7 +34,7 @@ class StepDone(File):
 
 
 class ChildLine(File):
-    """A line of the process that carries a stack: what it is at, a step that is done, or how it ended."""
+    """A line of the process that rehearses a stack: its current activity, a step that is done, or how it ended."""
 
     doing: OneLine | None = None
     done: StepDone | None = None
@@ -45,7 +45,7 @@ class ChildLine(File):
 
 
 class RehearsedStep(StepDone):
-    """A step with what a real host does in it, and how the index on loopback was asked."""
+    """A step with what a real host does in it, and the number of requests to the index on loopback."""
 
     real: str = Field(description="what a real host will do and fetch in its place")
     requests: int
@@ -53,9 +53,10 @@ class RehearsedStep(StepDone):
 
 
 class RehearsedStack(File):
-    """A stack that was carried as far as it went.
+    """A stack with the steps that were rehearsed.
 
-    `problem` says what failed; `left_out` why this host could not be asked for the rest.
+    `problem`: the failure that ended the rehearsal.
+    `left_out`: why this host could not rehearse the remaining steps.
     """
 
     stack: str

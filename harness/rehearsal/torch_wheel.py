@@ -1,4 +1,4 @@
-"""Torch for a rehearsal: the CPU wheel with another label, or a stub of it that only says which torch it is."""
+"""Torch for a rehearsal: the CPU wheel with another label, or a stub that only reports a version."""
 
 import base64
 import hashlib
@@ -12,7 +12,8 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from harness.matrix.stacks import Stack
 from harness.rehearsal.packages import required_lines, stub_wheel
 
-# Of a local header in an archive: where the lengths of name and extra are, and where those begin.
+# In a local header of a zip archive: the offset of the lengths of name and extra field, and the size of the header,
+# after which these two fields begin.
 LENGTHS, HEADER_BYTES = 26, 30
 DATA_DESCRIPTOR = 0x08
 BLOCK = 1 << 22
@@ -21,7 +22,7 @@ VERSION = "torch/version.py"
 
 @dataclass(frozen=True)
 class TorchLabel:
-    """The torch of a stack: its version, its HIP, its Python, and what it requires beside the CPU's requirements."""
+    """The torch of a stack: its version, its HIP, its Python, and its requirements beyond those of the CPU wheel."""
 
     version: str
     hip: str
@@ -30,7 +31,7 @@ class TorchLabel:
 
     @classmethod
     def of(cls, stack: Stack, python: str, requires: Iterable[str]) -> "TorchLabel":
-        """Return the label of a stack's torch. Its HIP says that it is none."""
+        """Return the label of a stack's torch. Its HIP version says that it is a rehearsal's."""
         return cls(f"{stack.torch}+{stack.label}", f"{stack.hip}.0-rehearsal", python, tuple(requires))
 
     @property
@@ -41,12 +42,12 @@ class TorchLabel:
 
     @property
     def file(self) -> str:
-        """The name of its wheel."""
+        """The file name of its wheel."""
         return f"torch-{self.version}-{self.tag}.whl"
 
 
 def torch_stub(label: TorchLabel) -> tuple[str, bytes]:
-    """Return a wheel of torch that can be imported, says its version and computes nothing."""
+    """Return a wheel of torch that can be imported and reports its version, but computes nothing."""
     modules = {
         "torch/__init__.py": "from torch.version import __version__ as __version__\n",
         VERSION: f"__version__ = {label.version!r}\nhip = {label.hip!r}\ncuda = None\n",
@@ -55,7 +56,7 @@ def torch_stub(label: TorchLabel) -> tuple[str, bytes]:
 
 
 def relabelled(wheel: Path, label: TorchLabel, folder: Path) -> Path:
-    """Write a CPU wheel of torch into a folder as that of the label; its libraries are copied as they are packed."""
+    """Write a CPU wheel of torch into a folder under the given label; its libraries are copied in compressed form."""
     made = folder / label.file
     with ZipFile(wheel) as old, made.open("wb") as stream, ZipFile(stream, "w", ZIP_DEFLATED) as new:
         info = next(name.partition("/")[0] for name in old.namelist() if name.endswith(".dist-info/RECORD"))
@@ -82,7 +83,7 @@ def relabelled(wheel: Path, label: TorchLabel, folder: Path) -> Path:
 
 
 def _copy_packed(old: ZipFile, new: ZipFile, member: ZipInfo) -> None:
-    """Copy a member as it is packed: to pack hundreds of megabytes again takes half a minute."""
+    """Copy a member in its compressed form, because compressing hundreds of megabytes again takes half a minute."""
     source, target = old.fp, new.fp
     assert source is not None
     assert target is not None
@@ -90,7 +91,7 @@ def _copy_packed(old: ZipFile, new: ZipFile, member: ZipInfo) -> None:
     name, extra = struct.unpack_from("<HH", source.read(HEADER_BYTES), LENGTHS)
     source.seek(name + extra, 1)
     member.header_offset = target.tell()
-    # The sizes stand in front, so nothing has to follow the data.
+    # The header has the sizes, so no data descriptor follows the data.
     member.flag_bits &= ~DATA_DESCRIPTOR
     target.write(member.FileHeader())
     left = member.compress_size
