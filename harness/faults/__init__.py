@@ -1,1 +1,1 @@
-"""Faults injected on purpose into real runs, to see that each is found, explained and survived."""
+"""Injects faults on purpose into real runs, to test that each is found, explained and survived."""

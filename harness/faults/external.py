@@ -1,4 +1,4 @@
-"""Faults that the harness injects: in what a run is given, in its folder, or while it trains."""
+"""Faults that the harness injects: in the settings of a run, in its folder, or while it trains."""
 
 import os
 import signal
@@ -23,13 +23,13 @@ from harness.run.asked import Run
 PAUSE_SECONDS = 10.0
 FULL_DISK_BYTES = 8 << 20
 BROKEN = "broken"
-# What loading torch says where a ROCm wheel does not find its libraries.
+# The error on importing torch when a ROCm wheel does not find its libraries.
 NO_LIBRARY = "libamdhip64.so.6: cannot open shared object file: No such file or directory"
 
 
 @dataclass(frozen=True)
 class Site:
-    """The place of a fault: the folder of the run, and the engine its container is on."""
+    """The place of a fault: the folder of the run, and the engine that runs its container."""
 
     folder: Path
     engine: Engine | None
@@ -37,18 +37,18 @@ class Site:
 
 
 class ExternalFault:
-    """A fault that the harness injects; this one does nothing."""
+    """A fault that the harness injects; this base class does nothing."""
 
     acts_while_training: ClassVar[bool] = False
-    # The user's engine is left alone.
+    # Faults that kill the engine need one of their own: the user's engine is never touched.
     needs_own_engine: ClassVar[bool] = False
 
     def why_not(self) -> str | None:
-        """Return what keeps this user from injecting it on this host; None where nothing does."""
+        """Return why this user cannot inject the fault on this host; None if it is possible."""
         return None
 
     def change(self, run: Run) -> Run:
-        """Return the run with the fault in what it is given."""
+        """Return the run with the fault in its settings."""
         return run
 
     def before_start(self, folder: Path) -> None:
@@ -58,36 +58,36 @@ class ExternalFault:
         """Inject the fault; called in a thread, once the run makes steps."""
 
     def after(self, folder: Path) -> None:
-        """Remove what was made for it."""
+        """Remove what was created for the fault."""
 
 
 @dataclass(frozen=True)
 class LittleMemory(ExternalFault):
-    """A container that may use so many bytes of memory."""
+    """A container with a limit of so many bytes of memory."""
 
     limit: int
 
     def change(self, run: Run) -> Run:
-        """With that limit."""
+        """Return the run with that limit."""
         return replace(run, confine=lambda container: replace(container, memory_bytes=self.limit))
 
 
 @dataclass(frozen=True)
 class TinySharedMemory(ExternalFault):
-    """A container whose /dev/shm has so many bytes."""
+    """A container with so many bytes of /dev/shm."""
 
     size: int
 
     def change(self, run: Run) -> Run:
-        """With that size."""
+        """Return the run with that size."""
         return replace(run, confine=lambda container: replace(container, shared_memory_bytes=self.size))
 
 
 class MissingDevice(ExternalFault):
-    """A cell that trains on a GPU, where there is none: in a container, its device node is missing."""
+    """A cell that trains on a GPU on a host without one; in a container, the device node is missing."""
 
     def change(self, run: Run) -> Run:
-        """On the device `cuda`, with a node that does not exist."""
+        """Return the run on device `cuda`, with a device node that does not exist."""
         node = f"{KFD}-missing" if Path(KFD).exists() else KFD
         missing = DeviceNode(node, KFD, os.getgid())
         nodes = (missing,) if run.environment.image else ()
@@ -95,33 +95,33 @@ class MissingDevice(ExternalFault):
 
 
 class BrokenTorch(ExternalFault):
-    """A torch that cannot be imported, because a library of ROCm is missing."""
+    """A torch that cannot be imported because a library of ROCm is missing."""
 
     def change(self, run: Run) -> Run:
-        """With a folder of the run before everything that Python imports from."""
+        """Return the run with a folder of its own in front of Python's import path."""
         variables = run.environment.variables
         path = os.pathsep.join(filter(None, [BROKEN, variables.get("PYTHONPATH")]))
         return replace(run, environment=replace(run.environment, variables={**variables, "PYTHONPATH": path}))
 
     def before_start(self, folder: Path) -> None:
-        """Put such a torch there."""
+        """Put a torch that fails on import into that folder."""
         broken = Path(RunFolder(folder).work.path, BROKEN)
         broken.mkdir()
         (broken / "torch.py").write_text(f"raise ImportError({NO_LIBRARY!r})\n", encoding="utf-8")
 
 
 class FullDisk(ExternalFault):
-    """A small disk of its own, a tmpfs, for what a run writes: model and checkpoints."""
+    """A small tmpfs for the files that a run writes: model and checkpoints."""
 
     def why_not(self) -> str | None:
-        """Only root can mount, and not in every container."""
+        """Return why not: only root can mount, and not in every container."""
         return None if has_capabilities(SYS_ADMIN) else "only root can mount a small disk"
 
     def before_start(self, folder: Path) -> None:
-        """Mount it.
+        """Mount the tmpfs.
 
         Raises:
-            UserError: when this is refused.
+            UserError: when the mount is refused.
         """
         place = Path(RunFolder(folder).work.output)
         place.mkdir()
@@ -131,19 +131,19 @@ class FullDisk(ExternalFault):
             raise UserError(f"a small disk cannot be mounted: {mounted.stderr.strip()}")
 
     def after(self, folder: Path) -> None:
-        """Unmount it, with what is in it."""
+        """Unmount the tmpfs, with its content."""
         place = Path(RunFolder(folder).work.output)
         if place.is_mount():
             subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
 
 
 class Paused(ExternalFault):
-    """All processes of the run are stopped for ten seconds, as by a debugger or a machine that is suspended."""
+    """All processes of the run are stopped for ten seconds, as by a debugger or by suspending the machine."""
 
     acts_while_training = True
 
     def while_training(self, site: Site) -> None:
-        """Stop them, and let them continue.
+        """Stop the processes, and let them continue.
 
         Raises:
             UserError: when there was none to stop.
@@ -161,16 +161,16 @@ class ContainerRemoved(ExternalFault):
     acts_while_training = True
 
     def while_training(self, site: Site) -> None:
-        """Remove it."""
+        """Remove the container."""
         if site.engine is None:
             return
         for container in site.engine.client.containers.list(filters={"label": f"{LABEL}={run_mark(site.folder)}"}):
-            # With the volumes that its image declares, which would stay otherwise.
+            # Remove also the volumes that its image declares, which would stay otherwise.
             container.remove(force=True, v=True)
 
 
 class EngineRestarted(ExternalFault):
-    """The engine dies with everything it runs, and is started again."""
+    """The engine dies with everything that it runs, and is started again."""
 
     acts_while_training = True
     needs_own_engine = True
@@ -180,13 +180,13 @@ class EngineRestarted(ExternalFault):
         return why_no_own_engine()
 
     def while_training(self, site: Site) -> None:
-        """Kill it. It is started again for the run that follows."""
+        """Kill the engine. It is started again for the run that follows."""
         if site.own_engine:
             site.own_engine.kill()
 
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> list[psutil.Process]:
-    """Signal them; returns those that were still there."""
+    """Send a signal to the processes; return those that still existed."""
     signalled = []
     for process in processes:
         with suppress(psutil.Error):

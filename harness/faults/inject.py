@@ -1,4 +1,4 @@
-"""Injects faults into real runs, each followed by a healthy run in the same place."""
+"""Injects faults into real runs, each followed by a healthy run in the same cell."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -38,14 +38,14 @@ def inject_all(
 
 
 def why_skipped(kind: FaultKind, executor: ExecutorName) -> str | None:
-    """Return why a kind of fault is not injected here; None when it is."""
+    """Return why a kind of fault is not injected here; None if it is."""
     if executor not in kind.executors:
         return "only in containers" if executor == "process" else "only as a process"
     return kind.external.why_not()
 
 
 def inject_fault(kind: FaultKind, target: InjectionTarget, *, next_run: bool = True) -> Injection:
-    """Inject a fault into a run, and return what came of it; without `next_run` no healthy run follows it."""
+    """Inject a fault into a run and return the result; without `next_run` no healthy run follows."""
     try:
         with _with_engine(kind, target) as (here, own):
             return _inject(kind, here, own, next_run=next_run)
@@ -56,7 +56,7 @@ def inject_fault(kind: FaultKind, target: InjectionTarget, *, next_run: bool = T
 
 
 def run_healthy(target: InjectionTarget) -> Record:
-    """Run what follows an injected fault: the same training without one."""
+    """Make the run that follows an injected fault: the same training without a fault."""
     return target.run(WORKLOAD, "healthy")
 
 

@@ -1,4 +1,4 @@
-"""An injected fault and what came of it: whether it was found, explained and survived, and how soon."""
+"""An injected fault and its result: whether it was found, explained and survived, and how soon."""
 
 import time
 from collections.abc import Sequence
@@ -15,10 +15,11 @@ from harness.matrix.stacks import ExecutorName
 
 @dataclass(frozen=True)
 class Injection:
-    """One injected fault and what came of it.
+    """One injected fault and its result.
 
-    `trouble` is what was left behind, or did not work afterwards. `seconds` from the fault, or from the last progress
-    before it, to the moment it was found. `skipped`: why it was not injected; then nothing else is known.
+    `seconds`: from the fault, or from the last progress before it, until it was found; None for a fault without alarm.
+    `trouble`: what was left behind, or did not work afterwards.
+    `skipped`: why the fault was not injected; then nothing else is known.
     """
 
     kind: FaultKind
@@ -30,7 +31,7 @@ class Injection:
 
     @property
     def objections(self) -> list[str]:
-        """Return everything that is not as expected, in words."""
+        """Return all deviations from the expectation, in words."""
         if self.skipped:
             return []
         if self.record is None:
@@ -43,30 +44,30 @@ class Injection:
 
     @property
     def as_expected(self) -> bool:
-        """Return whether it was injected, and everything is as expected."""
+        """Return whether the fault was injected and everything was as expected."""
         return not self.skipped and not self.objections
 
     @property
     def survived(self) -> bool:
-        """Return whether there is a record, nothing was left, and the next run completed."""
+        """Return whether there is a record, nothing was left behind, and the next run completed."""
         return self.record is not None and not self.trouble
 
     @property
     def explained(self) -> str | None:
-        """The class that the explanation gives."""
+        """Return the class that the explanation gives; None without one."""
         explanation = self.record.explanation if self.record else None
         return explanation.class_ if explanation else None
 
     @property
     def found(self) -> str:
-        """Outcome and diagnosis."""
+        """Return the outcome and the diagnosis as text."""
         if self.record is None:
             return ""
         diagnosis = f" ({self.record.diagnosis})" if self.record.diagnosis else ""
         return f"{self.record.outcome}{diagnosis}"
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the injection as plain values."""
         return {
             "kind": self.kind.name,
             "what": self.kind.what,
@@ -86,7 +87,7 @@ class Injection:
 
 
 def all_as_expected(injections: Sequence[Injection]) -> bool:
-    """Return whether all that were not skipped are as expected."""
+    """Return whether all injections that were not skipped were as expected."""
     return all(one.as_expected for one in injections if not one.skipped)
 
 
@@ -111,12 +112,12 @@ def _of_class(kind: FaultKind, record: Record) -> list[str]:
 
 
 def last_progress(folder: Path) -> float | None:
-    """Return when the last rank reported progress, by the monotonic clock; None where none did."""
+    """Return when a rank last reported progress, by the monotonic clock; None if no rank did."""
     return max((line.monotonic for line in ProgressReader(RunFolder(folder).work).new()), default=None)
 
 
 def seconds_to_find(folder: Path, fault: float) -> float:
-    """Return the seconds from `fault` until evidence began to be collected; where none was, until now."""
+    """Return the seconds from `fault` until evidence was first collected; if none was, until now."""
     now = time.monotonic()
     since_epoch = time.time() - now
     collected = [file.stat().st_mtime - since_epoch for file in RunFolder(folder).failure.glob("*")]

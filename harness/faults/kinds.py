@@ -1,4 +1,4 @@
-"""The kinds of faults, as data: how each is injected, and what the harness must make of it."""
+"""The kinds of faults, as data: how each is injected, and how the harness must judge it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,15 +32,15 @@ WORKLOAD = Workload(
     loader_workers=0,
     time_limit=300,
 )
-# In the second epoch, when everything was done once; among the steps compared with the reference; and so
-# late that a healthy run slowed down by two seconds a step ends soon. In the first epoch: after its checkpoint training
-# continues.
+# Steps at which faults are injected. STEP is in the second epoch, when everything was done once. COMPARED_STEP is among
+# the steps that are compared with the reference. LATE_STEP is so late that a healthy run ends soon, even slowed down by
+# two seconds a step. FIRST_EPOCH_STEP is in the first epoch, so that training continues after its checkpoint.
 STEP, COMPARED_STEP, LATE_STEP, FIRST_EPOCH_STEP = 35, 8, 54, 20
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected finding: an outcome with its diagnosis, and one of these classes (none where nothing is wrong)."""
+    """The expected outcome with its diagnosis, and the classes of which the explanation must have one (if any)."""
 
     outcome: OutcomeName
     diagnosis: str | None
@@ -48,12 +48,15 @@ class Expected:
 
     @property
     def is_alarm(self) -> bool:
-        """Return whether the fault is to be found at all: otherwise the run ends as one whose fault nothing noticed."""
+        """Return whether the harness should find the fault.
+
+        Otherwise the run ends as one whose fault nothing noticed.
+        """
         return self.diagnosis != "injected-fault"
 
     @property
     def words(self) -> str:
-        """For a person."""
+        """Return the expectation in words."""
         return str(self) if self.is_alarm else "no alarm"
 
     def __str__(self) -> str:
@@ -62,9 +65,13 @@ class Expected:
 
 @dataclass(frozen=True)
 class FaultKind:
-    """A kind of fault. `app` is what the app injects, `external` what the harness does; one can be none.
+    """A kind of fault, injected by the app, the harness, or both.
 
-    `ranks` 2 trains with the strategy `averaging`; `stuck` is the rank that must be named as the one that is stalled.
+    `app`: the fault that the app injects; None if it injects none.
+    `external`: the part of the harness; the base class does nothing.
+    `ranks`: with 2, the run trains with the strategy `averaging`.
+    `stuck`: the rank that must be named as the stalled one.
+    `changes`: options of the workload that differ.
     """
 
     name: str
@@ -79,12 +86,12 @@ class FaultKind:
 
     @property
     def by_harness(self) -> bool:
-        """Return whether the harness has a part in the fault."""
+        """Return whether the harness injects a part of the fault."""
         return type(self.external) is not ExternalFault
 
     @property
     def workload(self) -> Workload:
-        """The workload that is run."""
+        """Return the workload of the run."""
         strategy = "averaging" if self.ranks > 1 else "single"
         return WORKLOAD.model_copy(update={"strategy": strategy, **dict(self.changes)})
 
@@ -98,7 +105,7 @@ def _in_app(name: str, what: str, expected: Expected, *, step: int = STEP, rank:
 
 
 def _hang(name: str, what: str, *classes: str, ranks: Literal[1, 2] = 1, **more: Any) -> FaultKind:
-    """A hang in the last rank."""
+    """Return a hang in the last rank."""
     rank = ranks - 1
     return _in_app(name, what, Expected("hung", "no-progress", classes), rank=rank, ranks=ranks, stuck=rank, **more)
 
@@ -108,7 +115,7 @@ def _crash(name: str, what: str, *classes: str, **more: Any) -> FaultKind:
 
 
 def _error(name: str, what: str, *classes: str, **more: Any) -> FaultKind:
-    """An error that the app ends with by itself."""
+    """Return an error with which the app ends by itself."""
     return _in_app(name, what, Expected("failed", "app-error", classes), **more)
 
 
@@ -118,7 +125,7 @@ def _out_of_memory(name: str, what: str, limit: int, **more: Any) -> FaultKind:
 
 
 def _healthy(name: str, what: str, **more: Any) -> FaultKind:
-    """Odd, but no fault: it must not alarm."""
+    """Return unusual but healthy behaviour, which must not cause an alarm."""
     return _in_app(name, what, UNNOTICED, **more)
 
 
@@ -219,7 +226,7 @@ KINDS: Sequence[FaultKind] = (
         executors=AS_PROCESS,
     ),
 )
-"""In the order of the table."""
+"""The kinds in the order of the table."""
 
 APP_KINDS: Sequence[str] = tuple(dict.fromkeys(kind.app.partition("@")[0] for kind in KINDS if kind.app))
-"""The kinds that the app injects, by its names: `NAME@STEP` or `NAME@STEP/RANK`."""
+"""The kinds that the app injects, by the app's names, as in `NAME@STEP` or `NAME@STEP/RANK`."""

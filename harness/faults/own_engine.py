@@ -1,4 +1,4 @@
-"""A Docker engine of one's own, to be killed and started again: on its own bridge, with its own data folder."""
+"""A separate Docker engine that may be killed and restarted, with its own bridge and data folder."""
 
 import contextlib
 import os
@@ -19,12 +19,12 @@ from harness.host.engine import Engine
 
 START_SECONDS = 60.0
 _POLL_SECONDS = 0.1
-# Numbers of linux/capability.h.
+# Capability numbers from linux/capability.h.
 NET_ADMIN, SYS_ADMIN = 12, 21
 
 
 def has_capabilities(*numbers: int, root: Path = Path("/")) -> bool:
-    """Return whether this process has all of these capabilities in effect: root may lack them."""
+    """Return whether this process has all of these capabilities in effect; even root may lack them."""
     try:
         status = (root / "proc/self/status").read_text(encoding="utf-8")
     except OSError:
@@ -35,7 +35,7 @@ def has_capabilities(*numbers: int, root: Path = Path("/")) -> bool:
 
 
 def why_no_own_engine() -> str | None:
-    """Return what keeps this user from starting an engine; None where nothing does."""
+    """Return why this user cannot start an engine; None if it is possible."""
     if os.geteuid() != 0 or not has_capabilities(NET_ADMIN, SYS_ADMIN):
         return "only root can start a Docker engine of its own"
     missing = [program for program in ("dockerd", "ip") if not shutil.which(program)]
@@ -43,9 +43,10 @@ def why_no_own_engine() -> str | None:
 
 
 class OwnEngine:
-    """A second dockerd. Without a bridge of its own it would take away that of the first one.
+    """A second dockerd. It needs a bridge of its own, because otherwise it would take over the first engine's.
 
-    `data` is where it keeps images, `address` that of its socket.
+    `data`: the folder of its images.
+    `address`: the address of its socket.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,14 +55,14 @@ class OwnEngine:
         self._socket = folder / "socket"
         self.data = folder / "data"
         self.address = f"unix://{self._socket}"
-        # The name of an interface has at most 15 characters.
+        # Names of network interfaces have at most 15 characters.
         self._bridge = f"vpoc{os.getpid()}"
 
     def start(self, *options: str) -> Engine:
-        """Start it, with further options of `dockerd`, and wait until it answers.
+        """Start the engine, with further options of `dockerd`, and wait until it answers.
 
         Raises:
-            UserError: when it does not.
+            UserError: when it does not start.
         """
         folders = ["--data-root", str(self.data), "--exec-root", f"{self._folder}/exec"]
         network = ["--bridge", self._bridge, "--iptables=false", "--ip6tables=false", "--ip-masq=false"]
@@ -88,19 +89,19 @@ class OwnEngine:
         return Engine(self.address, docker.DockerClient(base_url=self.address))
 
     def kill(self) -> None:
-        """End it and all that it runs as a crash would, without a word to anybody."""
+        """Kill the engine and everything that it runs, as in a crash, without an orderly shutdown."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         for pid in self._children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        # As after a boot: a killed containerd that nobody reaped would count as one that still runs.
+        # Clean up as a boot would: a killed containerd that nobody reaped would count as still running.
         (self._folder / "pid").unlink(missing_ok=True)
         shutil.rmtree(self._folder / "exec", ignore_errors=True)
 
     def stop(self) -> None:
-        """End it in order, as a package manager does that installs another version."""
+        """Stop the engine in an orderly way, as a package manager does before it installs another version."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
@@ -109,7 +110,7 @@ class OwnEngine:
                 self.kill()
 
     def remove(self) -> None:
-        """End it in order and take its bridge away."""
+        """Stop the engine in an orderly way and remove its bridge."""
         self.stop()
         subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
 
@@ -121,7 +122,7 @@ class OwnEngine:
         return False
 
     def _children(self) -> Iterator[int]:
-        """The engine's containerd and what it started, recognised by this engine's folder on their command lines."""
+        """Yield the engine's containerd and its children, recognised by this engine's folder on their command lines."""
         mark = str(self._folder / "exec").encode()
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -131,7 +132,7 @@ class OwnEngine:
 
 @contextlib.contextmanager
 def own_engine() -> Iterator[OwnEngine]:
-    """An engine that is not started yet; nothing of it is left afterwards."""
+    """Yield an engine that is not started yet; remove all its traces afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="vpoc-engine-"))
     engine = OwnEngine(folder)
     try:

@@ -1,4 +1,4 @@
-"""Shows injected faults to a person."""
+"""Tables and lines that show injected faults."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from harness.faults.kinds import FaultKind
 
 
 def kinds_table(kinds: Iterable[FaultKind]) -> Table:
-    """Return the kinds, what each is, and what must be made of it."""
+    """Return a table of the kinds of faults, with how each is injected and what is expected."""
     table = _table("kind", "what happens", "injected by", "executors", "expected", "explained as")
     for kind in kinds:
         classes = " or ".join(kind.expected.classes) or "-"
@@ -20,12 +20,12 @@ def kinds_table(kinds: Iterable[FaultKind]) -> Table:
 
 
 def injected_by(kind: FaultKind) -> str:
-    """Return who injects the fault."""
+    """Return in words who injects the fault."""
     return " and ".join(["the app"] * bool(kind.app) + ["the harness"] * kind.by_harness)
 
 
 def injection_table(injections: Iterable[Injection]) -> Table:
-    """Return what came of each fault; objections are listed below, by `problem_lines`."""
+    """Return a table of the results; `problem_lines` has the objections."""
     table = _table("kind", "expected", "found", "explained", "survived", "seconds to find", "")
     for one in injections:
         name = one.kind.name
@@ -42,7 +42,7 @@ def injection_table(injections: Iterable[Injection]) -> Table:
 
 
 def injection_line(one: Injection) -> str:
-    """Return what came of one fault in a line, with rich's markup."""
+    """Return the result of one fault as a line of rich markup."""
     name = escape(one.kind.name)
     if one.skipped:
         return f"{name}: [yellow]skipped[/]: {escape(one.skipped)}"
@@ -55,7 +55,7 @@ def injection_line(one: Injection) -> str:
 
 
 def problem_lines(injections: Iterable[Injection]) -> list[str]:
-    """Return the objections, a line each."""
+    """Return the objections, one a line."""
     return [f"{one.kind.name}: {objection}" for one in injections for objection in one.objections]
 
 

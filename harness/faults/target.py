@@ -1,4 +1,4 @@
-"""The target of fault injection: one cell on the CPU, a results folder of its own, the real executors."""
+"""The target of fault injection: one cell on the CPU, with a separate results folder and the real executors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,29 +36,29 @@ class _Notifying(Display):
         self._notify = notify
 
     def step(self, text: str) -> None:
-        """Something takes its time before a run can begin."""
+        """Show a step that precedes a run."""
         self._notify(text)
 
     def problem(self, text: str) -> None:
-        """Something was left by an earlier command, or cannot be read."""
+        """Show a leftover of an earlier command, or a file that cannot be read."""
         self._notify(text)
 
 
 @dataclass(frozen=True)
 class InjectionTarget:
-    """A cell, and the bench that it is run on. With an engine it runs in containers."""
+    """A cell, and the bench that it runs on; with an engine it runs in containers."""
 
     bench: Bench
     cell: Cell
 
     @property
     def results(self) -> Results:
-        """The folder of the records."""
+        """The results folder of the injections."""
         return self.bench.results
 
     @property
     def engine(self) -> Engine | None:
-        """The engine of its containers."""
+        """The engine that runs the cell's containers; None for processes."""
         return self.bench.engine
 
     @property
@@ -88,11 +88,11 @@ class InjectionTarget:
         return record
 
     def recover(self) -> None:
-        """Close what a run left whose engine died."""
+        """Close the leftovers of a run whose engine died."""
         close_leftovers(self.bench, Display())
 
     def left_of(self, run_id: str) -> list[str]:
-        """Return what a run that has ended left on this host, in words."""
+        """Return what a run that has ended left behind on this host, in words."""
         folder = self.results.run_folder(run_id)
         temporary = RunFolder(folder).temporary
         left = [f"process {process.pid}" for process in processes_of_run(folder)]
@@ -104,10 +104,10 @@ class InjectionTarget:
 
     @contextmanager
     def with_own_engine(self) -> Iterator[tuple["InjectionTarget", OwnEngine]]:
-        """Yield the same on an engine of its own, which has the image of the cell.
+        """Yield the same target on a separate engine, which has the image of the cell.
 
         Raises:
-            UserError: when it does not start.
+            UserError: when the engine does not start.
         """
         image = self.bench.environment(self.cell).image
         if self.engine is None or image is None:
@@ -125,10 +125,10 @@ class InjectionTarget:
 def make_target(
     results: Results, matrix: Matrix, executor: ExecutorName | None, notify: Notify, root: Path = Path("/")
 ) -> InjectionTarget:
-    """Return the plain cell of a stack for CPUs, made ready.
+    """Return the target: a cell of a cpu stack whose preset sets nothing, ready to run.
 
     Raises:
-        UserError: when the matrix has none, or it cannot run here.
+        UserError: when the matrix has no such cell, or it cannot run here.
     """
     cell = _cell(matrix)
     options = BenchOptions(results, executor=executor, root=root, verifying=verifying_stack(matrix))

@@ -1,4 +1,4 @@
-"""When the harness injects a fault: before the first process of a run, or while it trains."""
+"""Decides when the harness injects a fault: before the first process of a run starts, or while the run trains."""
 
 import threading
 import time
@@ -14,28 +14,29 @@ STEP_POLL_SECONDS = 0.1
 
 
 class InjectingExecutor:
-    """An executor that injects a fault into the run folder before the first process is started there."""
+    """An executor that injects a fault into the run folder before it starts the first process there."""
 
     def __init__(self, executor: Executor, fault: ExternalFault) -> None:
         self._executor = executor
         self._fault: ExternalFault | None = fault
 
     def start(self, job: Job) -> Handle:
-        """As the executor does."""
+        """Start a job as the executor does, after injecting the fault into the first one."""
         fault, self._fault = self._fault, None
         if fault:
             fault.before_start(job.folder)
         return self._executor.start(job)
 
     def find(self, job: Job) -> Handle | None:
-        """As the executor does."""
+        """Find a job as the executor does."""
         return self._executor.find(job)
 
 
 class BackgroundInjection:
-    """A context manager that injects a fault in a thread, once the run makes steps.
+    """A context manager that injects a fault from a thread, once the run makes steps.
 
-    `injected`: when, by the monotonic clock; None where it was not. `problem`: why it could not be.
+    `injected`: when the fault was injected, by the monotonic clock; None if it was not.
+    `problem`: why it could not be injected.
     """
 
     def __init__(self, fault: ExternalFault, site: Site) -> None:
@@ -67,5 +68,5 @@ class BackgroundInjection:
             self._fault.while_training(self._site)
             self.injected = began
         except Exception as error:
-            # Whatever it is: in a thread nobody else would hear of it.
+            # Keep any error, because an exception in this thread would be lost.
             self.problem = explain(error) or type(error).__name__
