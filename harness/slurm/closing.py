@@ -1,4 +1,4 @@
-"""The end of closing a run on its node: its record where the machine is another one now, or why there is none."""
+"""Closes a run on its node: writes its record if another machine has the node's name now, or says why there is none."""
 
 from harness.base.interrupts import shielded
 from harness.campaign.bench.bench import Bench
@@ -7,12 +7,12 @@ from harness.evidence.records import owner_alive
 
 
 def why_left(bench: Bench, run_id: str) -> str | None:
-    """Return why a run has no record yet; None where it has one.
+    """Return why a run has no record yet; None if it has one.
 
-    Where another machine has the name of its node now, the one that it ran on has gone: it gets its record.
+    If another machine has the name of its node now, the machine that it ran on is gone: the run gets its record.
 
     Raises:
-        UserError: when its intent cannot be read, or its record not be written.
+        UserError: when the run's intent cannot be read, or its record cannot be written.
     """
     results = bench.results
     intent = results.intent(run_id)

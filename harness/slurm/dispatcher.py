@@ -1,4 +1,4 @@
-"""Carries runs to the nodes of a Slurm cluster: one job for each, with the id of the run for its name."""
+"""Sends runs to the nodes of a Slurm cluster: one job for each run, named by the run's id."""
 
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -30,17 +30,17 @@ from harness.matrix.clusters import Cluster
 from harness.slurm.job_script import JOBS_FOLDER, JobOptions, job_output, job_script
 from harness.slurm.nodes import any_of_kind, note_node
 
-# Besides the run itself: checking GPUs, reading data, verifying, and what follows a failure.
+# Seconds that a job needs besides its run: for checking GPUs, reading data, verifying, and actions after a failure.
 AROUND_SECONDS = 1800.0
-# The largest images, over a slow network, and what other jobs of the node take before.
+# Seconds for fetching the largest images over a slow network, while other jobs of the node do the same.
 IMAGE_SECONDS = 7200.0
 SHORT_SECONDS = 300.0
 LOOK_SECONDS = 2.0
 AT_ONCE = 2000
-# A network's file systems show files of others as late as a minute after.
+# Seconds until files written on another host are visible: on a network file system up to a minute and more.
 SETTLE_SECONDS, NETWORK_SETTLE_SECONDS = 2.0, 75.0
 GONE_SECONDS = 600.0
-# Runs in a row that the last node does not begin.
+# Runs in a row that the last node may fail to begin before it is avoided, too.
 MOST_IN_VAIN = 3
 CLOSING = ".close"
 ENDINGS: Mapping[str, JobEnding] = {
@@ -50,15 +50,17 @@ ENDINGS: Mapping[str, JobEnding] = {
     "PREEMPTED": "cancelled",
     "REVOKED": "cancelled",
 }
-# As Slurm says why it drained a node.
+# Slurm's own reasons for draining a node on which a process could not be killed.
 UNKILLABLE = ("Kill task failed", "Epilog error")
 
 
 @dataclass
 class SlurmDispatcher:
-    """Carries runs to nodes of one host kind; `matrix` is the command there, which nodes find at the same place.
+    """Sends runs to the nodes of one host kind.
 
-    `seconds`: the longest that a job may take; None without a limit.
+    `matrix`: the command `matrix` on the nodes, which find it at the same path.
+    `kind`: a host of that kind.
+    `seconds`: the longest time that a job may take; None without a limit.
     """
 
     results: Results
@@ -76,12 +78,12 @@ class SlurmDispatcher:
 
     @property
     def host(self) -> HostFacts:
-        """A host that stands for all of its nodes."""
+        """A host that represents all its nodes."""
         return any_of_kind(self.kind)
 
     @property
     def images(self) -> str | None:
-        """The registry or folder that its nodes take images from."""
+        """The registry or folder from which its nodes take images."""
         return self.cluster.images
 
     @property
@@ -91,14 +93,14 @@ class SlurmDispatcher:
 
     @property
     def settle_seconds(self) -> float:
-        """The time that a record may take until it is seen here."""
+        """The seconds until a record that a node wrote is visible here."""
         return NETWORK_SETTLE_SECONDS if is_network(self.results.folder) else SETTLE_SECONDS
 
     def submit(self, request: RunRequest) -> bool:
-        """Submit the job of a run; False where nobody knows whether that was done, or the queue is full.
+        """Submit the job of a run; return False if the queue is full, or if it is not known whether Slurm took the job.
 
         Raises:
-            UserError: when it is refused.
+            UserError: when Slurm refuses the job.
         """
         gpus = request.stack.accelerator != "cpu" and request.gpus
         options = JobOptions(
@@ -116,7 +118,7 @@ class SlurmDispatcher:
         return self._submitted(options, command, request.model_dump_json(by_alias=True, exclude_defaults=True))
 
     def look(self) -> Mapping[str, JobSeen] | None:
-        """Return this user's jobs by the ids of their runs; None when Slurm does not answer."""
+        """Return this user's jobs by the ids of their runs; None if Slurm does not answer."""
         try:
             self._jobs = own_jobs()
         except SlurmSilentError:
@@ -124,7 +126,7 @@ class SlurmDispatcher:
         return {name: _seen(job) for name, job in self._jobs.items()}
 
     def away(self) -> Mapping[str, str] | None:
-        """Return those of its nodes that take no jobs, each with why; None when Slurm does not answer."""
+        """Return its nodes that take no jobs, each with the reason; None if Slurm does not answer."""
         try:
             now = {one.name: one for one in nodes_of(self.cluster.partition)}
         except SlurmSilentError:
@@ -137,9 +139,9 @@ class SlurmDispatcher:
         }
 
     def close(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
-        """Have the node of a run that is over, and has no record, write one, where that is not under way already.
+        """Have the node of a run that has ended without a record write the record, unless that is under way.
 
-        Without `asks` nothing is begun.
+        Without `asks` no job is submitted for it.
         """
         name = f"{intent.run_id}{CLOSING}"
         node = job.node if job and job.node else intent.scheduled.node if intent.scheduled else None
@@ -167,7 +169,7 @@ class SlurmDispatcher:
         return "asked" if submitted else "under-way"
 
     def cancel(self, run_ids: Collection[str]) -> None:
-        """Cancel the jobs of runs; what Slurm does not take now goes on."""
+        """Cancel the jobs of runs; jobs whose cancellation Slurm does not accept now continue."""
         try:
             self._jobs = own_jobs()
             cancel(job for name, job in self._jobs.items() if name in run_ids and job.phase != "over")
@@ -175,10 +177,10 @@ class SlurmDispatcher:
             return
 
     def avoid(self, intent: Intent, waiting: Collection[str]) -> bool:
-        """Submit no more jobs to the node that did not begin a run; False where no node is left.
+        """Submit no more jobs to a node that did not begin a run; return False if no node is left.
 
-        `waiting`: runs whose jobs wait, which are kept from it, too: it ends each in no time, and would get all of
-        them. The last one stays, until three runs in a row were not begun there.
+        `waiting`: runs whose jobs wait in the queue. They are kept from the node as well, because a node that ends each
+        job at once would get all of them. The last node stays in use until three runs in a row were not begun there.
         """
         if intent.scheduled is None:
             return True
@@ -197,11 +199,11 @@ class SlurmDispatcher:
         return self._in_vain < MOST_IN_VAIN
 
     def only(self, node: str) -> "SlurmDispatcher":
-        """Return what carries runs to one node alone."""
+        """Return a dispatcher that sends runs to one node only."""
         return replace(self, nodes=(node,), _excluded={*self._excluded, *self.nodes} - {node}, _jobs={})
 
     def learn(self, intent: Intent) -> None:
-        """Take note of the node that a run was made on: it may have been booted since it was asked."""
+        """Record the facts of the node that made a run, which may have been booted since it was last asked."""
         if intent.scheduled is None:
             return
         self._in_vain = 0
@@ -219,7 +221,7 @@ class SlurmDispatcher:
             note_node(self.results, node, host)
 
     def last_words(self, run_id: str, *, closing: bool = False) -> str:
-        """Return the last line that the job of a run printed; `closing`: that asked its node for a record."""
+        """Return the last line that the job of a run printed; `closing`: of the job that closes the run on its node."""
         return last_line(self._output(f"{run_id}{CLOSING}" if closing else run_id))
 
     def _output(self, name: str) -> Path:
@@ -230,18 +232,18 @@ class SlurmDispatcher:
 
 
 def within(limit: float | None, seconds: float) -> float:
-    """Return how long a job may take that needs so many seconds."""
+    """Return the time limit of a job that needs `seconds`, within the partition's limit."""
     return seconds if limit is None else min(limit, seconds)
 
 
 def submit_job(results: Results, options: JobOptions, command: Sequence[str], request: str = "") -> bool:
-    """Write the script of a job and submit it; False where Slurm does not answer."""
+    """Write the script of a job and submit it; return False if Slurm does not answer."""
     name, content = f"{options.name}.sh", job_script(options, command, request).encode()
     folder = results.folder / JOBS_FOLDER
     if folder.is_symlink():
         raise UserError(f"{folder}: is a link, and jobs would write where it leads; remove it")
     write_durably(folder / name, content)
-    # Who shares the results folder may change what is in it before Slurm reads that.
+    # Submit a private copy: others may change files in a shared results folder before Slurm reads them.
     with tempfile.TemporaryDirectory() as place:
         script = Path(place, name)
         write_durably(script, content)
@@ -260,5 +262,5 @@ def _seen(job: SlurmJob) -> JobSeen:
 
 
 def state_in_words(node: SlurmNode) -> str:
-    """Return the state of a node, and why it takes no jobs where Slurm says so."""
+    """Return the state of a node in words, with Slurm's reason if it has one."""
     return f"{node.state} ({node.reason})" if node.reason not in ("", "none") else node.state

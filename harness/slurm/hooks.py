@@ -1,4 +1,4 @@
-"""Prolog and Epilog, which Slurm runs on a node before and after each job. Either drains the node where it fails."""
+"""Prolog and Epilog, which Slurm runs on a node before and after each job. If a hook fails, Slurm drains the node."""
 
 import os
 import shlex
@@ -38,7 +38,7 @@ END
 
 
 def installation(program: Path, results: Path) -> str:
-    """Return the commands and lines that install both hooks. Pure."""
+    """Return the commands and configuration lines that install both hooks. Pure."""
     names = ("prolog", "epilog")
     commands = {name: shlex.join([str(program), "--results", str(results), f"slurm-{name}"]) for name in names}
     scripts = "".join(SCRIPT.format(place=PLACE.format(name), command=commands[name]) for name in names)
@@ -46,9 +46,9 @@ def installation(program: Path, results: Path) -> str:
 
 
 def why_drain(results: Results, host: HostFacts) -> str | None:
-    """Return why a node must take no jobs: a GPU that was found unhealthy since the boot; None where none was.
+    """Return why a node should take no jobs: a GPU was found unhealthy since boot; None if none was.
 
-    A finding drains it once: who resumes the node means that it is well, and the next probe tells.
+    Each finding drains the node only once: whoever resumes the node takes it to be well, and the next probe decides.
     """
     unhealthy = unhealthy_gpus(results, host)
     if not unhealthy:
@@ -71,10 +71,11 @@ def why_drain(results: Results, host: HostFacts) -> str | None:
 
 
 def end_job(results: Results, job: str, executor_of: Callable[[Intent], Executor | None]) -> dict[str, str]:
-    """End what a job left of its runs on this node; return what is said of runs of which something cannot be killed.
+    """End what a job left of its runs on this node; return a message for each run with a process that cannot be killed.
 
-    Also of one that has its record: what its harness could not kill keeps the node from the next job. Records are
-    written by whoever follows the runs: root may not write to the results folder.
+    This includes runs that have a record, because a process that their harness could not kill disturbs the next job.
+    The hook writes no records: that is left to the process that follows the runs, because root may not be able to write
+    to the results folder.
     """
     unkillable = {}
     unfinished = {run_id for run_id in results.begun() if not results.has_record(run_id)}
@@ -89,9 +90,9 @@ def end_job(results: Results, job: str, executor_of: Callable[[Intent], Executor
 
 
 def _intents(results: Results, run_ids: Iterable[str]) -> Iterator[Intent]:
-    """Yield those that can be read; one that names another run than its folder does is none of ours.
+    """Yield the intents that can be read and that name the same run as their folder.
 
-    Root acts on what they say, and the user of the job wrote them.
+    Root acts on these files, but the user of the job wrote them.
     """
     for run_id in run_ids:
         with suppress(UserError):
@@ -101,10 +102,10 @@ def _intents(results: Results, run_ids: Iterable[str]) -> Iterator[Intent]:
 
 
 def tell_in_output(results: Results, run_id: str, text: str) -> None:
-    """Add a line to what the job of a run printed, which its record then quotes, where root may do that.
+    """Append a line to the output of a run's job, which the run's record then quotes, if root may do so.
 
-    Only where a file of the run's owner is there already, and no link leads to it: who may write to the results folder
-    does not choose where root writes.
+    The file must already exist, belong to the run's owner, and be no link: those who may write to the results folder
+    must not be able to choose where root writes.
     """
     place = job_output(results, run_id)
     with suppress(OSError, UserError), ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The script of a job, with all that it needs in it: Spur passes scripts no arguments. Pure."""
+"""The script of a job, which contains everything that it needs, because Spur passes no arguments to scripts. Pure."""
 
 import re
 import shlex
@@ -17,7 +17,13 @@ LONGEST_SHOWN = 60
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The options of a job. `seconds` is the longest that the job may take; `node` is the one to be taken."""
+    """The options of a job.
+
+    `seconds`: the time limit of the job.
+    `node`: the node that it must run on; None for any.
+    `exclude`: nodes that it must not run on.
+    `gpus`: the generic resources to request; None for none.
+    """
 
     name: str
     output: Path
@@ -30,20 +36,20 @@ class JobOptions:
 
 
 def job_output(results: Results, name: str) -> Path:
-    """Return the file for what a job prints."""
+    """Return the file that receives the output of a job."""
     return results.folder / JOBS_FOLDER / f"{name}.txt"
 
 
 def job_script(options: JobOptions, command: Sequence[str], request: str = "") -> str:
-    """Return the script of a job: its options, and the command, which reads the request from its standard input.
+    """Return the script of a job: its options, and the command, which reads the request from standard input.
 
     Raises:
-        UserError: when something cannot be written in an option.
+        UserError: when a value cannot be written as an option.
     """
     minutes = max(1, -(-int(options.seconds) // 60))
     words = (options.name, options.partition, options.node, *options.exclude, options.gpus)
     if odd := next((word for word in words if word is not None and not WORD.fullmatch(word)), None):
-        # It would end its option, or the line, and the rest would be taken for another.
+        # Such a value could end the option or the line, and the rest would be read as another option.
         raise UserError(
             f"{odd[:LONGEST_SHOWN]!r}: is no word for an option of sbatch; correct hosts: in the matrix file"
         )
@@ -62,9 +68,9 @@ def job_script(options: JobOptions, command: Sequence[str], request: str = "") -
     ]
     lines = ["#!/bin/sh", *(f"#SBATCH {one}" for one in asked)]
     output, folder = shlex.quote(str(options.output)), shlex.quote(str(options.output.parent))
-    # Slurm would follow a link there, which whoever shares the results folder can plant: the shell makes a new file.
+    # Slurm would follow a link that others planted in a shared results folder, so the shell creates a new file itself.
     lines += [f"[ ! -h {folder} ] || exit", f"rm -f -- {output} || exit", "set -C", f"exec >{output} 2>&1"]
-    # In place of the shell, so that what Slurm sends to the job reaches the command.
+    # Replace the shell, so that signals which Slurm sends to the job reach the command.
     start = f"exec {shlex.join(command)}"
     if request:
         return "\n".join([*lines, f"{start} <<'{REQUEST_END}'", request, REQUEST_END, ""])

@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as each of them described itself: `hosts/nodes/NODE.json` in the results folder."""
+"""The nodes of a cluster, as each described itself: `hosts/nodes/NODE.json` in the results folder."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ KIND_MARK = "nodes-"
 
 
 class NodeFacts(Versioned):
-    """`hosts/nodes/NODE.json`: a node, as a job on it found it, or the last run there."""
+    """`hosts/nodes/NODE.json`: the facts of a node, from a job that asked for them or from the last run there."""
 
     node: str
     host: HostFacts
@@ -25,18 +25,20 @@ class NodeFacts(Versioned):
 
 
 def note_node(results: Results, node: str, host: HostFacts) -> None:
-    """Write down what a node is. Raises UserError when the results folder cannot be written."""
+    """Write the facts of a node. Raises UserError when the results folder cannot be written."""
     facts = NodeFacts(node=node, host=host, at=time.time())
     write_durably(_folder(results) / f"{node}.json", facts.model_dump_json(indent=2, by_alias=True).encode())
 
 
 def known_nodes(results: Results) -> dict[str, HostFacts]:
-    """Return what is known of nodes, by their names; files that are damaged are passed over."""
+    """Return the known facts of nodes by name; damaged files are ignored."""
     return {name: facts.host for name, facts in _told(results)}
 
 
 def forget_booted(results: Results, boots: Mapping[str, float]) -> None:
-    """Remove what nodes said of themselves before they were booted, at these moments: they may be of another kind now.
+    """Remove the facts of nodes that were booted since, because their kind may have changed.
+
+    `boots`: when each node was booted, in seconds since 1970.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -57,7 +59,7 @@ def _told(results: Results) -> Iterator[tuple[str, NodeFacts]]:
 
 
 def by_kind(nodes: Mapping[str, HostFacts], among: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the nodes in groups of one host kind, the largest first, of equal ones that with the first name."""
+    """Return the nodes in groups of one host kind: the largest group first, equal ones ordered by name."""
     groups: dict[str, list[str]] = {}
     for node in sorted(set(among) & nodes.keys()):
         groups.setdefault(nodes[node].kind, []).append(node)
@@ -65,7 +67,7 @@ def by_kind(nodes: Mapping[str, HostFacts], among: Iterable[str]) -> list[tuple[
 
 
 def any_of_kind(host: HostFacts) -> HostFacts:
-    """Return what stands for all nodes of a kind: no machine, and no boot, so that nobody's health is taken for it."""
+    """Return facts that represent all nodes of a kind: without machine and boot, so that no node's health applies."""
     name = f"{KIND_MARK}{host.kind}"
     return host.model_copy(update={"machine": name, "fingerprint": name, "boot_id": "", "former_fingerprints": ()})
 

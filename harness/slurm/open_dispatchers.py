@@ -1,4 +1,4 @@
-"""The dispatchers of a cluster, one for each kind of its nodes, which are asked what they are."""
+"""Opens the dispatchers of a cluster, one for each host kind of its nodes, which a short job on each node reports."""
 
 import sys
 import time
@@ -22,9 +22,9 @@ from harness.slurm.job_script import JobOptions, job_output
 from harness.slurm.nodes import by_kind, forget_booted, known_nodes
 
 Told = TypeVar("Told")
-# Until a node has told what it is; a cluster that is busy may take its time.
+# Longest wait for the nodes' answers, in seconds; a busy cluster may take its time.
 ASK_SECONDS = 600.0
-# By then a job runs on a node that is not busy.
+# Seconds after which a job on an idle node would have started.
 IDLE_SECONDS = 20.0
 ASKING = "matrix-node"
 
@@ -32,14 +32,14 @@ ASKING = "matrix-node"
 def open_dispatchers(
     results: Results, cluster: Cluster, root: Path, notify: Callable[[str], None]
 ) -> list[SlurmDispatcher]:
-    """Return what carries runs to each group of equal nodes, the largest first.
+    """Return a dispatcher for each group of nodes of the same host kind, the largest group first.
 
-    Nodes nobody asked before are asked what they are, and those that were booted since.
+    Nodes that were never asked for their facts, or were booted since, are asked first.
 
-    `root` holds the /sys and /dev of every node, and can be a fake tree.
+    `root`: the folder that holds /sys and /dev on every node, which may be a simulated host's.
 
     Raises:
-        UserError: when there is no such partition, or no node of it tells what it is.
+        UserError: when there is no such partition, or none of its nodes answers.
     """
     matrix: tuple[str, ...] = (sys.executable, "-P", "-m", "harness", "--results", str(results.folder))
     matrix += ("--root", str(root)) if is_simulated(root) else ()
@@ -73,9 +73,11 @@ def _ask(
     asked: tuple[Sequence[str], float | None],
     notify: Callable[[str], None],
 ) -> dict[str, HostFacts]:
-    """Ask nodes what they are, by a short job on each; returns what is known of all, at least of one.
+    """Ask nodes for their facts by a short job on each; return the facts of all known nodes.
 
-    `asked`: the nodes, and the longest that a job may take there.
+    `asked`: the nodes, and the longest time in seconds that a job may take there.
+
+    Waits until every node has answered, or until at least one has and the others are busy.
     """
     unknown, limit = asked
     jobs = _answered(own_jobs, notify)
@@ -102,7 +104,7 @@ def _ask(
             return told
         waited = time.monotonic() + ASK_SECONDS - until
         if by_kind(told, told) and waited >= IDLE_SECONDS and all(job.phase == "waits" for job in left):
-            # Those that are busy are asked by the next command.
+            # The next command asks the busy nodes.
             _answered(partial(cancel, left), notify)
             return told
         time.sleep(LOOK_SECONDS)
@@ -110,12 +112,12 @@ def _ask(
 
 
 def _asking(results: Results, node: str) -> str:
-    """Return the name of the job that asks a node for a results folder: there may be several of them."""
+    """Return the name of the job that asks a node, which is different for each results folder."""
     return f"{ASKING}-{json_hash(str(results.folder))[:8]}-{node}"
 
 
 def _answered(ask: Callable[[], Told], notify: Callable[[str], None]) -> Told:
-    """Return what Slurm answers, however long that takes."""
+    """Return Slurm's answer; ask again for as long as it does not answer."""
     while True:
         try:
             return ask()
