@@ -1,1 +1,1 @@
-"""Tables, the live view, colours."""
+"""Terminal output: tables, the live view, colours."""

@@ -18,7 +18,7 @@ GAP = 2
 
 
 def print_answer(console: Console, answer: "Answer") -> None:
-    """Print it in the words that the report has. No line of the command is broken, so that it can be copied."""
+    """Print the answer with the report's words. The lines of commands are not wrapped, so that they can be copied."""
     narrow = console.is_terminal
     console.print(escape(answer.sentence), soft_wrap=not narrow)
     for grid in answer.grids:
@@ -43,7 +43,7 @@ def print_next(console: Console, following: "Command", title: str = "Next") -> N
 
 
 def _tables(grid: "AnswerGrid", width: int) -> Iterator[Table]:
-    """Yield the grid as tables no wider than `width`, a few stacks in each: no name is cut or broken."""
+    """Yield the grid as tables no wider than `width`, each with some of the stacks: no name is cut or wrapped."""
     width -= max(map(len, grid.presets), default=0)
     row = len(grid.stacks)
     columns = [(stack, grid.places[number::row]) for number, stack in enumerate(grid.stacks)]

@@ -1,4 +1,4 @@
-"""The colours of outcomes and tiers, wherever they are shown on a terminal."""
+"""The colours of outcomes and tiers on a terminal."""
 
 from collections.abc import Mapping
 

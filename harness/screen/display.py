@@ -38,9 +38,9 @@ STALL_SECONDS = 60.0
 
 
 class Steps:
-    """A context manager that shows what is being done: a spinner on a terminal, otherwise a line for each new step.
+    """A context manager that shows the current step: a spinner on a terminal, otherwise a line for each new step.
 
-    A transfer is one step, whatever the number of megabytes so far.
+    A transfer is one step, however its number of megabytes changes.
     """
 
     def __init__(self, console: Console) -> None:
@@ -56,7 +56,7 @@ class Steps:
         self._status.stop()
 
     def step(self, text: str) -> None:
-        """Show a step that begins or advances."""
+        """Show a step that begins, or the same step with new numbers."""
         name = MEGABYTES.sub("", text)
         self._status.update(escape(text))
         if name != self._last:
@@ -66,7 +66,10 @@ class Steps:
 
 
 class LiveScene:
-    """A context manager that keeps its scene visible on a terminal; it shows nothing elsewhere. `scene` may be set."""
+    """A context manager that keeps its scene visible on a terminal and shows nothing elsewhere.
+
+    Set `scene` to change it.
+    """
 
     def __init__(self, console: Console, scene: Scene) -> None:
         self.scene = scene
@@ -81,7 +84,7 @@ class LiveScene:
 
     @property
     def shown(self) -> bool:
-        """Return whether it is visible: a terminal can be closed meanwhile."""
+        """Return whether the view is visible; the terminal may be closed while it is shown."""
         return self._console.is_terminal and not self._console.is_dumb_terminal
 
     def __enter__(self) -> Self:
@@ -94,7 +97,7 @@ class LiveScene:
         say_in_view()
         self._live.stop()
         if self._note:
-            # The view took it along, and a question may follow.
+            # The note disappeared together with the view, but a question that follows may need it.
             self._console.print(escape(self._note), soft_wrap=True)
             self._note = ""
 
@@ -104,13 +107,13 @@ class LiveScene:
 
 
 class StallLines:
-    """Choice of the stalls and steps that are printed: after a minute, and again each time their length has doubled."""
+    """Selects the stalls and steps that are printed: after a minute, then each time their length has doubled."""
 
     def __init__(self) -> None:
         self._next = STALL_SECONDS
 
     def worth(self, seconds: float) -> bool:
-        """Return whether to print one that has lasted for `seconds` so far."""
+        """Return whether to print a stall or step that has lasted for `seconds` so far."""
         if seconds < STALL_SECONDS:
             self._next = STALL_SECONDS
         worth = seconds >= self._next
@@ -120,7 +123,7 @@ class StallLines:
 
 
 class Lane(Display):
-    """Shows the events of one of the runs that a campaign has at a time."""
+    """Shows the events of one of the runs that a campaign makes at the same time."""
 
     def __init__(self, display: "CampaignDisplay") -> None:
         self._display = display
@@ -129,7 +132,7 @@ class Lane(Display):
         self.current: Current | None = None
 
     def lane(self, number: int) -> "Lane":
-        """Return that of another run."""
+        """Return the lane of another run."""
         return self._display.lane(number)
 
     def preparing(self, stack: Stack) -> None:
@@ -137,7 +140,7 @@ class Lane(Display):
         self._show(Current(f"preparing {stack.name}", time.time()))
 
     def step(self, text: str) -> None:
-        """Show a step that precedes a run; a log has a line of a transfer, not of each of its megabytes."""
+        """Show a step that precedes a run; the log gets one line for a transfer, not one for each megabyte."""
         name = MEGABYTES.sub("", text)
         if self.current and MEGABYTES.sub("", self.current.label) == name:
             self._show(replace(self.current, label=text))
@@ -147,17 +150,17 @@ class Lane(Display):
             self._display.log(escape(name))
 
     def moment(self, text: str) -> None:
-        """Show what takes some seconds; a log has no line of it."""
+        """Show a step that takes some seconds; the log gets no line for it."""
         self._show(Current(text, time.time()))
 
     def time_left(self, seconds: float | None) -> None:
-        """Show the time that the campaign still takes; None if it cannot be estimated."""
+        """Show the time that the campaign still needs; None if it cannot be estimated."""
         self._display.time_left(seconds)
 
     def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """Show that a run begins; `total` is the number of runs, 0 if it is unknown."""
         again = f" (run {planned.repeat})" if planned.repeat > 1 else ""
-        # The id of a cell does not tell runs on different GPUs apart.
+        # Name the GPUs, because the id of a cell does not distinguish runs on different GPUs.
         on = f" on GPU {', '.join(map(str, planned.gpus))}" if planned.placement else ""
         if elsewhere and elsewhere.host:
             on += f" of {elsewhere.host}" if on else f" on {elsewhere.host}"
@@ -172,7 +175,7 @@ class Lane(Display):
             self._show(self.current.advanced(line))
 
     def still(self, standing: RankStall) -> None:
-        """Show a stall of the run; `standing` is that of the rank that advanced last."""
+        """Show a stall of the run; `standing` describes the rank that advanced last."""
         still = Stall(standing.idle, standing.phase, standing.limit, time.time())
         if self.current:
             self._show(replace(self.current, still=still))
@@ -182,7 +185,7 @@ class Lane(Display):
     def finished(self, record: Record) -> None:
         """Show the outcome of the run."""
         self._show(None)
-        # One that was interrupted is made again.
+        # An interrupted run is not counted, because it will be repeated.
         if record.outcome != "interrupted":
             self._display.ended(record.finished - record.intent.started)
         for line in finished_lines(record, self._label, self._display.command):
@@ -203,11 +206,12 @@ class Lane(Display):
 
 
 class CampaignDisplay(Lane):
-    """A context manager that shows the events of a campaign on `console`, and of its first run at a time.
+    """A context manager that shows a campaign's events on `console`; as a lane itself it shows the first run at a time.
 
-    `cells` are those of its grid; `verdicts` returns their verdicts, and is called after every run. `doing` takes what
-    is done outside of runs, for who watches from elsewhere; an empty text when that is over. `command`: as in
-    `finished_lines`.
+    `cells`: the cells of its grid.
+    `verdicts`: called after every run; returns the verdicts on these cells.
+    `doing`: called with what is done outside of runs, for users who watch from elsewhere; with "" when that has ended.
+    `command`: as in `finished_lines`.
     """
 
     def __init__(
@@ -246,22 +250,22 @@ class CampaignDisplay(Lane):
             if self.live:
                 continue
             now, lanes = time.time(), tuple(self._lanes.values())
-            # One may end meanwhile.
+            # Read each lane's state once, because a run may end meanwhile.
             runs = [one for one in (lane.current for lane in lanes) if one and one.cell]
             if runs and time.monotonic() - self._logged >= STALL_SECONDS:
                 self.log(escape(advances_in_words(runs, now)))
             for lane in lanes:
                 step = lane.current
-                # A scheduler may keep jobs waiting for days.
+                # A scheduler may leave jobs in its queue for days.
                 if step and not step.cell and lane.stalls.worth(now - step.began):
                     self.log(escape(f"{step.label}: {advance_in_words(step, now)}"))
 
     def lane(self, number: int) -> "Lane":
-        """Return what shows one of several runs side by side, by its number from 0."""
+        """Return the lane of one of several concurrent runs, by its number from 0."""
         return self._lanes.setdefault(number, Lane(self))
 
     def time_left(self, seconds: float | None) -> None:
-        """Show the time that the campaign still takes; None if it cannot be estimated."""
+        """Show the time that the campaign still needs; None if it cannot be estimated."""
         self._change(ends=None if seconds is None else time.time() + seconds)
 
     def problem(self, text: str) -> None:
@@ -269,7 +273,10 @@ class CampaignDisplay(Lane):
         self.log(f"[red]{escape(text.replace('`matrix ', f'`{self.command()} '))}[/red]")
 
     def agrees(self, question: str) -> bool:
-        """Ask the person who pressed Ctrl-C; a further Ctrl-C, and a terminal that nobody watches, answer no."""
+        """Ask the person who pressed Ctrl-C.
+
+        Another Ctrl-C means no, and so does the lack of an interactive terminal.
+        """
         if not (self._console.is_terminal and sys.stdin.isatty()):
             return False
         self._view.__exit__()
@@ -279,11 +286,11 @@ class CampaignDisplay(Lane):
 
     @property
     def live(self) -> bool:
-        """Return whether the view is shown, and no line needs to say what it shows."""
+        """Return whether the live view is shown, so that the log needs no lines for what it shows."""
         return self._view.shown
 
     def log(self, markup: str) -> None:
-        """Print a line, with the time before it."""
+        """Print a line with the time in front."""
         self._logged = time.monotonic()
         self._console.print(stamped(markup), soft_wrap=True)
 
@@ -296,13 +303,13 @@ class CampaignDisplay(Lane):
             self._change(ends=expected_end(self._seconds, total - position + 1, time.time()))
 
     def ended(self, seconds: float) -> None:
-        """Count a run that took so long."""
+        """Count a run that took `seconds`."""
         self._seconds.append(seconds)
         done = self._view.scene.done + 1
         self._change(done=done, ends=None if done == self._view.scene.total else self._view.scene.ends)
 
     def redraw(self) -> None:
-        """Show what is current in each lane."""
+        """Show the current activity of each lane."""
         currents = tuple(lane.current for lane in self._lanes.values() if lane.current)
         self._change(currents=currents)
         step = next((MEGABYTES.sub("", one.label) for one in currents if not one.cell), "")
@@ -311,9 +318,9 @@ class CampaignDisplay(Lane):
             self._doing(step)
 
     def judge(self) -> None:
-        """Show what the verdicts are now."""
+        """Update the verdicts in the view."""
         if self._view.shown and self._cells:
-            # The view is only a convenience: commands that need the index or the engine report their errors.
+            # The view is a convenience, so ignore errors here: commands that need the index or the engine report them.
             with suppress(UserError, *ENGINE_ERRORS):
                 self._change(squares=squares_of(self._cells, self._verdicts()))
 
@@ -325,20 +332,20 @@ class CampaignDisplay(Lane):
 
 
 def stamped(markup: str) -> str:
-    """Return a line of a log with the time in UTC before it."""
+    """Return a log line with the UTC time in front."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {markup}"
 
 
 def advances_in_words(runs: Sequence[Current], now: float) -> str:
-    """Return how far the first of the current runs is: a cluster has many, of which only ends and stalls have lines."""
+    """Return how far the first of the current runs is; the others, of which a cluster has many, are only counted."""
     others = f"; {many(len(runs) - 1, 'more run')} beside it" if len(runs) > 1 else ""
     return f"{runs[0].label}: {advance_in_words(runs[0], now)}{others}"
 
 
 def finished_lines(record: Record, label: str, command: Callable[..., str] = AS_MADE.command) -> list[str]:
-    """Return the outcome of a run with rich's markup: a line, and a second one if there is an explanation.
+    """Return the outcome of a run as lines of rich markup, with further lines for an explanation or how it counts.
 
-    `command` returns what is typed for the words after `matrix`: with another results folder it names that.
+    `command`: returns a `matrix` command for the given words, with the global options that the user typed.
     """
     run_id = record.intent.run_id
     diagnosis = f" ({record.diagnosis})" if record.diagnosis else ""

@@ -1,4 +1,4 @@
-"""Prints tables that fit a terminal: names stay whole, columns that matter less are left out, and that is said."""
+"""Prints tables that fit a terminal: names stay whole, less important columns are left out, and a note says which."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
@@ -11,7 +11,7 @@ from rich.text import Text
 
 GAP = 2
 TAB = 8
-# A column of text is folded where the rest leaves it that much.
+# Narrowest width to which a column of text is folded, in characters.
 NARROWEST_TEXT = 24
 
 wide_option = click.option("--wide", is_flag=True, help="Print every column, however wide the terminal is.")
@@ -20,10 +20,10 @@ wide_option = click.option("--wide", is_flag=True, help="Print every column, how
 def print_table(
     console: Console, table: Table, leave_out: Sequence[str] = (), text: str | None = None, *, wide: bool = False
 ) -> None:
-    """Print a table, of whose cells strings are text; what has a colour is a `Text`.
+    """Print a table whose cells are plain strings, or `Text` where they have a colour.
 
-    On a terminal empty columns are dropped, and of `leave_out` what does not fit, the first first.
-    `text` is the column that may be folded at words; no other is cut or folded. Piped or `wide`, all are printed.
+    On a terminal, empty columns are dropped, and then as many of `leave_out` as do not fit, in that order. `text` names
+    the only column that may be folded at words; no column is cut. If piped or `wide`, every column is printed.
     """
     all_of_it = wide or not console.is_terminal
     columns = {str(column.header): _cells(column) for column in table.columns}
@@ -51,16 +51,19 @@ def print_table(
 def print_folded(
     console: Console, line: str | Text, indentation: int | None = None, command: str | None = None
 ) -> None:
-    """Print a line; on a terminal it is folded at words, and what follows is indented as it is, or by so many columns.
+    """Print a line.
 
-    What is styled in it has to stand at its beginning. After the word `command` comes one to be copied as it is.
+    On a terminal it is folded at words, and continued with its own indentation or `indentation` columns.
+
+    Styled parts have to be at the beginning of the line. A line that begins with the word `command` is not folded,
+    because the user copies the command that follows.
     """
     text = Text(line) if isinstance(line, str) else line
     is_command = command is not None and text.plain.lstrip().startswith(command)
     if console.is_terminal and text.cell_len > console.width and not is_command:
         own = len(text.plain) - len(text.plain.lstrip())
         indent = " " * (own if indentation is None else indentation)
-        # Names and paths stay whole, so that they can be copied.
+        # Do not break names and paths, so that they can be copied.
         folded = fill(
             text.plain, console.width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
         )
@@ -69,7 +72,7 @@ def print_folded(
 
 
 def print_sentences(console: Console, lines: Iterable[str]) -> None:
-    """Print lines, on a terminal folded at words."""
+    """Print lines; on a terminal they are folded at words."""
     for line in lines:
         print_folded(console, line)
 
@@ -88,18 +91,18 @@ def _folded(console: Console, cell: Iterable[Text], width: int) -> list[Text]:
 
 
 def _lines(row: Sequence[Sequence[Text]], widths: Sequence[int]) -> Iterable[Text]:
-    """Yield the lines of a row: as many as its cell of most lines has."""
+    """Yield the lines of a row; there are as many as its tallest cell has."""
     for parts in zip_longest(*row, fillvalue=Text()):
         line = Text()
         for part, width in zip(parts, widths, strict=True):
             line.append_text(part).append(" " * (width - part.cell_len + GAP))
-        # A column of one long cell would fill the other lines with blanks.
+        # Strip trailing blanks, which a single long cell in a column would add to all other lines.
         line.rstrip()
         yield line
 
 
 def _narrowest(widths: Mapping[str, int], text: str | None) -> dict[str, int]:
-    """Return how narrow the column that may be folded can be."""
+    """Return the narrowest width of the column that may be folded, by its name; empty if there is none."""
     return {text: min(widths[text], NARROWEST_TEXT)} if text is not None and text in widths else {}
 
 

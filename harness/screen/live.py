@@ -1,4 +1,4 @@
-"""The live view of a campaign: its grid of cells, the current runs, the time left. Pure: `now` is given."""
+"""The live view of a campaign: the grid of cells, the current runs, the time left. Pure: the caller passes `now`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,17 +20,17 @@ from harness.screen.colours import TIER_COLOURS
 
 GAP = 2
 BAR_WIDTH = 24
-# Between what is beside it, and at least: below, a line of words alone says more.
+# Columns between a progress bar and its text, and the narrowest useful bar: below it, only the text is shown.
 BESIDE_BAR = 2
 LEAST_BAR_WIDTH = 8
 GB = 10**9
-# The phases whose lines count the steps of a training.
+# Phases whose progress lines count the steps of a training.
 STEPS = ("first-step", "step", "checkpoint")
-# Shorter stalls are steps that take a little longer than others.
+# Shortest stall shown, in seconds: a shorter one is only a step that takes a little longer than others.
 WORTH_A_WORD_SECONDS = 10.0
-# A stall reported longer ago than this is over.
+# Age in seconds after which a reported stall is taken to be over.
 STILL_TOLD_SECONDS = 5.0
-# What takes so much longer than expected, and by this share of the time expected, takes long.
+# A campaign takes long if it exceeds the expected time by this many seconds and by this share of that time.
 LATE_SECONDS, LATE_SHARE = 60.0, 0.25
 MARKS: Mapping[Tier, str] = {"failing": "!", "flaky": "~", "good": "+", "known-good": "*"}
 LEGEND = "! failing  ~ flaky  + good  * known-good  . untested  > running"
@@ -50,7 +50,10 @@ class Square:
 
 @dataclass(frozen=True)
 class Stall:
-    """The `seconds` without progress of any rank, as reported at `at`; `limit` is the maximum, None if unknown."""
+    """A stall: `seconds` without progress of any rank, as reported at `at`.
+
+    `limit` is the time limit, None if unknown.
+    """
 
     seconds: float
     phase: str
@@ -66,10 +69,14 @@ class Stall:
 
 @dataclass(frozen=True)
 class Current:
-    """The current activity: a run (`cell` is its cell, `intent` what it was begun with if read), or a step before one.
+    """The current activity: a run, or a step before one.
 
-    `began` is in seconds since 1970. `lines` are the last of each rank, `first` is the first step seen of the current
-    training, `step` the last one, `loss` the last one reported.
+    `began`: seconds since 1970.
+    `cell`: the run's cell; None for a step.
+    `intent`: the run's intent, if it was read.
+    `lines`: the last progress line of each rank.
+    `first`: the first step seen of the current training; `step`: its last step.
+    `loss`: the loss that was reported last.
     """
 
     label: str
@@ -85,7 +92,7 @@ class Current:
 
     @property
     def last(self) -> Progress | None:
-        """Return the last line of any rank."""
+        """Return the latest progress line of any rank."""
         return max(self.lines.values(), key=lambda line: line.wall, default=None)
 
     def advanced(self, line: Progress) -> "Current":
@@ -101,12 +108,12 @@ class Current:
 
     @property
     def advance(self) -> Progress | None:
-        """Return the line that says how far a training is: between two epochs that of its last step."""
+        """Return the line that says how far a training is: during a validation that of the last step."""
         last = self.last
         return self.step if last and last.phase == "validate" and self.step else last
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the seconds that the remaining steps take at the speed so far; None before there are any."""
+        """Return the seconds that the remaining steps take at the speed so far; None until a speed can be measured."""
         first, last = self.first, self.advance
         if first is None or last is None or last.phase not in STEPS or last.total is None or last.done <= first.done:
             return None
@@ -116,9 +123,10 @@ class Current:
 
 @dataclass(frozen=True)
 class Scene:
-    """A campaign at one moment. `ends` is its expected end in seconds since 1970, None if unknown.
+    """A campaign at one moment.
 
-    `total` is the number of its runs, None if unknown.
+    `ends`: its expected end, in seconds since 1970; None if unknown.
+    `total`: the number of its runs; None if unknown.
     """
 
     began: float
@@ -130,7 +138,7 @@ class Scene:
 
 
 def squares_of(cells: Iterable[Cell], verdicts: Iterable[Verdict]) -> tuple[Square, ...]:
-    """Return the grid: for every cell the newest verdict that is not stale."""
+    """Return the grid: every cell with its newest verdict that is not stale."""
     newest: dict[str, Verdict] = {}
     for verdict in sorted((v for v in verdicts if not v.stale), key=lambda v: v.last_at):
         newest[verdict.cell] = verdict
@@ -143,12 +151,15 @@ def _square(cell: Cell, verdict: Verdict | None) -> Square:
 
 
 def expected_end(seconds: Sequence[float], left: int, now: float) -> float | None:
-    """Return when `left` runs that begin now will have ended, by the median of `seconds`; None without any."""
+    """Return when `left` runs that begin now will have ended, by the median of `seconds`.
+
+    None without measured runs.
+    """
     return now + median(seconds) * left if seconds else None
 
 
 class LiveView:
-    """A rich renderable of a scene: the current runs first, then as much of the grid as the terminal has room for."""
+    """A rich renderable of a scene: the current runs first, then as much of the grid as fits on the terminal."""
 
     def __init__(self, scene: Scene, now: float, note: str = "") -> None:
         self._scene = scene
@@ -158,7 +169,7 @@ class LiveView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width, height = options.max_width, options.height or console.height
         below = Group(*(part for one in self._scene.currents for part in _current(one, self._now, width)), self._foot())
-        # The last line of a terminal is left free for the cursor.
+        # Leave the last line of the terminal free for the cursor.
         room = height - len(console.render_lines(below, options.update(height=None))) - 1
         running = frozenset(one.cell for one in self._scene.currents if one.cell)
         if len(self._scene.squares) > 1:
@@ -171,7 +182,7 @@ class LiveView:
         parts = [counted, f"{span(self._now - scene.began)} so far"]
         if scene.ends is not None:
             left = scene.ends - self._now
-            # A run that ends a little later than others is none that takes long.
+            # A campaign that ends a little later than expected does not take long.
             late = max(LATE_SECONDS, LATE_SHARE * (scene.ends - scene.began))
             if left > 0:
                 parts += _left(left)
@@ -182,7 +193,7 @@ class LiveView:
 
 
 def advance_in_words(current: Current, now: float) -> str:
-    """Return how far it is: `step 30/120, loss 0.6931, 2.0 GB RAM, 2 min so far, about 2 min left`."""
+    """Return how far an activity is: `step 30/120, loss 0.6931, 2.0 GB RAM, 2 min so far, about 2 min left`."""
     line = current.last
     if line is None or current.doing:
         words = [current.doing or "starting"] if current.cell else []
@@ -212,7 +223,7 @@ def _current(current: Current, now: float, width: int) -> Iterator[RenderableTyp
 
 
 def _left(seconds: float | None) -> list[str]:
-    """Return what is expected to be left; nothing of less than a second."""
+    """Return the expected time left, in words; nothing if it is less than a second."""
     return [] if seconds is None or seconds < 1 else [f"about {span(seconds)} left"]
 
 
@@ -223,12 +234,12 @@ def _numbers(current: Current) -> Iterator[str]:
     device = sum(memory.device_reserved_bytes or 0 for memory in memories)
     beside = f" + {device / GB:.1f} GB on devices" if device else ""
     if resident := sum(memory.rss_bytes for memory in memories):
-        # A program of the user's own does not tell it.
+        # Nothing is shown for a program of the user's own, which does not report its memory.
         yield f"{resident / GB:.1f} GB RAM{beside}"
 
 
 def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height: int) -> RenderableType:
-    """Return the most detailed form of the grid that fits; if none does, the number of cells of each tier."""
+    """Return the most detailed form of the grid that fits; if none fits, the number of cells of each tier."""
     for short, numbered in ((False, False), (True, False), (True, True)):
         for turned in (False, True):
             head, rows, legend = _rows(squares, running, short=short, numbered=numbered, turned=turned)
@@ -244,7 +255,7 @@ def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height
 def _rows(
     squares: Sequence[Square], running: frozenset[str], *, short: bool, numbered: bool, turned: bool
 ) -> tuple[list[str], list[list[Text]], list[str]]:
-    """Return head, rows and legend of the grid; with `turned` it has a row for every preset."""
+    """Return the head, the rows and the legend of the grid; `turned`: one row for each preset instead of each stack."""
     place = {(s.preset, s.stack) if turned else (s.stack, s.preset): s for s in squares}
     ups, acrosses = dict.fromkeys(up for up, _ in place), dict.fromkeys(across for _, across in place)
     numbers = {name: str(at) for at, name in enumerate(acrosses, start=1)}

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from harness.registry.image_commands import BuildPlan
     from harness.search.goal import Goal
 
-# In characters.
+# Longest text of a table cell, in characters.
 LONGEST_CELL = 4096
-# Longer lists of names are cut to the first and a count.
+# Longest list of names that is written out; a longer one becomes its first name and a count.
 LISTED = 3
-# A plan names so many cells; of more it tells how many there are.
+# Most cells that a plan names; of more cells it states only the number.
 NAMED = 6
-# The columns that a narrow terminal does without, the first of them first.
+# Columns that are left out on a narrow terminal, in this order.
 OF_CELLS = ("Python", "preset sets", "torch", "ROCm")
 OF_WORKLOADS = ("qualifies for promotion",)
 OF_VERDICTS = ("ran on", "not counted", "workload", "trained", "starts above", "MTBF above", "note", "why", "scope")
@@ -59,7 +59,7 @@ def cells_table(cells: Sequence[Cell]) -> Table:
 
 
 def selections_table(matrix: Matrix) -> Table:
-    """Return a table of selections: how many cells they have, and what they are for."""
+    """Return a table of selections: the number of their cells, and their purpose."""
     table = _table("selection", "cells", "what")
     for name, one in matrix.selections.items():
         table.add_row(name, str(len(matrix.select(name))), one.description)
@@ -67,7 +67,7 @@ def selections_table(matrix: Matrix) -> Table:
 
 
 def stacks_table(stacks: Iterable[Stack]) -> Table:
-    """Return a table of stacks by the source of their torch; a base image or an interpreter may have it already."""
+    """Return a table of stacks by the source of their torch; "-": a base image or an interpreter has torch already."""
     by_source: dict[str, list[str]] = {}
     for one in stacks:
         by_source.setdefault(one.source if one.shown_index else "-", []).append(one.name)
@@ -88,7 +88,7 @@ def workloads_table(workloads: Iterable[Workload], *, wide: bool) -> Table:
 
 
 def findings_table(findings: "Iterable[LintFinding]") -> Table:
-    """Return a table of the presets of which the linter has something to say: how much of which kind."""
+    """Return a table of the presets with findings of the linter: the number of variables by kind of finding."""
     presets: dict[str, dict[str, set[str]]] = {}
     for one in findings:
         presets.setdefault(one.preset, {}).setdefault(one.kind, set()).add(one.variable or "all")
@@ -111,7 +111,7 @@ def finding_details(findings: "Iterable[LintFinding]") -> list[str]:
 
 
 def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
-    """Return the plan of a campaign in a few lines; `wide`: with the cells of every stack."""
+    """Return the plan of a campaign as a few lines; `wide`: with the cells of every stack."""
     cells = {planned.cell.id: planned.cell for planned in plan.runs}
     workload = plan.workload
     gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
@@ -144,14 +144,14 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
 
 
 def disk_in_words(plan: "Plan | BuildPlan") -> str:
-    """Return the disk space that a plan takes, and what it downloads."""
+    """Return the disk space that a plan needs, and its download size."""
     free = _free(plan.free_gb, plan.disk_gb)
     at_most = f"{plan.disk_gb:.1f} GB at most" if plan.disk_gb else "nothing more"
     return f"{at_most} on {plan.place}, {free}; to download: {download_in_words(plan.download_gb)}"
 
 
 def data_line(workload: Workload, data: Path | None) -> str:
-    """Return the bars of a plan by name; `data` is the user's file."""
+    """Return the data of a plan as a line; `data` is the user's file, None for synthetic bars."""
     if workload.program:
         return "  data: your program's own"
     made = f"synthetic bars of {workload.synthetic.sessions} sessions, made here"
@@ -159,7 +159,7 @@ def data_line(workload: Workload, data: Path | None) -> str:
 
 
 def _cells(cells: Collection[Cell], *, wide: bool) -> list[str]:
-    """Return the cells of a plan: a few by name, of more their number, or `wide` the presets of each stack."""
+    """Return the cells of a plan: a few by name; of more their number, or with `wide` the presets of each stack."""
     if len(cells) <= NAMED:
         return [f"  cells: {', '.join(cell.id for cell in cells) or 'none'}"]
     presets: dict[str, list[str]] = {}
@@ -176,7 +176,7 @@ def _limits(plan: "Plan") -> str:
 
 
 def build_lines(plan: "BuildPlan") -> list[str]:
-    """Return the plan of a build in a few lines."""
+    """Return the plan of a build as a few lines."""
     lines = [
         f"Build: {many(len(plan.build), 'image')}, {len(plan.there)} there already",
         f"  cells: {', '.join(cell.id for cell in plan.build) or 'none'}",
@@ -198,11 +198,11 @@ def verdicts_table(
     told_apart: Mapping[str, str] | None = None,
     here: str | None = None,
 ) -> Table:
-    """Return a table of verdicts with the number of runs, the bound of their starts, and that of their hours.
+    """Return a table of verdicts with the number of runs, and the lower bounds of starts and of hours between failures.
 
-    Verdicts that one of the `tags` rests on are marked; the tag is that of their scope. `told_apart`: what tells one
-    from another of its cell and workload, by the id of its newest run. `here`: the kind of this host; those of another
-    are marked.
+    `tags`: known-good tags in force; a verdict that a tag rests on is marked.
+    `told_apart`: by the id of a verdict's newest run, what distinguishes it from others on its cell and workload.
+    `here`: the kind of this host; verdicts on other kinds are marked.
     """
     results = ("passed", "starts above", "trained", "MTBF above")
     table = _table("cell", "verdict", *results, "scope", "note", "workload", "ran on", "not counted", "why")
@@ -221,7 +221,7 @@ def verdicts_table(
         differs = (told_apart or {}).get(one.last)
         workload = f"{work_in_words(one)} ({differs})" if differs else work_in_words(one)
         scope = f"{one.scope}, {one.executor}"
-        # It trained: without a word `untested` would read as if it had not.
+        # The cell did train: without this word `untested` would read as if it had not.
         ended = " (interrupted)" * (not one.runs and totals.hours > 0)
         tier = Text.assemble((one.tier, TIER_COLOURS[one.tier]), ended, " (stale)" * one.stale)
         passed = f"{one.passes} of {one.runs}"
@@ -232,12 +232,12 @@ def verdicts_table(
 
 
 def _known(ran_on: str) -> str:
-    """Return what a run used; nothing where it ended before it said so."""
+    """Return the devices that a run used; empty if it ended before it reported them."""
     return "" if ran_on == "unknown" else ran_on
 
 
 def columns_to_leave_out(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Return the columns that a narrow terminal does without, last the one that tells the verdicts on a cell apart."""
+    """Return the columns that a narrow terminal leaves out, last the one that tells the verdicts on a cell apart."""
     if len({one.cell for one in verdicts}) == len(verdicts):
         return OF_VERDICTS
     telling = "workload" if len({(one.cell, one.scope) for one in verdicts}) < len(verdicts) else "scope"
@@ -245,9 +245,9 @@ def columns_to_leave_out(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
 
 
 def run_columns_to_leave_out(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return the columns that a narrow terminal does without: the outcome, and how and why it counts, stay longest.
+    """Return the columns that a narrow terminal leaves out, last those that say how and why a run counts.
 
-    Where the runs differ in their workload, it tells more than a detail that no terminal has room for.
+    If the runs differ in their workload, it stays longer than the detail, which no terminal has room for.
     """
     if len({(work_in_words(row), row.family) for row in rows}) == 1:
         return OF_RUNS
@@ -257,7 +257,7 @@ def run_columns_to_leave_out(rows: Iterable[Row]) -> tuple[str, ...]:
 
 
 def runs_table(rows: Iterable[Row], counts: Counts, told: Mapping[str, str] | None = None) -> Table:
-    """Return a table of runs, oldest first, with how each counts; `told` tells families of one workload apart."""
+    """Return a table of runs, oldest first, with how each counts; `told` distinguishes families of one workload."""
     table = _table("run", "outcome", "counts as", "why", "workload", "ran on", "seconds", "samples/s", "detail")
     for row in rows:
         count = counts[row.run_id]
@@ -293,12 +293,13 @@ def _left_out(skipped: "Iterable[Skipped]") -> list[str]:
 
 
 class _Table(Table):
-    """A table that refuses rows whose length is not its number of columns; rich would pad the row or add columns."""
+    """A table that refuses rows with a wrong number of cells, where rich would pad the row or add columns."""
 
     def add_row(self, *cells: Any, **style: Any) -> None:
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for the columns {', '.join(str(c.header) for c in self.columns)}")
-        # Each cell takes the width of the widest in its column: of one with megabytes, all others would have as much.
+        # Cells are padded to the width of the longest in their column, so one of megabytes would cost as much for each
+        # row.
         super().add_row(*(cell[:LONGEST_CELL] for cell in cells), **style)
 
 

@@ -1,4 +1,4 @@
-"""The only way to the terminal: no text that is printed moves the cursor or sets a colour; only rich does."""
+"""All output to the terminal goes through here: printed text cannot move the cursor or set a colour; only rich can."""
 
 from collections.abc import Iterable
 
@@ -10,18 +10,21 @@ from harness.base.text import printable
 
 
 class SafeConsole(Console):
-    """A console on which text is only text. Control codes of rich itself, such as a spinner's, are none."""
+    """A console that makes control codes in printed text harmless.
+
+    Rich's own control codes, as of a spinner, still work.
+    """
 
     def turn_plain(self) -> None:
-        """Print from now on as into a file: its terminal is gone."""
+        """From now on print as if into a file, because the terminal is gone."""
         self.is_interactive, self._color_system = False, None
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of something to print."""
+        """Yield the segments of a renderable, with unprintable characters replaced in their text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text as it is, but for characters that cannot be printed; with `err` to standard error."""
+    """Print a text with unprintable characters replaced; with `err` to standard error."""
     click.echo(printable(str(text)), err=err, nl=nl)

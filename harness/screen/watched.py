@@ -1,4 +1,4 @@
-"""A read-only view of the work on a results folder, by any process of this host, from its files."""
+"""A read-only view, from files, of what any process of this host is running with a results folder."""
 
 import os
 import time
@@ -30,13 +30,14 @@ from harness.training.state import TRAININGS_FOLDER
 T = TypeVar("T")
 
 LOCKS = Path("/proc/locks")
-# Around a run on another host, whose processes cannot be looked at: its checks, and a clock that differs.
+# Time in seconds by which a run on another host may exceed its limit before it is taken to be over.
+# This host cannot look at its processes; the time allows for the checks around a run and for a differing clock.
 ELSEWHERE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
 class HeldCampaign:
-    """A campaign that a process is running. `runs` is None if their number depends on its goal."""
+    """A campaign that a process is running. `runs` is None if their number depends on the campaign's goal."""
 
     id: str
     cells: tuple[str, ...]
@@ -46,10 +47,10 @@ class HeldCampaign:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state at one moment: campaigns, current runs, and the records that are new since the snapshot before.
+    """The state at one moment: campaigns, current runs, and the records that are new since the previous snapshot.
 
-    `trains`: whether a supervisor holds the lock of a training, also between two attempts. `under_way`: the commands
-    that have a note of what they do.
+    `trains`: whether a supervisor holds the lock of a training, also between two attempts.
+    `under_way`: the running commands, with their notes of what they do.
     """
 
     campaigns: tuple[HeldCampaign, ...] = ()
@@ -65,13 +66,13 @@ class Snapshot:
 
     @property
     def steps(self) -> tuple[UnderWay, ...]:
-        """Return what takes its time while nothing runs."""
+        """Return the activities that take time while no run is going on."""
         return () if self.running else tuple(one for one in self.under_way if one.doing)
 
 
 @dataclass
 class Watched:
-    """A results folder that is polled. Files of runs whose record is known are not opened again."""
+    """A results folder that is polled. The files of a run are not opened again once its record is known."""
 
     results: Results
     matrix: Matrix
@@ -85,7 +86,7 @@ class Watched:
 
     def look(self) -> Snapshot:
         """Return the present state of the folder."""
-        # The locks come before the runs: a campaign releases its lock only after its last run.
+        # Read the locks before the runs: a campaign releases its lock only after its last run.
         locked = locked_inodes()
         campaigns = tuple(held_campaigns(self.results, locked))
         trains = any(_is_in(locked, file) for file in (self.results.folder / TRAININGS_FOLDER).glob("*.lock"))
@@ -118,7 +119,7 @@ class Watched:
         total = sum(counts) if counts and len(counts) == len(look.campaigns) else None
         seconds = [row.finished - row.started for row in made]
         latest = max((intent.started for intent in look.running), default=now)
-        # Between two attempts of a training nothing says when it began.
+        # Between two attempts of a training no file says when the training began.
         began = min([c.started for c in look.campaigns] or [i.started for i in look.running], default=self._began)
         self._began = began
         return Scene(
@@ -131,17 +132,17 @@ class Watched:
         )
 
     def _lines(self, intent: Intent) -> Iterable[Progress]:
-        """Return the last line of progress of each rank of a run; a program of the user's own has one rank."""
+        """Return the last progress line of each rank of a run; a program of the user's own counts as one rank."""
         folder = self.results.folder_of(intent.run_id)
         if intent.program is None:
             return last_lines(folder.work).values()
         reader = self._programs.setdefault(intent.run_id, progress_of(folder, intent.program))
         last = deque(reader.new(), maxlen=1)
-        # It was written before it was read here.
+        # Use the file's modification time, because the harness reads the line later than the program wrote it.
         return [line.model_copy(update={"wall": reader.changed or line.wall}) for line in last]
 
     def _is_of_here(self, record: Record) -> bool:
-        """Return whether a run was made by a process of this host, or on a node of the cluster that it is part of."""
+        """Return whether a process of this host made the run, or a node of the cluster that this host belongs to."""
         intent = record.intent
         if intent.scheduled:
             return not self.results.imported(intent.run_id)
@@ -149,12 +150,12 @@ class Watched:
 
     def _read_index(self) -> None:
         if self._finished != self._indexed:
-            # It is of this user on this host, who may be another than whose runs these are.
+            # The index belongs to this user on this host, while the runs may be another user's.
             with suppress(UserError):
                 self._indexed, self._rows = self._finished, Index(self.results).rows()
 
     def _verdicts(self, look: Snapshot) -> list[Verdict]:
-        """Return the verdicts on the workloads and data that are running; between runs on those before."""
+        """Return the verdicts on the workloads and data of the current runs; between runs, of the previous ones."""
         ours = {campaign.id for campaign in look.campaigns}
         if look.running:
             self._wanted = {(family_of_intent(i), data_name(i), i.host.kind, i.executor) for i in look.running}
@@ -168,7 +169,7 @@ def _question_of(row: Row) -> tuple[str, str, str, str]:
 
 
 def _goes_on(intent: Intent) -> bool:
-    """Return whether a run goes on, as far as this host can tell: on another it has until its limits at most."""
+    """Return whether a run is going on; one on another host is assumed to until its time limit is well exceeded."""
     if intent.scheduled and intent.host.boot_id != boot_id():
         return time.time() < intent.started + intent.time_limit + ELSEWHERE_SECONDS
     return owner_alive(intent)
@@ -182,7 +183,7 @@ def _run_names(results: Results) -> frozenset[str]:
 
 
 def _readable(read: Callable[[str], T | None], run_id: str) -> T | None:
-    """Return what `read` returns for a run; None if it is damaged, which other commands report."""
+    """Return what `read` returns for a run; None if its file is damaged, which other commands report."""
     with suppress(UserError):
         return read(run_id)
     return None
@@ -191,7 +192,7 @@ def _readable(read: Callable[[str], T | None], run_id: str) -> T | None:
 def current_of(
     before: Current | None, intent: Intent, results: Results, now: float, lines: Iterable[Progress]
 ) -> Current:
-    """Return the state of a current run by the last lines that its ranks wrote."""
+    """Return the state of a current run after the last lines that its ranks wrote."""
     again = f" (run {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
     on += f" of {intent.scheduled.node}" if intent.scheduled and on else ""
@@ -229,7 +230,7 @@ def _is_in(inodes: Set[int], file: Path) -> bool:
 
 
 def locked_inodes() -> frozenset[int]:
-    """Return the inodes of locked files from the kernel's table: trying a lock would briefly keep others from it.
+    """Return the inodes of locked files, read from the kernel's table: trying a lock would briefly block others.
 
     A line is `1: FLOCK  ADVISORY  WRITE 18353 fe:00:2859149 0 EOF`: process, device and inode.
     """
