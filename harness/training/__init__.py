@@ -1,1 +1,1 @@
-"""Training on the user's data to the end, through failures."""
+"""Trains on the user's data to the end, through failures."""

@@ -1,4 +1,4 @@
-"""One attempt of a training: the run that it is, on which GPUs, and from where it resumes."""
+"""One attempt of a training: its run, its GPUs, and the checkpoints that it resumes from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,15 +29,17 @@ from harness.training.state import TrainingState
 
 
 class PlannedRestart(KeyboardInterrupt):
-    """A fresh process is to resume."""
+    """The current attempt ends on purpose, because a new process is to resume."""
 
 
 @dataclass(frozen=True)
 class TrainingJob:
     """A training: the workload, the cell, and where the model goes.
 
-    `resume`: from the checkpoints of an earlier training there. `injected_fault`: a fault for the first attempt.
-    `allow_cpu`: the last fallback is `cpu_cell`, without GPUs. `others`: cells of other stacks to be tried before that.
+    `resume`: continue from the checkpoints of an earlier training in the output folder.
+    `injected_fault`: a fault for the first attempt.
+    `allow_cpu`: whether the last fallback is `cpu_cell`, which uses no GPU.
+    `others`: cells of other stacks to try before that.
     """
 
     cell: Cell
@@ -56,9 +58,9 @@ class TrainingJob:
         return self.workload.program
 
     def cell_of(self, settings: AttemptSettings) -> Cell:
-        """Return the cell of an attempt on GPUs: the one asked for, or that of another stack."""
+        """Return the cell of an attempt on GPUs: the requested cell, or the one of another stack."""
         cells = (self.cell, *self.others)
-        # There may be fewer now than when the attempt was begun.
+        # Fewer stacks may be usable now than when the attempt was begun.
         return cells[min(settings.stack, len(self.others))]
 
 
@@ -71,7 +73,7 @@ def make_attempt(
     bench: Bench,
     display: Display,
 ) -> None:
-    """Make the attempt that is last in the state, after those `before` it, which have these records."""
+    """Make the attempt that is last in the state; `before` are the earlier attempts, `records` their records."""
     number = len(state.begins)
     pending = PendingRun(_planned(job, settings, number, bench), state.run_id(number), number)
     if job.program:
@@ -90,7 +92,10 @@ def make_attempt(
 
 
 def _fault(job: TrainingJob, before: Sequence[Record]) -> str | None:
-    """Return the fault of an attempt: what is resumed from one with an injected fault is no evidence either."""
+    """Return the fault of an attempt.
+
+    One that resumes after an injected fault is marked, as it is no evidence either.
+    """
     injected = job.injected_fault or next(filter(None, (record.injected_fault for record in before)), None)
     if injected is None or not before:
         return injected
@@ -100,7 +105,7 @@ def _fault(job: TrainingJob, before: Sequence[Record]) -> str | None:
 def _as_attempt(
     run: Run, job: TrainingJob, settings: AttemptSettings, checkpoints: tuple[PurePath, ...], fault: str | None
 ) -> Run:
-    """The run of an attempt, in place of the usual one of its cell."""
+    """Return the run of an attempt, which replaces the usual run of its cell."""
     preset = preset_of(run.cell.preset, settings, run.cell.stack.torch)
     changes = {"strategy": settings.strategy, "micro_batch_size": settings.micro_batch_size}
     if settings.strategy == "single":
@@ -116,13 +121,13 @@ def _as_attempt(
 
 
 def _as_attempt_at_program(run: Run, settings: AttemptSettings, place: TakenOver | None) -> Run:
-    """The run of an attempt at a program; what it writes is kept for the next one."""
+    """Return the run of an attempt at a program of the user's own; its files are kept for the next attempt."""
     preset = preset_of(run.cell.preset, settings, run.cell.stack.torch)
     return replace(run, cell=replace(run.cell, preset=preset), resume_from=(), taken_over=place)
 
 
 def _checkpoints(job: TrainingJob, before: Sequence[Attempt]) -> tuple[PurePath, ...]:
-    """The best checkpoints to resume from."""
+    """Return the checkpoints to resume from."""
     found = last_checkpoints(before)
     if found or any(attempt.wrong for attempt in before) or not job.resume:
         return found
@@ -131,10 +136,10 @@ def _checkpoints(job: TrainingJob, before: Sequence[Attempt]) -> tuple[PurePath,
 
 
 def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Bench) -> PlannedRun:
-    """The planned run of an attempt.
+    """Return the planned run of an attempt.
 
     Raises:
-        UserError: when there is no cell for it, or too few GPUs are healthy.
+        UserError: when there is no cell for the attempt, or too few GPUs are healthy.
     """
     if settings.device == "cuda":
         return PlannedRun(job.cell_of(settings), number, _gpus(job, settings, bench))
@@ -146,7 +151,7 @@ def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Be
 
 
 def _gpus(job: TrainingJob, settings: AttemptSettings, bench: Bench) -> tuple[int, ...]:
-    """Those that an attempt is given: what the preset names, unless a fallback changed how they are used."""
+    """Return the GPUs of an attempt: those that the preset names, unless a fallback changed how GPUs are used."""
     healthy = healthy_gpus(job, bench)
     if len(healthy) < settings.devices:
         why = "; ".join(f"GPU {gpu}: {detail}" for gpu, detail in unhealthy_gpus(bench.results, bench.host).items())
@@ -160,7 +165,7 @@ def _gpus(job: TrainingJob, settings: AttemptSettings, bench: Bench) -> tuple[in
 
 
 def healthy_gpus(job: TrainingJob, bench: Bench) -> tuple[int, ...]:
-    """The GPUs that the cell may use and that are not unhealthy."""
+    """Return the GPUs that the cell may use, without the unhealthy ones."""
     unhealthy = unhealthy_gpus(bench.results, bench.host)
     return tuple(gpu for gpu in gpus_of_cell(job, bench) if gpu not in unhealthy)
 

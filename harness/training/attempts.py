@@ -1,4 +1,4 @@
-"""The attempts of a training: how each ended, by its record, and the file that lists them."""
+"""The attempts of a training: how each ended, according to its record, and the file that lists them."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from harness.training.state import TRAININGS_FOLDER, TrainingState
 ATTEMPTS_FILE = "attempts.jsonl"
 LOCK_SECONDS = 10.0
 USER_MISTAKE = "exit 2"
-# What was computed is not what was asked for, or cannot be judged: nothing of it may be resumed from.
+# The app computed something else than requested, or its result cannot be judged: never resume from such an attempt.
 WRONG: frozenset[Diagnosis] = frozenset(
     {
         "wrong-result",
@@ -35,7 +35,8 @@ WRONG: frozenset[Diagnosis] = frozenset(
         "work-folder",
     }
 )
-# Then also what they resumed from is not trusted any more, and the training begins again.
+# After this many wrong attempts in a row, the checkpoints that they resumed from are not trusted either, and the
+# training begins again.
 WRONG_IN_A_ROW = 2
 
 BEGIN_WORDS: Mapping[Begin, str] = {
@@ -55,10 +56,10 @@ BEGIN_WORDS: Mapping[Begin, str] = {
 
 
 def records_of(training: TrainingState, results: Results) -> list[Record]:
-    """Return the records of the attempts that were made: all that are in the state, unless the last was never begun.
+    """Return the records of the attempts that were made: one for each in the state, except a last one that never began.
 
     Raises:
-        UserError: when one is still being made, or a record is damaged.
+        UserError: when an attempt is still being made, or a record is damaged.
     """
     records = []
     for number, run_id in enumerate(training.run_ids, start=1):
@@ -75,10 +76,10 @@ def records_of(training: TrainingState, results: Results) -> list[Record]:
 
 
 def checkpoints_of(record: Record, results: Results, name: str) -> tuple[PurePath, ...]:
-    """Return the checkpoints that an attempt hands over, of the models of a training called `name`.
+    """Return the checkpoints that an attempt leaves for the next one, for the models of a training called `name`.
 
-    They are those up to the step that its progress accounts for; an attempt that was found to be wrong has none. Of
-    one whose app is older nothing is known, and all of its checkpoints count.
+    Only checkpoints up to the steps that the run's progress accounts for count; a wrong attempt has none. For a run of
+    an older app these steps are not known, and all its checkpoints count.
     """
     if _is_wrong(record):
         return ()
@@ -90,16 +91,16 @@ def checkpoints_of(record: Record, results: Results, name: str) -> tuple[PurePat
 
 
 def _is_wrong(record: Record) -> bool:
-    # Where the app itself saw such a number it ended, and what it had kept before is sound.
+    # If the app itself found a non-finite number it stopped then, and the checkpoints from before are sound.
     return record.diagnosis in WRONG or (record.diagnosis == "not-finite" and record.result is not None)
 
 
 def attempts_of(training: TrainingState, records: Sequence[Record], results: Results, name: str) -> list[Attempt]:
-    """Return how each attempt that has its record ended, in a training of models called `name`."""
+    """Return how each attempt with a record ended, in a training of models called `name`."""
     attempts: list[Attempt] = []
     for begin, record in zip(training.begins, records, strict=False):
         wrong = _is_wrong(record)
-        # With an injected fault that nothing noticed it would have completed without it.
+        # Nothing but the injected fault kept this run from counting as completed: its model is complete.
         trained = record.outcome == "completed" or record.diagnosis == "injected-fault"
         handed_over = checkpoints_of(record, results, name)
         checkpoints = furthest([*last_checkpoints(attempts), *handed_over])
@@ -125,14 +126,14 @@ def last_checkpoints(attempts: Sequence[Attempt]) -> tuple[PurePath, ...]:
 
 
 def verified_since(attempts: Sequence[Attempt]) -> int:
-    """Return the optimizer steps, over all models, from which the last attempt resumed: it alone was verified."""
+    """Return the optimizer steps, over all models, at which the last attempt resumed; only later steps are verified."""
     return steps_done(last_checkpoints(attempts[:-1]))
 
 
 def attempts_as_dicts(
     training: TrainingState, records: Sequence[Record], attempts: Sequence[Attempt], words: Mapping[Begin, str]
 ) -> list[dict[str, Any]]:
-    """Return each attempt as plain values; `words` say how each begins."""
+    """Return each attempt as plain values; `words` describe how each begins."""
     return [
         {
             "schema": 2,
@@ -157,9 +158,10 @@ def attempts_as_dicts(
 def write_attempts(
     output: Path, training: TrainingState, attempts: Sequence[dict[str, Any]], say: Callable[[str], None]
 ) -> None:
-    """Write the attempts beside the model, after those of earlier trainings; `say` takes a line on why they are not.
+    """Write the attempts beside the model, after those of earlier trainings.
 
-    Whoever may look into the folder can keep it locked. It is not waited for long: the next time writes them all.
+    `say`: called with the reason if they cannot be written because the folder stays locked. Anyone with access to the
+    folder can keep it locked, so the wait is short; the next call writes all attempts.
     """
     file = output / ATTEMPTS_FILE
     try:
@@ -173,7 +175,7 @@ def write_attempts(
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else writes attempts there meanwhile: models of several names may be trained into one folder at once."""
+    """Lock the folder, because several models may be trained into one folder at the same time."""
     make_folder_durably(folder)
     place = os.open(folder, os.O_RDONLY)
     try:

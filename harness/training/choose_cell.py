@@ -1,4 +1,4 @@
-"""The cell that a training is made in: the known-good one of this host, or what the answer names, or the user."""
+"""The choice of the cell to train in: the user's, or the known-good cell of this host, or the answer's."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,9 +25,9 @@ from harness.registry.tags.suspension import suspension_by
 
 @dataclass(frozen=True)
 class CellChoice:
-    """A cell, the evidence for it where it is known good, and how it was chosen.
+    """A cell, the evidence for it if it is known good, and how it was chosen.
 
-    `executor`: where it was shown to train, if that decides where it is made; None: as on any host.
+    `executor`: the executor that the cell was shown to train with, if the training has to use the same one; else None.
     """
 
     cell: Cell
@@ -38,11 +38,12 @@ class CellChoice:
 
 @dataclass(frozen=True)
 class CellRequest:
-    """The cell that a user asks for: its name, or the registry that known-good tags are in.
+    """The user's request for a cell: its name, or the registry that known-good tags are in.
 
-    `force`: also a tag whose evidence is not of such a host, or expired. `strategy`: how the training uses devices.
-    `allow_cpu`: the CPU may be trained on where this host has a GPU. `ask` asks the user a question, such as whether a
-    signer is to be trusted.
+    `force`: accept a tag whose evidence is from another kind of host, or expired.
+    `strategy`: how the training uses devices.
+    `allow_cpu`: whether to train on the CPU of a host with a GPU.
+    `ask`: asks the user a question, such as whether to trust a signer.
     """
 
     cell: str | None
@@ -56,10 +57,13 @@ class CellRequest:
 def choose_training_cell(
     request: CellRequest, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities, now: float
 ) -> CellChoice:
-    """Return the cell to train in. `able`: what this host can do; `now`: seconds since 1970.
+    """Return the cell to train in.
+
+    `able`: the capabilities of this host.
+    `now`: seconds since 1970.
 
     Raises:
-        UserError: when the tag may not be used here, names no cell of the matrix, or no cell can run here.
+        UserError: when the tag may not be used here or names no cell of the matrix, or no cell can run here.
     """
     if request.cell and request.cell != BEST:
         return CellChoice(matrix.cells[request.cell], None, f"{request.cell}, as asked for")
@@ -99,7 +103,10 @@ def choose_training_cell(
 def _answer(
     named: NamedCell | None, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities
 ) -> Verdict | None:
-    """Return the verdict that the answer is about; None where it names no cell to train in. `named`: by a campaign."""
+    """Return the verdict that the answer is about; None if there is no such cell that can train here.
+
+    `named`: the cell that the last campaign named.
+    """
     here = that_train(usable_on(verdicts(results, matrix, host), matrix, host.kind), matrix)
     answer = most_useful(sorted(here, key=lambda one: is_outside(host.driver, matrix.stacks.get(one.stack))), named)
     if answer is None or answer.tier in NOT_TO_BE_USED or (answer.device == "cpu" and able.gpus):

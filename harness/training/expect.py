@@ -1,4 +1,4 @@
-"""The prospects of a training of so many hours in its cell, in words: by its tag, or by the records of this host."""
+"""The expectation for a training of so many hours in its cell, in words: by its tag, or by records of this host."""
 
 from harness.evidence.records import Results
 from harness.evidence.verdicts.expectation import Expectation, expectation_of, expectation_of_totals
@@ -11,12 +11,12 @@ from harness.matrix.cells import Matrix
 from harness.matrix.strategies import Strategy
 from harness.registry.tags.promotions import KnownGood
 
-# Of a training, where nobody says how long it is.
+# Length assumed for a training if the user gives none, in hours.
 USUAL_HOURS = 10.0
 
 
 def expect_of_tag(evidence: KnownGood, hours: float) -> Expectation | None:
-    """Return what a training can expect by the evidence of its tag; None of a tag of before hours were counted."""
+    """Return what a training can expect by the evidence of its tag; None for an old tag without hours."""
     if evidence.hours is None or evidence.failures is None:
         return None
     return expectation_of(
@@ -33,9 +33,9 @@ def expect_of_tag(evidence: KnownGood, hours: float) -> Expectation | None:
 def expect_of_cell(
     cell: str, strategy: Strategy, matrix: Matrix, results: Results, host: HostFacts, hours: float
 ) -> tuple[Expectation, Verdict] | None:
-    """Return what a training can expect by the runs of a cell on this kind of host, and their verdict.
+    """Return what a training can expect by the runs of a cell on this kind of host, and the verdict on these runs.
 
-    It is the one with the most hours where the devices were used in that way; None where nothing was trained.
+    Among the verdicts of this strategy it is the one with the most hours; None if nothing was trained.
     """
     known = [one for one in verdicts(results, matrix, host) if (one.cell, one.host_kind) == (cell, host.kind)]
     usable = [one for one in known if not one.stale and one.totals.hours and is_of_strategy(one.scope, strategy)]
@@ -54,7 +54,7 @@ def expectation_in_words(
     host: HostFacts,
     hours: float,
 ) -> str:
-    """Return in a line what a training can expect, and by what."""
+    """Return what a training can expect, and which evidence says so, as one line."""
     if evidence and (told := expect_of_tag(evidence, hours)):
         return f"{told.in_words} (by {evidence.tag}, workload {evidence.workload})"
     if found := expect_of_cell(cell, strategy, matrix, results, host, hours):

@@ -1,4 +1,4 @@
-"""The next fallback after an attempt at a training that did not end with a model. Pure."""
+"""The choice of the next fallback after an attempt that did not complete the training. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +17,10 @@ Fallback = Literal[
     "same-again", "fresh-allocator", "smaller-micro-batch", "no-hipblaslt", "no-p2p", "one-device", "other-stack", "cpu"
 ]
 Begin = Literal["first", "resumed", "planned-restart", "by-hand"] | Fallback
-"""Why an attempt is made. `resumed`: the one before was interrupted. It and a planned restart change nothing.
+"""Why an attempt is made.
 
-`by-hand`: the fallbacks were exhausted, and the user wants it tried once more, from the first fallback on.
+`resumed`: the attempt before was interrupted. Like a planned restart it changes no setting.
+`by-hand`: the fallbacks were exhausted, and the user started again; all fallbacks may be used once more.
 """
 
 AT_MOST: Mapping[Fallback, int] = {
@@ -32,18 +33,18 @@ AT_MOST: Mapping[Fallback, int] = {
     "other-stack": 1,
     "cpu": 1,
 }
-"""The fallbacks in order, and how often each is taken: `same-again` without getting further in between.
+"""The fallbacks in order, and how often each is used; for `same-again`, how often without progress in between.
 
-In another stack all begin from the top, so that it is taken once for each there is.
+In another stack the fallbacks start over, so `other-stack` is used once for each other stack.
 """
 
 OF_THE_APP: tuple[Fallback, ...] = ("smaller-micro-batch", "one-device", "other-stack", "cpu")
-"""Those that are options of the app, or need that it runs anywhere."""
+"""The fallbacks that change options of our app or need that it runs anywhere: not for a program of the user's own."""
 
 _MEMORY: tuple[Fallback, ...] = ("fresh-allocator", "smaller-micro-batch")
 _BLAS: tuple[Fallback, ...] = ("no-hipblaslt",)
 _COLLECTIVE: tuple[Fallback, ...] = ("no-p2p", "one-device")
-# No setting helps a GPU that this build of torch cannot use; another build may.
+# No setting helps if this build of torch cannot use the GPU, but another build may.
 _NO_GPU: tuple[Fallback, ...] = ("other-stack", "cpu")
 PREFERRED: Mapping[str, tuple[Fallback, ...]] = {
     **dict.fromkeys(("oom-gpu", "oom-host"), _MEMORY),
@@ -51,13 +52,13 @@ PREFERRED: Mapping[str, tuple[Fallback, ...]] = {
     **dict.fromkeys(("hang-collective", "hang-rendezvous", "rccl", "rendezvous", "lost-peer"), _COLLECTIVE),
     **dict.fromkeys(("missing-arch", "no-device", "pcie-atomics"), _NO_GPU),
 }
-"""By class of diagnosis: the fallbacks that are tried before the others."""
+"""The fallbacks that are tried first, by class of failure."""
 
-# Copies between GPUs; `averaging` makes them through shared memory.
+# Strategies that copy between GPUs directly; `averaging` copies through shared memory.
 _PEERS = frozenset[Strategy]({"dp", "ddp", "fsdp", "model-parallel"})
 BY_HAND: tuple[Begin, ...] = ("by-hand",)
 AFRESH: tuple[Begin, ...] = (*BY_HAND, "other-stack")
-"""Attempts from which on every fallback may be taken as if none had been."""
+"""Beginnings after which every fallback may be used again as if none had been used."""
 ALLOW_CPU = "--allow-cpu trains on the CPU instead, from the last checkpoint"
 NO_HIPBLASLT = {"TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1"}
 NO_P2P = {"NCCL_P2P_DISABLE": "1", "HSA_ENABLE_PEER_SDMA": "0"}
@@ -65,11 +66,13 @@ NO_P2P = {"NCCL_P2P_DISABLE": "1", "HSA_ENABLE_PEER_SDMA": "0"}
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt that has ended. `begin` is why it was made.
+    """An attempt that has ended.
 
-    `step`: the optimizer steps in its last checkpoints that can be resumed from, over all its models. `mistake`: the
-    app says that its input is wrong. `wrong`: what it computed is not what was asked for, or cannot be judged.
-    `checkpoints`: those that there were to resume from after it, of it and of those before it.
+    `begin`: why it was made.
+    `step`: the optimizer steps, over all models, in the last checkpoints that can be resumed from.
+    `mistake`: whether the app reported that its input is wrong.
+    `wrong`: whether it computed something else than requested, or its result cannot be judged.
+    `checkpoints`: all checkpoints to resume from after it, its own and earlier ones.
     """
 
     begin: Begin
@@ -84,9 +87,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class AttemptSettings:
-    """The settings of an attempt that fallbacks change; `devices` is the number it uses.
+    """The settings of an attempt that fallbacks change.
 
-    `stack` is the number of the stack among those that can be used, 0 being the one asked for.
+    `devices`: the number of devices that the attempt uses.
+    `stack`: the number of its stack among those that can be used; 0 is the requested one.
     """
 
     device: Literal["cpu", "cuda"]
@@ -101,14 +105,14 @@ class AttemptSettings:
 
     @property
     def share(self) -> int:
-        """The samples of a batch that a rank computes."""
+        """The number of samples of a batch that one rank computes."""
         ranks = self.devices if self.strategy in RANK_PER_DEVICE else 1
         return max(1, self.batch_size // ranks)
 
 
 @dataclass(frozen=True)
 class Exhausted:
-    """No fallback is left, and why. `mistake`: the user can fix it."""
+    """No fallback is left, for the reason `why`. `mistake`: whether the user can fix it."""
 
     why: str
     mistake: bool = False
@@ -123,11 +127,13 @@ def next_fallback(
     allow_cpu: bool = False,
     own_program: bool = False,
 ) -> Begin | Exhausted | None:
-    """Return how to continue after these attempts, the last of them made with `settings`; None with a trained model.
+    """Return how to continue after these attempts; None if the last one trained the model.
 
-    `gpus_left`: the GPUs of this host that are not unhealthy. `others`: the other stacks that can be used here.
-    `allow_cpu`: the CPU may take over from the GPUs. `own_program`: of the user's own, for which only variables can be
-    changed.
+    `settings`: the settings of the last attempt.
+    `gpus_left`: the number of GPUs of this host that are not unhealthy.
+    `others`: the number of other stacks that can be used here.
+    `allow_cpu`: whether the CPU may replace the GPUs.
+    `own_program`: whether a program of the user's own trains; then fallbacks can only change variables.
     """
     attempts = attempts[_last_start((attempt.begin for attempt in attempts), AFRESH) :]
     last = attempts[-1]
@@ -162,7 +168,7 @@ def next_fallback(
 
 
 def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | None:
-    """Return the settings with one more fallback; None where it would change nothing."""
+    """Return the settings with one more fallback; None if it would change nothing."""
     gpu = settings.device == "cuda"
     match begin:
         case "fresh-allocator":
@@ -187,7 +193,7 @@ def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | 
 
 
 def settings_after(settings: AttemptSettings, begins: Sequence[Begin]) -> AttemptSettings:
-    """Return the settings of the last of these attempts, the first having been made with `settings`."""
+    """Return the settings of the last of these attempts; `settings` are those of the first."""
     asked = settings
     for begin in begins[_last_start(begins) :]:
         if begin == "other-stack":
@@ -198,7 +204,7 @@ def settings_after(settings: AttemptSettings, begins: Sequence[Begin]) -> Attemp
 
 
 def preset_of(preset: Preset, settings: AttemptSettings, torch: str | None) -> Preset:
-    """Return the preset with the variables of these settings, under another name; the same where there are none."""
+    """Return the preset with the variables of these settings under another name; the same preset if there are none."""
     chosen: dict[str, dict[str, str]] = {}
     if settings.fresh_allocator:
         chosen["fresh-allocator"] = allocator_variables(settings.device, torch)
@@ -209,7 +215,7 @@ def preset_of(preset: Preset, settings: AttemptSettings, torch: str | None) -> P
     if not chosen:
         return preset
     variables = {name: value for of_fallback in chosen.values() for name, value in of_fallback.items()}
-    # What the preset sets for one phase alone would win over what it sets for both.
+    # Variables that the preset sets for one phase override those for both, so change them there, too.
     phases = {
         phase: {**of_phase, **{name: variables[name] for name in of_phase.keys() & variables.keys()}}
         for phase, of_phase in (("features", preset.features), ("train", preset.train))
@@ -220,34 +226,34 @@ def preset_of(preset: Preset, settings: AttemptSettings, torch: str | None) -> P
 
 
 def allocator_variables(device: Literal["cpu", "cuda"], torch: str | None) -> dict[str, str]:
-    """Return variables with which memory is less likely to be cut into pieces too small to use."""
+    """Return variables that make it less likely that free memory is split into pieces too small to use."""
     if device == "cpu":
         return {"MALLOC_ARENA_MAX": "2"}
     version = Version(torch or "0")
-    # ROCm wheels have segments that can grow since torch 2.12, and the neutral name since 2.9.
+    # Since torch 2.12, ROCm wheels support expandable segments; since 2.9 the variable has a vendor-neutral name.
     value = "expandable_segments:True" if version >= Version("2.12") else "max_split_size_mb:512"
     return {"PYTORCH_ALLOC_CONF" if version >= Version("2.9") else "PYTORCH_HIP_ALLOC_CONF": value}
 
 
 def _alone(settings: AttemptSettings, device: Literal["cpu", "cuda"]) -> AttemptSettings:
-    """The same in one process. Its micro-batch is what a rank had: that adds up the same gradients."""
+    """Return the settings for one process. A micro-batch of a rank's former share adds up the same gradients."""
     several = settings.strategy in RANK_PER_DEVICE and settings.devices > 1
     micro = settings.micro_batch_size or (settings.share if several else None)
     return replace(settings, device=device, strategy="single", devices=1, micro_batch_size=micro)
 
 
 def _last_start(begins: Iterable[Begin], afresh: Collection[Begin] = BY_HAND) -> int:
-    """The number of the attempt from which fallbacks were last tried from the first on."""
+    """Return the number of the last attempt with which the fallbacks started over; 0 if there is none."""
     return max((number for number, begin in enumerate(begins) if begin in afresh), default=0)
 
 
 def _unchanged(attempts: Sequence[Attempt]) -> bool:
-    """Return whether no fallback has changed anything yet."""
+    """Return whether no fallback has changed a setting yet."""
     return all(attempt.begin == "same-again" or attempt.begin not in AT_MOST for attempt in attempts)
 
 
 def _since_progress(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """The attempts after the last one that got further than all before it."""
+    """Return the attempts after the last one that got further than all before it."""
     furthest, last = 0, -1
     for number, attempt in enumerate(attempts):
         if attempt.step > furthest:

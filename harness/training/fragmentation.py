@@ -1,4 +1,4 @@
-"""Detects that the memory of a device is cut more and more into pieces that torch holds and cannot use. Pure."""
+"""Detects growing fragmentation: device memory that torch holds in ever more pieces which it cannot use. Pure."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -8,10 +8,10 @@ from harness.base.wording import percent
 from harness.evidence.files.app_files import Progress
 
 WINDOW_SECONDS = 600.0
-# In a row, each with more of it than the one before.
+# Number of windows in a row whose unused share has to rise, each by at least LEAST_RISE.
 RISING_WINDOWS = 4
 LEAST_RISE = 0.02
-# Of memory held, the share that no tensor is in. Below, there is enough room left whatever the pieces are like.
+# Smallest share of the held memory that no tensor uses; below it there is enough free memory in any case.
 LEAST_SHARE = 0.3
 LEAST_BYTES = 1 << 30
 
@@ -24,15 +24,16 @@ class _Rank:
 
 
 class FragmentationWatch:
-    """Takes the progress lines of one run."""
+    """Watches the progress lines of one run for fragmentation."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}
 
     def saw(self, line: Progress) -> str | None:
-        """Take a progress line; return why it is time for a fresh process, None while it is not.
+        """Take a progress line; return why a new process should take over, or None.
 
-        That is when the median share of unused memory, 1 - allocated / reserved, rose in four windows of ten minutes.
+        It should when the median share of unused memory, 1 - allocated / reserved, rose over four windows of ten
+        minutes.
         """
         held, used = line.memory.device_reserved_bytes, line.memory.device_allocated_bytes
         if line.phase != "step" or held is None or used is None or held < LEAST_BYTES:

@@ -1,4 +1,4 @@
-"""How long a training is, in a line, before it begins: by a run of its cell on the same data, if there was one."""
+"""An estimate of how long a training takes, made before it begins from an earlier run of its cell on the same data."""
 
 from collections.abc import Iterator
 
@@ -13,12 +13,12 @@ from harness.matrix.cells import Cell
 from harness.matrix.workload_options import options_of
 from harness.matrix.workloads import Workload
 
-# What decides how much there is to compute in an epoch; of the rest it depends less.
+# The options that mainly decide how much there is to compute in an epoch.
 DECIDE = ("rows", "as_of", "lookback", "data_fraction", "target", "model", "hidden_layers", "batch_size", "strategy")
 
 
 def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: Results, host: HostFacts) -> str:
-    """Return how many epochs there will be, and how long they take as far as records of this host tell."""
+    """Return the number of epochs, and the time that they take if a record of this host allows an estimate."""
     stops = workload.patience and workload.keep == "best"
     epochs = many(workload.epochs, "epoch") + " at most" * bool(stops)
     for record in _of_such(cell, workload, data_sha256, results, host):

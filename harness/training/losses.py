@@ -1,4 +1,4 @@
-"""How good the models of a training are, in a sentence each: from their results, which were verified."""
+"""How good the models of a training are, one sentence each, from their verified results."""
 
 import json
 import math
@@ -14,7 +14,7 @@ LOWER = "lower, which alone is no evidence of skill"
 
 
 def losses_in_words(result: Result, output: Path, name: str) -> tuple[str, ...]:
-    """Return the losses of each model that was published under a name, beside that of a constant answer."""
+    """Return the loss of each model that was published under `name`, compared with that of a constant answer."""
     trainings = result.trainings
     names = model_names([training.model_kind for training in trainings], name)
     return tuple(
@@ -39,7 +39,7 @@ def _in_words(training: Training, constant: float | None) -> str:
 
 
 def _constant_rate_loss(metadata: Path) -> float | None:
-    """Return that loss as the app tells it; None where it does not."""
+    """Return the loss of a constant answer from the app's metadata; None if it is not there."""
     try:
         loss = json.loads(read_regular(metadata, LARGEST["metadata"]))["metrics"]["constant_rate_loss"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The options of `matrix train` that say what is trained: those of `vpoc train` that a workload has."""
+"""The options of `matrix train` that say what to train: those of `vpoc train` that a workload has."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -10,11 +10,11 @@ from harness.base.errors import UserError
 from harness.matrix.workload_options import OWN_DATA, REPEATED, TRAIN_OPTIONS
 from harness.matrix.workloads import SyntheticData, Workload
 
-# The defaults of `vpoc train`.
+# Defaults of `vpoc train`.
 EPOCHS = 3
 PATIENCE = 2
 CHUNK_SIZE = 64
-# A training that advances is never ended: the watchdog finds the one that does not.
+# Time limit in seconds: a training that advances is never ended; one that does not is found by the watchdog.
 YEARS = 10 * 365 * 86400
 
 HELP: Mapping[str, str] = {
@@ -62,7 +62,7 @@ GIVEN = (*TRAIN_OPTIONS, ACCUMULATION)
 
 
 def training_options(command: Any) -> Any:
-    """Add them to a command; those that are not given are None, or empty."""
+    """Add the options to a command; an option that is not given is None or empty."""
     batches = "Add up so many batches of --batch-size before a step: --micro-batch-size in the notes' words."
     command = click.option("--accumulation-steps", type=click.IntRange(1), help=batches)(command)
     for name in sorted(TRAIN_OPTIONS, key=list(HELP).index, reverse=True):
@@ -78,15 +78,15 @@ def training_options(command: Any) -> Any:
             more = {"multiple": True, "metavar": "RULE"} if name in REPEATED else {"metavar": "VALUE"}
             option = click.option(flag, name, **more, help=HELP[name])
         command = option(command)
-    # Its name before it was called what it is.
+    # The former name of --lookback.
     return click.option("--warm-up", "lookback", hidden=True)(command)
 
 
 def own_workload(given: Mapping[str, Any]) -> Workload:
-    """Return the workload of the user's own options; None and () mean the default.
+    """Return the workload that the user's options describe; None and () mean the default.
 
     Raises:
-        UserError: naming the option that cannot be what it is.
+        UserError: naming the option whose value is not valid.
     """
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
     if "hidden_layers" in chosen:
@@ -110,7 +110,7 @@ def own_workload(given: Mapping[str, Any]) -> Workload:
 
 
 def _accumulating(steps: int, chosen: Mapping[str, Any]) -> dict[str, int]:
-    """Return the batch sizes that add up so many batches, as `vpoc train` does."""
+    """Return the batch sizes with which `steps` batches are added up, as `vpoc train` does."""
     size = str(chosen.get("batch_size", Workload.model_fields["batch_size"].default))
     if "micro_batch_size" in chosen:
         raise UserError("--accumulation-steps and --micro-batch-size say the same; give one of them")
@@ -118,6 +118,6 @@ def _accumulating(steps: int, chosen: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _leaves(annotation: Any) -> list[Any]:
-    """Return the parts of a type: for Literals their values."""
+    """Return the innermost parts of a type; for Literals, their values."""
     parts = get_args(annotation)
     return [leaf for part in parts for leaf in _leaves(part)] if parts else [annotation]

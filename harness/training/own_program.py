@@ -1,4 +1,4 @@
-"""A training that is a program of the user's own: how its attempts ended, what the next works on from, its files."""
+"""Training with a program of the user's own: how its attempts ended, where the next one continues, its files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,18 +22,18 @@ from harness.training.fallbacks import Attempt, Begin
 from harness.training.publish import place_to_keep
 from harness.training.state import TrainingState
 
-# Its command line is wrong, as most libraries that parse one say, and nothing that is tried again makes it right.
+# The exit status with which most argument parsers report a wrong command line; retrying does not help then.
 USAGE_EXIT = "exit 2"
 NOT_STARTED: Diagnosis = "not-started"
-# Attempts in a row that told no advance: what both resumed from may be damaged.
+# Attempts in a row that reported no progress, after which the checkpoint that they resumed from may be damaged.
 MISSED_IN_A_ROW = 2
 STARTS_OVER = "after a failure it starts over: nothing says how it resumes (--resume-with, --checkpoint)"
 RESUMES = "after a failure it is started again and resumes"
-# Of all its files together: holes take no room, and the time of whoever hashes them.
+# Most bytes of holes in all its files together: holes occupy no disk, but hashing them takes time.
 MOST_HOLE_BYTES = 4 * LARGEST["checkpoint"]
-# Of what it writes nothing has a name that is known before.
+# Name of such a training: a program's files have no names that are known in advance.
 PROGRAM_NAME = "program"
-# A second or so of a disk that is slow to sync.
+# Files copied between two progress messages: about a second on a disk that is slow to sync.
 TOLD_FILES = 100
 
 PROGRAM_WORDS: Mapping[Begin, str] = {"resumed": "once more", "same-again": "once more"}
@@ -42,7 +42,8 @@ PROGRAM_WORDS: Mapping[Begin, str] = {"resumed": "once more", "same-again": "onc
 def attempts_of_program(training: TrainingState, records: Sequence[Record], results: Results) -> list[Attempt]:
     """Return how each attempt at a program that has its record ended.
 
-    `step` is the last that it told; of one that tells none it is 0, and whether an attempt got further is not known.
+    `step` is the last step that the attempt reported. For a program that reports none it is 0, and whether an attempt
+    got further is not known.
     """
     return [
         _attempt(begin, record, results.folder_of(record.intent.run_id))
@@ -51,10 +52,10 @@ def attempts_of_program(training: TrainingState, records: Sequence[Record], resu
 
 
 def next_place(program: Program, records: Sequence[Record], results: Results) -> TakenOver | None:
-    """Return what the attempt after these works on from; None where it starts over.
+    """Return the work folder that the next attempt continues in; None if it starts over.
 
-    That is the place of the last attempt that has one, with all that was written there. What was resumed from is left
-    out once two attempts in a row told no advance.
+    It is that of the last attempt that has one, with all its files. After two attempts in a row without progress the
+    last checkpoint is left out.
     """
     if not program.resumes:
         return None
@@ -72,7 +73,7 @@ def next_place(program: Program, records: Sequence[Record], results: Results) ->
 
 
 def place_in_words(program: Program, place: TakenOver | None) -> str:
-    """Return how an attempt begins that works on from there."""
+    """Return in words how an attempt begins that continues in that folder."""
     if place is None or place.checkpoint is None:
         return "from the beginning"
     damaged = f", without {', '.join(map(shown, place.left_out))}" if place.left_out else ""
@@ -83,16 +84,17 @@ def place_in_words(program: Program, place: TakenOver | None) -> str:
 def publish_program(
     folder: RunFolder, record: Record, output: Path, told: Callable[[str], None] = lambda _: None
 ) -> tuple[Path, ...]:
-    """Copy what the program wrote into the user's folder; what it replaces there is kept, and returned. Twice is once.
+    """Copy the program's files into the user's folder; return the kept copies of files that this replaced.
 
-    It may have written a hundred thousand files: `told` takes how far it is.
+    Doing it twice changes nothing more. `told`: called with the progress, because there may be a hundred thousand
+    files.
 
     Raises:
-        UserError: when it cannot be read or written.
+        UserError: when a file cannot be read or written.
     """
     work, program, replaced = folder.work, record.intent.program, []
     try:
-        # The list of attempts there is the harness's own.
+        # The harness itself writes the list of attempts in that folder.
         names = sorted(one.name for one in written_files(work) if one.name != ATTEMPTS_FILE)
     except (FileNotFoundError, NotAFileError) as error:
         raise UserError(f"{work.program}: {error}; run it again") from None
@@ -109,7 +111,7 @@ def publish_program(
             if kept and kept.is_file():
                 copy_durably(kept, half)
             else:
-                # The user's own program may have made room in a file that it did not fill.
+                # Holes are allowed because the program may have allocated a file and not filled it.
                 copy_out(work.tree, f"{WorkFolder.PROGRAM}/{name}", half, LARGEST["checkpoint"], holes)
                 holes = max(0, holes - half.stat().st_size + half.stat().st_blocks * BLOCK)
             if place.is_file() and file_hash(place) != file_hash(half):
@@ -128,17 +130,17 @@ def publish_program(
 
 
 def remove_program(folder: RunFolder) -> None:
-    """Remove what a program wrote in an attempt, once the user has it."""
+    """Remove the files that a program wrote in an attempt, once the user has them."""
     folder.work.tree.remove(WorkFolder.PROGRAM)
 
 
 def why_mistaken(record: Record, folder: RunFolder) -> str:
-    """Return in a line why a program can never run as it is asked for."""
+    """Return as one line why a program can never run as requested."""
     return record.detail if record.diagnosis == NOT_STARTED else last_line(folder.log)
 
 
 def is_mistaken(record: Record, folder: RunFolder) -> bool:
-    """Return whether a program can never run as it is asked for."""
+    """Return whether a program can never run as requested."""
     usage = USAGE_EXIT in record.exit.values() and not _told_step(record, folder)
     return record.outcome == "failed" and (record.diagnosis == NOT_STARTED or usage)
 
@@ -160,7 +162,7 @@ def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
 
 
 def _missed(program: Program, records: Sequence[Record], results: Results) -> bool:
-    """Return whether the last attempts failed without an advance, as often as makes what they resumed from suspect."""
+    """Return whether the last attempts failed without progress so often that their checkpoint is suspect."""
     count = 0
     for record in reversed(records):
         folder = results.folder_of(record.intent.run_id)

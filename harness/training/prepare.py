@@ -1,4 +1,4 @@
-"""Prepare a training of the user's own: resume the one that was begun with the same request, or begin one."""
+"""Prepare a training of the user's own: resume the one that the same request began, or begin a new one."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -42,12 +42,13 @@ from harness.training.train import TrainingResult, train
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """The training that a user asks for. `name` is that of the model's file.
+    """The training that a user requests.
 
-    `data` is None of a program of the user's own, which reads it as it likes.
-
-    `resume` and `injected_fault` are as in a `TrainingJob`; `root` holds the host's /sys and /dev; `command` is what a
-    shell takes to ask for the same again.
+    `data`: None for a program of the user's own, which reads its data itself.
+    `name`: the name of the model's file.
+    `resume`, `injected_fault`: as in a `TrainingJob`.
+    `root`: the folder that holds the host's /sys and /dev.
+    `command`: the shell command that makes the same request again.
     """
 
     data: Path | None
@@ -64,10 +65,12 @@ class TrainingRequest:
 
 @dataclass(frozen=True)
 class PreparedTraining:
-    """A training that can be run. `summary` says in which cell, and why in that.
+    """A training that can be run.
 
-    `kept` says which other training is unfinished in its place, `length` how long this one is; of a program of the
-    user's own that is not known. `expectation` says in a line what a training of so many hours can expect there.
+    `summary`: the chosen cell, and why.
+    `kept`: a note on another unfinished training with the same output; "" if there is none.
+    `length`: how long this training takes, in words; "" for a program of the user's own, where it is not known.
+    `expectation`: says in a line what a training of so many hours can expect.
     """
 
     job: TrainingJob
@@ -101,12 +104,11 @@ class PreparedTraining:
 def prepare_training(
     request: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
 ) -> PreparedTraining:
-    """Resume the training that was begun with the same request, or begin one.
+    """Resume the training that the same request began, or begin a new one.
 
     Raises:
-        UserError: when the data cannot be read or have too few sessions, there is no cell that can train here, or its
-            tag may not be used here (any more), an image of a registry would run as a process, or nobody allowed the
-            CPU.
+        UserError: when the data cannot be read or have too few sessions, no cell can train here, the tag may not (or no
+            longer) be used here, an image of a registry would run as a process, or nobody allowed the CPU.
     """
     workload = request.workload
     options, data = _identity(request)
@@ -144,13 +146,13 @@ def prepare_training(
     if evidence and bench.engine is None:
         summary += "; as a process, where its tag is about its image"
     elif bench.engine is None and request.executor is None and "docker" in cell.stack.executors:
-        # An engine that answers is not asked for what processes were seen to train.
+        # Runs as processes showed that the cell trains, so do the same, even if a Docker engine answers.
         shown = "as the runs that show it; --executor docker takes a container"
         summary += f"; as a process, {shown if state.executor else 'since no Docker engine answers'}"
     able = replace(capabilities_of(host, bench.engine, [cell], None, bench.verifying), gpus=bench.gpus)
     plan = make_plan([cell], workload, 1, able, {}, named=True)
     if evidence and bench.engine:
-        # An image by its digest is not built; what runs are verified in is.
+        # An image named by its digest is not built; only the environment that verifies runs may have to be.
         download, disk = room_needed(filter(None, [able.verifying]), able)
         plan = replace(plan, download_gb=download, disk_gb=disk)
     job = TrainingJob(
@@ -173,9 +175,9 @@ def prepare_training(
 
 
 def _identity(request: TrainingRequest) -> tuple[dict[str, Any], str]:
-    """Return what tells trainings apart: options, and the hash of the data.
+    """Return what distinguishes trainings: the options, and the hash of the data.
 
-    A program of the user's own may be fixed between two attempts, and is the same training.
+    A program of the user's own may be fixed between two attempts and still counts as the same training.
     """
     options = options_of(request.workload)
     if program := request.workload.program:
@@ -189,16 +191,16 @@ def _identity(request: TrainingRequest) -> tuple[dict[str, Any], str]:
 def _resumed(
     begun: TrainingState, request: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts
 ) -> tuple[TrainingState, str]:
-    """The state of the training that was begun, and a summary of it.
+    """Return the state of the training that was begun, and a summary of it.
 
-    Where its evidence does not hold any more the cell is chosen as at a first start, and what was trained is kept.
+    If its evidence no longer holds, the cell is chosen as at a first start, and the checkpoints are kept.
     """
     summary = f"resuming the training begun {when(begun.began)}"
     evidence = begun.evidence
-    # Perhaps it was a new kernel or driver that ended it, or the cell, which reset the GPU.
+    # Perhaps a new kernel or driver invalidated the evidence, or the cell did, by resetting the GPU.
     stranded = training_gpus(host) and request.cell.cell != begun.cell and not request.cell.allow_cpu
     if stranded and evidence is None and matrix.cells[begun.cell].stack.device == "cpu":
-        # There was no GPU when it was begun.
+        # The training was begun when this host had no GPU.
         choice = _choose(request, matrix, results, host)
         changed = {"cell": choice.cell.id, "executor": choice.executor}
         return begun.model_copy(update=changed), f"{choice.summary}; {summary}"
@@ -223,9 +225,9 @@ def _signer(evidence: KnownGood, wanted: CellRequest, matrix: Matrix) -> str:
     """Return who signed the evidence of a tag in a registry, in words.
 
     Raises:
-        UserError: when nobody who may be trusted did, and it is not forced.
+        UserError: when no trusted signer did, unless the user forces it.
     """
-    # The library that verifies takes its time to import, which a training without a registry does without.
+    # Imported here because the verifying library takes time to import, and only a registry needs it.
     from harness.registry.attestations.signers import check_signer  # noqa: PLC0415
 
     try:
@@ -239,12 +241,12 @@ def _signer(evidence: KnownGood, wanted: CellRequest, matrix: Matrix) -> str:
 def _placed(
     state: TrainingState, summary: str, request: TrainingRequest, matrix: Matrix, host: HostFacts
 ) -> tuple[TrainingState, str]:
-    """Return the state, with the CPU's cell where this host shows no GPU and may do without, and what the summary is.
+    """Return the state and its summary, with the CPU's cell if this host shows no GPU and the CPU may be used.
 
-    A host without an AMD card needs no leave for it; one whose card the driver does not show does.
+    A host without an AMD card needs no permission for that; a host whose card the driver does not show does.
 
     Raises:
-        UserError: when it would train on a CPU, and nobody allowed that.
+        UserError: when it would train on the CPU and nobody allowed that.
     """
     if training_gpus(host):
         return state, summary
@@ -269,9 +271,9 @@ def _placed(
 
 
 def _others(cell: Cell, request: TrainingRequest, matrix: Matrix, bench: Bench) -> tuple[Cell, ...]:
-    """Return the plain cells of other stacks that are made here: nothing is downloaded for a fallback.
+    """Return the plain cells of other stacks that are made here, because a fallback must not download anything.
 
-    There are none for a cell or a registry that the user names.
+    None if the user named a cell or a registry.
     """
     if request.cell.registry or request.cell.cell not in (None, BEST) or cell.stack.device == "cpu":
         return ()
@@ -282,13 +284,13 @@ def _others(cell: Cell, request: TrainingRequest, matrix: Matrix, bench: Bench) 
 
 
 def _hidden_cards(root: Path, host: HostFacts) -> list[str]:
-    """Return the addresses of AMD's cards where KFD lists no GPU at all, as without a driver."""
+    """Return the addresses of AMD cards if KFD lists no GPU at all, as without a driver."""
     return [] if host.gpus else [card.address for card in read_cards(root) if card.vendor == AMD]
 
 
 def _gpus(evidence: KnownGood | None, host: HostFacts) -> Iterable[GpuFacts]:
-    """The GPUs to train on: where there is evidence, those of the targets that it is about."""
+    """Return the GPUs to train on; if there is evidence, those of the targets that it is about."""
     gpus = training_gpus(host)
     targets = evidence.gfx if evidence else ()
-    # None of them is here where the tag was forced, or is one of a CPU.
+    # None of these targets is here if the tag was forced, or is about the CPU.
     return [gpu for gpu in gpus if gpu.gfx in targets] or gpus

@@ -1,4 +1,4 @@
-"""Copies the files of a training to where the user wants them."""
+"""Copies the files of a training into the user's output folder."""
 
 import shutil
 from collections.abc import Iterator
@@ -20,20 +20,25 @@ from harness.evidence.files.work_folder import (
     newest_checkpoints,
 )
 
-# After the name of a model.
+# Endings of the files that belong to a model, after its name.
 METADATA, CURVES, PREDICTIONS = "_metadata.json", ("_curves.csv", "_curves.png"), "_predictions.csv"
 
 
 def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_checkpoints: bool) -> tuple[Path, ...]:
-    """Put the files of a completed attempt, and its last checkpoints, into the user's. Doing it twice is once.
+    """Copy the files of a completed attempt, and its last checkpoints, into the user's folder.
 
-    `name`: that of the training, from which those of its files follow, whatever the result calls them. Another model of
-    the same name is kept, with what belongs to it; returns where such models are. The models are those that were
-    verified; of what else the app wrote only metadata and curves are copied. Checkpoints of an earlier training stay
-    with `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
+    Doing it twice is harmless.
+
+    The models are those that were verified; of the app's other files only metadata and curves are copied. Another model
+    of the same name is kept with its files.
+
+    `name`: the name of the training, which decides the names of its files, whatever the result calls them.
+    `keep_checkpoints`: whether checkpoints of an earlier training stay in place; otherwise they are renamed.
+
+    Returns the places of models that were replaced.
 
     Raises:
-        UserError: when they cannot be written, or are not there any more; what is there is whole.
+        UserError: when files cannot be written, or are missing; the files that are there are complete.
     """
     made = folder.work.output
     trainings = record.result.trainings if record.result else ()
@@ -45,13 +50,13 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
         _copy(made, f"{name_of_model}{METADATA}", output, LARGEST["metadata"])
         for ending in CURVES:
             _copy(made, f"{name_of_model}{ending}", output, LARGEST["curves"])
-    # The model last: whoever sees it finds the rest.
+    # Copy the model last: whoever sees it finds the other files complete.
     for number, (training, name_of_model) in enumerate(zip(trainings, names, strict=True), 1):
         file, kept = f"{name_of_model}.pt", folder.kept_model(number)
         if kept.is_file():
             copy_durably(kept, output / file)
         else:
-            # A run of an earlier harness, which kept no copy.
+            # A run of an earlier harness, which kept no copy of the model.
             _copy(made, file, output, LARGEST["model"], training.model.sha256)
     steps = [training.steps_done for training in trainings]
     for checkpoint in newest_checkpoints([made], dict(zip(checkpoint_folders(kinds, name), steps, strict=True))):
@@ -64,9 +69,9 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
 
 
 def place_to_keep(model: Path) -> Path:
-    """Return where a file that is replaced is kept: NAME.previous.pt, or NAME.previous-2.pt beside an earlier one.
+    """Return where a replaced file is kept: NAME.previous.pt, or NAME.previous-2.pt beside an earlier one.
 
-    It is where it is kept already, if an earlier call has kept it.
+    If an earlier call has already kept this very file, it is that place.
     """
     sha256 = file_hash(model)
     places = (model.with_name(f"{model.stem}.previous{number}{model.suffix}") for number in _numbers())
@@ -78,21 +83,21 @@ def _numbers() -> Iterator[str]:
 
 
 def _keep(model: Path, sha256: str) -> Path | None:
-    """Keep the model that one with this hash is about to replace; return where, None if it is the same one."""
+    """Keep the model that a model with this hash is about to replace; return where, None if nothing is replaced."""
     try:
         if not model.is_file() or file_hash(model) == sha256:
             return None
         kept = place_to_keep(model)
-        # Where an earlier call has kept it, its metadata may be that of the new one by now.
+        # If an earlier call has kept it already, the metadata beside the model may be the new model's by now.
         if not kept.exists():
             for ending in (METADATA, *CURVES, PREDICTIONS):
                 of_kept = kept.with_name(f"{kept.stem}{ending}")
-                # Of a model that was there before.
+                # A leftover of a model that was kept there before.
                 of_kept.unlink(missing_ok=True)
                 if ending != PREDICTIONS and (of_model := model.with_name(f"{model.stem}{ending}")).is_file():
                     copy_durably(of_model, of_kept)
             copy_durably(model, kept)
-        # Beside the new model they would pass for its own.
+        # Beside the new model the old predictions would be mistaken for its own.
         if (predictions := model.with_name(f"{model.stem}{PREDICTIONS}")).is_file():
             predictions.replace(kept.with_name(f"{kept.stem}{PREDICTIONS}"))
     except OSError as error:
@@ -101,7 +106,7 @@ def _keep(model: Path, sha256: str) -> Path | None:
 
 
 def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None = None) -> None:
-    """Copy a file of the app's output folder; one that is to have a hash has to be there."""
+    """Copy a file of the app's output folder; it must be there if `sha256` is given."""
     half = unfinished(output / name)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -113,7 +118,7 @@ def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None
         if sha256 is not None:
             raise UserError(f"{made / shown(name)}: {error}; train again") from None
     except OSError as error:
-        # What was verified is still in the results: nothing is trained again.
+        # The verified files are still in the results, so the user need not train again.
         told = cannot_be_written(output / name, error)
         raise type(told)(f"{told}, then give the same command") from None
     finally:
@@ -121,7 +126,7 @@ def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None
 
 
 def _set_aside(checkpoints: Path) -> None:
-    """Keep the checkpoints of an earlier training; a folder without any is what an earlier call could not fill."""
+    """Keep the checkpoints of an earlier training; a folder without checkpoints is one that an earlier call left."""
     kept = checkpoints.with_name(f"{checkpoints.name}.previous")
     try:
         if any(CHECKPOINT.fullmatch(place.name) for place in checkpoints.glob("*")):

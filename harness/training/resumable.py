@@ -1,4 +1,4 @@
-"""Refuses to resume what was trained otherwise, before anything is run, where a record tells how it was trained."""
+"""Refuses, before anything runs, to resume a training with other options than its record has."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,19 +14,19 @@ from harness.evidence.records import Results
 from harness.matrix.workload_options import arguments
 from harness.training.attempts import ATTEMPTS_FILE
 
-# With another one the app takes it for another training (its identity.py says which else).
+# Options that the app itself requires to be the same when it resumes (its identity.py has the complete list).
 SAME = (
     *("rows", "as_of", "lookback", "data_fraction", "placement", "value_area", "rth_close", "rolls", "target", "seed"),
     *("batch_size", "learning_rate", "weight_decay", "clip_norm", "schedule", "keep", "hidden_layers", "chunk_rows"),
 )
-# Of these; it is not given where all rows are in memory.
+# The one of these options without a default: it is absent if all rows are in memory.
 WITHOUT_DEFAULT = "chunk_rows"
 
 
 def check_resumable(output: Path, name: str, options: Mapping[str, Any], results: Results) -> None:
-    """Refuse to resume with other options from the checkpoints in a folder of the user's.
+    """Refuse to resume, with other options, from the checkpoints in the user's folder.
 
-    Nothing is refused where no record tells what they are of: the app reads them, and knows.
+    If no record tells how they were made nothing is refused here: the app reads the checkpoints and decides.
 
     Raises:
         UserError: naming the first option that differs.
@@ -37,7 +37,7 @@ def check_resumable(output: Path, name: str, options: Mapping[str, Any], results
     was = before.intent.options
     for option in SAME:
         if option != WITHOUT_DEFAULT and not (option in was and option in options):
-            # Left to the app, which may take just that for it; or of an older app.
+            # Left to the app, whose default may be the same; or the record is of an older app.
             continue
         if was.get(option) != options.get(option):
             then, now = (" ".join(arguments({option: of[option]})) if option in of else "none" for of in (was, options))
@@ -48,7 +48,7 @@ def check_resumable(output: Path, name: str, options: Mapping[str, Any], results
 
 
 def _trained(output: Path, name: str, results: Results) -> Iterator[Record]:
-    """Yield the last completed attempt that put its checkpoints there, if they are still those of its last steps."""
+    """Yield the last completed attempt that put its checkpoints there, if they are still the ones of its last steps."""
     with suppress(OSError, UserError):
         for line in reversed(read_regular(output / ATTEMPTS_FILE).splitlines()):
             with suppress(ValueError, TypeError, KeyError, RecursionError):

@@ -1,4 +1,4 @@
-"""The state of trainings that have no model yet: `results/trainings/`, a file for each place of a model."""
+"""The state of trainings that have no model yet: one file in `results/trainings/` for each place of a model."""
 
 import shlex
 import time
@@ -36,7 +36,10 @@ TRAININGS_FOLDER = "trainings"
 
 
 class TrainingState(Versioned):
-    """The state from which a training resumes after a reboot. Its attempts are runs, and their records say the rest."""
+    """The state from which a training resumes, even after a reboot.
+
+    Its attempts are runs; their records have the rest.
+    """
 
     id: str
     key: str = Field(description="hash of what is to be trained; another key is another training")
@@ -50,17 +53,17 @@ class TrainingState(Versioned):
     command: str | None = Field(None, description="command that continues it, as a shell takes it")
 
     def run_id(self, number: int) -> str:
-        """Return the id of an attempt, from 1."""
+        """Return the id of the run of an attempt; the first attempt has number 1."""
         return f"{self.id}-{number}"
 
     @property
     def run_ids(self) -> list[str]:
-        """Return the ids of all attempts that were begun."""
+        """Return the ids of the runs of all attempts that were begun."""
         return [self.run_id(number) for number in range(1, len(self.begins) + 1)]
 
 
 def new_state(key: str, cell: str, evidence: KnownGood | None, executor: ExecutorName | None = None) -> TrainingState:
-    """Return the state of a training of which nothing was done yet."""
+    """Return the state of a new training without attempts."""
     return TrainingState(
         id=new_run_id(TRAINING), key=key, cell=cell, evidence=evidence, executor=executor, began=time.time()
     )
@@ -68,12 +71,12 @@ def new_state(key: str, cell: str, evidence: KnownGood | None, executor: Executo
 
 @dataclass(frozen=True)
 class StateFile:
-    """The file of one training, from its first attempt until there is a model."""
+    """The state file of one training, which exists from its first attempt until there is a model."""
 
     file: Path
 
     def read(self, key: str) -> TrainingState | None:
-        """Return the training that was begun here with the same key; None where there is none."""
+        """Return the training that was begun here with the same key; None if there is none."""
         of_key = (_parsed(file) for file in (self.file, self._aside(key)))
         return next((training for training in of_key if training and training.key == key), None)
 
@@ -84,7 +87,7 @@ class StateFile:
         return max(others, key=lambda one: one.began, default=None)
 
     def write(self, training: TrainingState) -> None:
-        """Write how it stands, durably; one with another key is set aside, to be continued when it is asked for."""
+        """Write the state durably; a training with another key is moved aside, where its own command finds it again."""
         other = _parsed(self.file)
         if other and other.key != training.key and other.begins:
             self.file.replace(self._aside(other.key))
@@ -96,39 +99,39 @@ class StateFile:
         return self.file.with_name(f"{self.file.stem}-{key[:16]}.json")
 
     def remove(self) -> None:
-        """Remove the file: the model is where it is to be."""
+        """Remove the file, because the model is in its final place."""
         self.file.unlink(missing_ok=True)
         sync_folder(self.file.parent)
 
 
 @contextmanager
 def open_state_file(results: Results, host: HostFacts, output: Path, name: str) -> Iterator[StateFile]:
-    """Open the file of the training of a model of that name in a folder of this machine, for this process alone.
+    """Open the state file of the training of model `name` in `output`, locked for this process alone.
 
     Raises:
         UserError: when another process trains that model.
     """
-    # However the folder is called: by a link, or from elsewhere.
+    # Resolve the folder, so that a link or a relative path leads to the same state file.
     place = json_hash([host.machine, str(output.resolve()), name])[:16]
     file = results.folder / TRAININGS_FOLDER / f"{place}.json"
     make_folder_durably(file.parent)
     lock = file.with_suffix(".lock")
     with open_regular(lock, adding=True) as stream:
-        # Not passed on to the runs: what an orphan does is ended before the training continues.
+        # The runs do not inherit the lock: the harness ends orphaned runs before the training continues.
         if not lock_at_once(stream.fileno(), lock):
             raise InUseError(f"{output / name} is being trained by another process; `matrix watch` shows it")
         yield StateFile(file)
 
 
 class UnfinishedTraining(NamedTuple):
-    """A training that has no model and is not under way, and its file."""
+    """A training that has no model and is not running, and its state file."""
 
     state: TrainingState
     file: Path
 
     @property
     def in_words(self) -> str:
-        """Return where it is, how far it came, how it goes on, and what makes it forgotten."""
+        """Return in words where the training is, how far it got, and which commands continue it or drop it."""
         state, give_up = self.state, shlex.join(["rm", str(self.file)])
         begun = f"begun {when(state.began)}, {many(len(state.begins), 'attempt')}"
         none = f"a training has no model yet ({begun}; `{give_up}` gives it up)"
@@ -136,15 +139,15 @@ class UnfinishedTraining(NamedTuple):
 
     @property
     def brief(self) -> dict[str, Any]:
-        """Return the same for programs."""
+        """Return the same as plain values."""
         return {**self.state.model_dump(include={"output", "command", "begins", "began"}), "file": str(self.file)}
 
 
 def unfinished_trainings(results: Results, machine: str) -> list[UnfinishedTraining]:
-    """Return this user's trainings of a machine without a model that are not under way, nor named as left by a kill."""
+    """Return this user's trainings on a machine without a model that are neither running nor noted as killed."""
     found = []
     for file in sorted((results.folder / TRAININGS_FOLDER).glob("*.json")):
-        # Whoever shares the folder may have written it, and nearly every command shows its command.
+        # Read only the user's own files: others may write to a shared folder, and most commands print this command.
         with suppress(OSError):
             state = None if note_file(results, machine, file.stem).exists() else _parsed(file, mine=True)
             here = state and state.machine == machine and Path(state.output or "").is_dir()

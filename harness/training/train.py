@@ -1,4 +1,4 @@
-"""Trains on the user's data to the end: attempt after attempt, each an ordinary run, until there is a model."""
+"""Trains on the user's data to the end: makes attempts, each an ordinary run, until there is a model."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -44,9 +44,12 @@ from harness.training.state import StateFile, TrainingState
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The end of a training: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values.
+    """The end of a training: with a model, or with the fallbacks exhausted.
 
-    `losses`: how good each model is, in a sentence. `replaced`: where models are kept that had the same names before.
+    `attempts`: the attempts as plain values.
+    `exhausted`: why no attempt is left to try; None if there is a model.
+    `losses`: one sentence for each model on how good it is.
+    `replaced`: where the models are kept that had the same names before.
     """
 
     attempts: list[dict[str, Any]]
@@ -57,7 +60,7 @@ class TrainingResult:
 
 
 def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, display: Display) -> TrainingResult:
-    """Train until there is a model, or the fallbacks are exhausted; resumes what was done before.
+    """Train until there is a model or the fallbacks are exhausted; resume earlier attempts.
 
     Raises:
         UserError: when the input is wrong, the engine is gone, or something cannot be written.
@@ -88,7 +91,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             if isinstance(begin, Exhausted):
                 if begin.mistake:
                     if job.program is None and not _trained(records):
-                        # The same would be refused again: nothing is left that its command could continue.
+                        # The app would refuse the same request again, so there is nothing that its command could
+                        # continue.
                         file.remove()
                     raise UserError(_said(job, records[-1], bench))
                 return TrainingResult(as_dicts, exhausted=begin.why)
@@ -112,7 +116,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
 def _removed_if_refused(
     job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, *, keep_output: bool
 ) -> Iterator[None]:
-    """Remove the files of a training that was refused before its first run: there is nothing to be continued."""
+    """Remove the files of a training that was refused before its first run: there is nothing to continue."""
     try:
         yield
     except UserError:
@@ -129,7 +133,7 @@ def _removed_if_refused(
 def _next(
     attempts: Sequence[Attempt], settings: AttemptSettings, job: TrainingJob, bench: Bench
 ) -> Begin | Exhausted | None:
-    """Return how to begin or continue; `settings` are those of the last attempt, or else those that were asked for."""
+    """Return how to begin or continue; `settings` are those of the last attempt, or the requested ones."""
     healthy = len(healthy_gpus(job, bench))
     if attempts:
         more = {"allow_cpu": job.allow_cpu, "own_program": job.program is not None}
@@ -138,19 +142,19 @@ def _next(
 
 
 def _trained(records: Sequence[Record]) -> bool:
-    """Return whether an attempt made a step; also where that is not known."""
+    """Return whether an attempt made a step, or may have made one."""
     return any(record.steps_accounted is None or any(record.steps_accounted) for record in records)
 
 
 def _left_the_gpus(settings: AttemptSettings, job: TrainingJob) -> bool:
-    """Return whether the last attempt was on the CPU, as an earlier call allowed and this one does not."""
+    """Return whether the last attempt was on the CPU, which an earlier call allowed and this call does not."""
     return not job.allow_cpu and settings.device != job.cell.stack.device
 
 
 def _so_far(
     job: TrainingJob, state: TrainingState, bench: Bench, display: Display
 ) -> tuple[list[Record], list[Attempt], list[dict[str, Any]]]:
-    """The attempts up to now: their records, how they ended, and the same as plain values, as beside the model."""
+    """Return the attempts so far as records, as outcomes, and as plain values, which are written beside the model."""
     records = records_of(state, bench.results)
     if job.program:
         attempts = attempts_of_program(state, records, bench.results)
@@ -165,9 +169,9 @@ def _so_far(
 def _finish(
     job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, display: Display
 ) -> tuple[Path, tuple[Path, ...]]:
-    """Put the model where the user wants it, and remove what only further attempts would need.
+    """Put the model where the user wants it, and remove the files that only further attempts would need.
 
-    Return it, and where those that it replaced are kept.
+    Return the model's path, and where the replaced models are kept.
     """
     last = state.run_ids[-1]
     replaced: tuple[Path, ...] = ()
@@ -176,7 +180,7 @@ def _finish(
         replaced = publish_program(folder, record, job.output, display.moment)
     elif record:
         replaced = publish(folder, record, job.output, job.name, keep_checkpoints=job.resume)
-    # First: an older checkpoint that a half-done removal leaves must not be published instead.
+    # Remove the state first: after an interrupted removal an older checkpoint must not be published instead.
     file.remove()
     for run_id in state.run_ids:
         bench.results.folder_of(run_id).remove_places(all_of_it=True)
@@ -186,7 +190,7 @@ def _finish(
 
 
 def _recheck_unhealthy(job: TrainingJob, state: TrainingState, bench: Bench, display: Display) -> None:
-    """Each by itself: one that hangs must not keep the others from being trained on."""
+    """Recheck each unhealthy GPU by itself: one that hangs must not keep the others from being used."""
     run_id = state.run_id(len(state.begins) + 1)
     gpus = gpus_of_cell(job, bench) if job.cell.stack.device == "cuda" else ()
     runs = [PendingRun(PlannedRun(job.cell, 1, (gpu,)), run_id) for gpu in gpus]
@@ -194,7 +198,7 @@ def _recheck_unhealthy(job: TrainingJob, state: TrainingState, bench: Bench, dis
 
 
 def _settings(job: TrainingJob, bench: Bench) -> AttemptSettings:
-    """The settings that the user asked for."""
+    """Return the settings that the user requested."""
     workload, device = job.workload, job.cell.stack.device
     gpus = gpus_of_cell(job, bench)
     return AttemptSettings(
@@ -227,7 +231,7 @@ def _next_in_words(job: TrainingJob, begin: Begin, records: Sequence[Record], be
 
 
 def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
-    """Return what the app, or what was seen of a program of the user's own, says about its input."""
+    """Return what the app says about its input; for a program of the user's own, what was seen."""
     folder = bench.results.folder_of(record.intent.run_id)
     if job.program:
         return why_mistaken(record, folder)
@@ -235,5 +239,5 @@ def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
     if record.intent.container:
         container = container_from_record(record.intent.container)
         said, work = container.as_outside(said), WorkFolder(PurePath(container.work))
-    # The app names files of its own folder; the user's are in `job.output`.
+    # The app names files in its own folder; the user has them in `job.output`.
     return said.replace(f"{work.output}/", f"{job.output}/")
