@@ -463,12 +463,12 @@ def test_the_limits_are_documented() -> None:
     assert ENOUGH_RUNS == 5, "the page, CONTRIBUTING and comments say five"
     said = (
         f"two samples of its Python stacks, {confirm.BETWEEN_SAMPLES_SECONDS:.0f} s apart",
-        f"max(floor, {FACTOR:.0f} x the longest stall known)",
-        f"a step may stall {KNOWN_LIMITS['step']:.0f} s once {STEADY_STEPS} steps were made",
-        f"may take {RESUME_LIMIT:.0f} s, and {KNOWN_RESUME_LIMIT:.0f} s once five runs are known",
+        f"max(floor, {FACTOR:.0f} x the longest known stall)",
+        f"a step may stall {KNOWN_LIMITS['step']:.0f} s after {STEADY_STEPS} steps",
+        f"may take {RESUME_LIMIT:.0f} s ({KNOWN_RESUME_LIMIT:.0f} s once five runs are known)",
         f"shows a stall after {live.WORTH_A_WORD_SECONDS:.0f} s, a log after {display.STALL_SECONDS:.0f},",
         f"a stall of more than {watch.STUCK_SECONDS:.0f} s saves",
-        f"in {collect.SECONDS:.0f} s at most",
+        f"in the run folder, within {collect.SECONDS:.0f} s",
         f"TERM, {GRACE_SECONDS:.0f} s, KILL",
         f"what still ran {watch.SETTLE_SECONDS:.0f} s after",
     )
