@@ -40,8 +40,7 @@ class WithProgram(click.Command):
         return super().parse_args(ctx, args)
 
     def _begin_of_command(self, args: Sequence[str]) -> int | None:
-        """Return where a command without `--` begins: at the first word that starts a program and is no option's value.
-        """
+        """Return where a command without `--` begins: the first word that starts a program and is no option's value."""
         with_value = {name for one in self.params if not getattr(one, "is_flag", True) for name in one.opts}
         starts = (n for n, word in enumerate(args) if STARTS.search(word) and (not n or args[n - 1] not in with_value))
         return next(starts, None)
