@@ -46,7 +46,7 @@ def floors(phases: Mapping[Phase, float], **more: float) -> dict[str, float]:
 
 
 class Dog(Watchdog):
-    """A watchdog that is told the positions of the ranks."""
+    """A watchdog that is given the positions of the ranks."""
 
     def __init__(self, limits: Limits) -> None:
         self.positions: dict[str, Position] = {}
