@@ -152,7 +152,7 @@ def _know_containers(intent: Intent, results: Results) -> None:
 
 
 def _idle(intent: Intent, results: Results) -> tuple[float, float] | None:
-    """Return for how long no rank of an orphan has advanced and how long it may, in seconds; None if none is left.
+    """Return for how long no rank of an orphan has advanced, and the limit, in seconds; None if no process is left.
 
     If no process of the orphan is left, the time of its last progress says nothing, as it may have ended with its
     harness.
