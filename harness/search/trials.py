@@ -67,12 +67,22 @@ class Trials:
     _counts: Counts | None = None
 
     def passed(self, cell: Cell) -> bool:
-        """Return whether the next run of a cell passed: an earlier run at this position, or a new one.
+        """Return whether the next run of a cell passed.
+
+        Raises:
+            RecountedError: when a run that was reported as passed turned out to have failed.
+            UserError: as `make`.
+        """
+        run_id = self.make(cell)
+        self._told[run_id] = self._known()[run_id].counts_as == "passed"
+        return self._told[run_id]
+
+    def make(self, cell: Cell) -> str:
+        """Return the id of the next run of a cell: an earlier run at this position, or a new one.
 
         Runs that do not count say nothing and are repeated.
 
         Raises:
-            RecountedError: when a run that was reported as passed turned out to have failed.
             UserError: when a GPU is unhealthy; the runner may raise others.
         """
         self._repeats[cell.id] += 1
@@ -85,10 +95,8 @@ class Trials:
                 if record.diagnosis == REFUSED:
                     raise UserError(f"{cell.id}: the app refuses what is asked of it: {record.detail}")
             self._seconds.append(record.finished - record.intent.started)
-            count_ = self._known()[run_id]
-            if count_.counts:
-                self._told[run_id] = count_.counts_as == "passed"
-                return self._told[run_id]
+            if self._known()[run_id].counts:
+                return run_id
         raise AssertionError("the attempts never end")
 
     def _run(self, cell: Cell, run_id: str, position: int) -> Record:

@@ -1,7 +1,7 @@
 """Makes runs on this host to find which variables of a cell's preset matter, and whether cells differ."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any, TypeVar
@@ -146,9 +146,7 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
     while short := [cell for cell, run in wanted.items() if _counted(bench, run) < runs]:
         for cell in random.sample(short, len(short)):
             running.placed = placed[cell]
-            # The next round counts every run again.
-            with suppress(RecountedError):
-                trials.passed(placed[cell].cell)
+            trials.make(placed[cell].cell)
     return next(iter(wanted.values())).workload_hash
 
 

@@ -136,3 +136,12 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     again = script()
     again.poisoning = runner.poisoning
     assert passes(again, cell, 2) == [False, True]
+
+
+def test_runs_that_are_only_made_go_on_after_one_was_taken_back(script: Callable[..., Scripted], cell: Cell) -> None:
+    runner = script("completed", "completed", f"failed {REFUSED}")
+    trials = Trials(runner, "c", 9)
+    runner.poisoning_later = {trials.make(cell)}
+    assert trials.make(cell) == runner.ids[1]
+    with pytest.raises(UserError, match="the app refuses what is asked of it"):
+        trials.make(cell)
