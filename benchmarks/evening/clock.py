@@ -11,7 +11,8 @@ from harness.campaign.planning.prepare import setup_seconds_of
 from harness.evidence.files.run_files import HealthStep
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
-from harness.search.stages.runs import SeenRun, SeenRuns, StageRun, family
+from harness.matrix.workload_options import family
+from harness.search.stages.runs import SeenRun, SeenRuns, StageRun
 
 HOUR, MINUTE = 3600.0, 60.0
 BESIDE_TRAINING = 80.0

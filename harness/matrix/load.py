@@ -16,7 +16,7 @@ from harness.matrix.cells import Matrix, Preset, Selection
 from harness.matrix.stacks import Stack
 from harness.matrix.stages import CampaignStage, endurance, exploring
 from harness.matrix.wheels import PYPI, PYTORCH, wheel_sources
-from harness.matrix.workload_options import family_of, options_of
+from harness.matrix.workload_options import family
 
 Path_ = tuple[str | int, ...]
 # Most choices listed in a message; a longer list is cut.
@@ -259,7 +259,7 @@ def _check_endurance(matrix: Matrix) -> Iterator[Problem]:
 def _family(matrix: Matrix, stage: CampaignStage) -> str:
     workload = matrix.workloads[stage.workload or ""]
     same = workload.model_copy(update={"strategy": "single", "backend": None})
-    return family_of(options_of(same), same.max_device_memory, smoke_test=same.smoke_test)
+    return family(same, 1)
 
 
 def stack_prefix(stack: Stack) -> str | None:

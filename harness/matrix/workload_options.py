@@ -1,6 +1,7 @@
 """A workload as options of the app: by name, as arguments, and hashed. Pure."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from harness.base.files.storage import json_hash
@@ -115,6 +116,13 @@ def family_of(options: Mapping[str, Any], max_device_memory: int | None = None, 
     kept = {name: value for name, value in options.items() if name not in AMOUNTS}
     limit = {"max_device_memory": max_device_memory} if max_device_memory else {}
     return json_hash({"options": kept, **limit, **({"smoke_test": True} if smoke_test else {})})
+
+
+@lru_cache(maxsize=4096)
+def family(workload: Workload, devices: int) -> str:
+    """Return the family of a workload on this many devices."""
+    options = train_options(workload, devices)
+    return family_of(options, workload.max_device_memory, smoke_test=workload.smoke_test)
 
 
 def workload_hash(workload: Workload, data_sha256: str, *, resumed: bool = False) -> str:

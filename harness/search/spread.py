@@ -11,9 +11,10 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import PASSED
 from harness.evidence.verdicts.totals import HOUR, Life, Totals
 from harness.matrix.stages import CampaignStage
+from harness.matrix.workload_options import family
 from harness.search.goal import Goal
 from harness.search.schedule import Candidate, Next, Tally, next_run
-from harness.search.stages.runs import SeenRun, SeenRuns, StageRun, family
+from harness.search.stages.runs import SeenRun, SeenRuns, StageRun
 from harness.search.stages.search import StageSearch
 
 

@@ -15,7 +15,7 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.scope import scope
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Matrix
-from harness.matrix.workload_options import device_count, family_of, train_options
+from harness.matrix.workload_options import device_count, family
 from harness.search.schedule import Candidate, Tally
 
 # Outcomes of runs that ended by themselves, so that their duration is known.
@@ -47,9 +47,7 @@ class Tallies:
 
     def family_of(self, planned: PlannedRun) -> str:
         """Return the workload family of a planned run."""
-        workload = self.plan.workload
-        options = train_options(workload, self._devices(planned)[2])
-        return family_of(options, workload.max_device_memory, smoke_test=workload.smoke_test)
+        return family(self.plan.workload, self._devices(planned)[2])
 
     def tried(self) -> set[tuple[str, str]]:
         """Return the cells, each with its scope, that had runs of the plan's workload family on this kind of host."""

@@ -13,8 +13,7 @@ from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import UNCOMMITTED, claim_in_words, in_words
 from harness.matrix.cells import Matrix
-from harness.matrix.workload_options import STANDARD_WORKLOAD, family_of, train_options
-from harness.matrix.workloads import Workload
+from harness.matrix.workload_options import STANDARD_WORKLOAD, family
 from harness.report.words import names, share
 from harness.training.expect import USUAL_HOURS
 
@@ -82,16 +81,11 @@ def towards_known_good(best: Verdict, matrix: Matrix, made_here: Sequence[Verdic
     # Runs of different workloads are not counted together, so another workload starts from nothing.
     same = workload in (None, best.workload)
     of_host = [one for one in made_here if one.host_kind == best.host_kind]
-    family = best.family if same or workload is None else _family(matrix.workloads[workload])
-    among = len(tried(of_host, family, best.executor) | {(best.cell, best.scope)})
+    of_family = best.family if same or workload is None else family(matrix.workloads[workload], 1)
+    among = len(tried(of_host, of_family, best.executor) | {(best.cell, best.scope)})
     confidence = confidence_of_best(matrix.verdicts.confidence, among)
     totals = best.totals if same else Totals()
     return Towards(workload, missing_to(totals, "known_good", matrix.verdicts, confidence), among)
-
-
-def _family(workload: Workload) -> str:
-    """Return the family of a workload on one device."""
-    return family_of(train_options(workload, 1), workload.max_device_memory, smoke_test=workload.smoke_test)
 
 
 def _that_qualifies(best: Verdict, matrix: Matrix) -> str | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from statistics import median
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from harness.evidence.verdicts.totals import Totals, totals_of
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stages import CampaignStage, Otherwise
 from harness.matrix.strategies import Strategy
-from harness.matrix.workload_options import family_of, train_options
+from harness.matrix.workload_options import family
 from harness.matrix.workloads import Workload
 
 # Last phases of failures on which a change of training has no effect.
@@ -167,13 +166,6 @@ def totals_of_seen(runs: Iterable[SeenRun]) -> Totals:
     """Return the totals of runs, counted as in verdicts."""
     runs = list(runs)
     return totals_of([run.row for run in runs], {run.row.run_id: run.count for run in runs})
-
-
-@lru_cache(maxsize=4096)
-def family(workload: Workload, devices: int) -> str:
-    """Return the workload family of a run on this many GPUs."""
-    options = train_options(workload, devices)
-    return family_of(options, workload.max_device_memory, smoke_test=workload.smoke_test)
 
 
 @dataclass(frozen=True)

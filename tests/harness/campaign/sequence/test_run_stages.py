@@ -24,11 +24,11 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.matrix.stages import CampaignStage
-from harness.matrix.workload_options import train_options
+from harness.matrix.workload_options import family, train_options
 from harness.matrix.workloads import Workload
 from harness.search.conclusion import Conclusion
 from harness.search.goal import Goal
-from harness.search.stages.runs import Setting, StageHost, StageRun, family
+from harness.search.stages.runs import Setting, StageHost, StageRun
 from harness.search.stages.search import StageSearch
 from tests.harness.pretending import FakeRun, Listening, Recording
 

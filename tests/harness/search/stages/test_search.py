@@ -11,8 +11,9 @@ from benchmarks.evening.simulated import BUDGET
 from benchmarks.evening.worlds import GPUS, nothing_on_two, stacks, the_matrix
 from benchmarks.verdicts import ROW
 from harness.evidence.verdicts.counting import NOT_BEGUN, RunCount
+from harness.matrix.workload_options import family
 from harness.search.stages.exploration import NOT_BEGUN_KIND, Explorer
-from harness.search.stages.runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, StageHost, StageRun, family
+from harness.search.stages.runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, StageHost, StageRun
 from harness.search.stages.search import StageEnd, StageSearch
 
 SETUP = 600.0
