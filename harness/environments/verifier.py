@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
-from harness.environments.environment import Environment, ensure_environment, image_environment
+from harness.environments.environment import Environment, ensure_environment
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 
@@ -53,7 +53,6 @@ def make_verifier(stack: Stack | None, engine: "Engine | None", notify: "Notify"
 
         if engine is None:
             return Verifier(ensure_environment(stack, notify))
-        image = ensure_stack_image(engine, stack, notify, own=True)
+        return Verifier(ensure_stack_image(engine, stack, notify, own=True).environment(stack))
     except UserError as error:
         return Verifier(missing=f"stack {stack.name} cannot be made here: {error}")
-    return Verifier(image_environment(image.id, image.identity, image.contract, stack))

@@ -18,7 +18,6 @@ from harness.campaign.recovery import close_leftovers
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import AMD
 from harness.environments.capabilities import capabilities_of, choose_engine, room_needed, why_not
-from harness.environments.environment import image_environment
 from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
@@ -94,10 +93,7 @@ class PreparedTraining:
         close_leftovers(bench, display)
         if bench.engine and evidence:
             image = pull_known_good(bench.engine, evidence, display.step)
-            cell = self.job.cell
-            bench.use_environment(
-                cell, image_environment(image.id, image.identity, image.contract, cell.stack, image.revision)
-            )
+            bench.use_environment(self.job.cell, image.environment(self.job.cell.stack))
         return train(self.job, self.state, self.file, bench, display)
 
 

@@ -17,7 +17,7 @@ from harness.campaign.run_one import first_run
 from harness.environments.docker.build import ensure_stack_image
 from harness.environments.docker.images import Image, find, inputs_of
 from harness.environments.docker.own_images import find_runtime_image
-from harness.environments.environment import FORMER_OPTIONS, image_environment
+from harness.environments.environment import FORMER_OPTIONS
 from harness.environments.verifier import verifying_stack
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
@@ -85,7 +85,7 @@ def bench(matrix: Matrix, tmp_path: Path) -> Bench:
 
 
 def run(bench: Bench, cell: Cell, image: Image) -> Record:
-    bench.use_environment(cell, image_environment(image.id, image.identity, image.contract, cell.stack))
+    bench.use_environment(cell, image.environment(cell.stack))
     bench.make_ready(cell, TINY, Display())
     return bench.run_cell(bench.run(first_run(bench, cell, TINY), f"run-{time.time_ns()}", TINY))
 

@@ -13,7 +13,7 @@ from harness.campaign.bench.plan import PlannedRun
 from harness.environments.docker.base_image import NoBaseImageError
 from harness.environments.docker.build import ensure_cell_image
 from harness.environments.docker.node_images import NodeImages
-from harness.environments.environment import Environment, ensure_environment, host_environment, image_environment
+from harness.environments.environment import Environment, ensure_environment, host_environment
 from harness.environments.executors.container import gpu_devices
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
@@ -108,10 +108,7 @@ class Bench:
         name = self._name(cell)
         if name not in self._environments:
             if self.engine:
-                image = ensure_cell_image(self.engine, cell, notify)
-                self._environments[name] = image_environment(
-                    image.id, image.identity, image.contract, stack, image.revision
-                )
+                self._environments[name] = ensure_cell_image(self.engine, cell, notify).environment(stack)
             elif stack.accelerator == "any":
                 if self.interpreter is None:
                     raise UserError(f"stack {stack.name} needs --python INTERPRETER")

@@ -18,7 +18,7 @@ from harness.base.paths import APP, CHECKOUT, IMAGES
 from harness.environments.docker import layers
 from harness.environments.docker.dockerfile import cell_part, stack_part
 from harness.environments.docker.source_state import newest_of, oci_time, source_revision
-from harness.environments.environment import app_hash
+from harness.environments.environment import Environment, app_hash, image_environment
 from harness.environments.python.pins import base_digest, lock_file, pins_file, pins_hash
 from harness.host.engine import Engine, engine_errors
 from harness.host.engine_client import TooLargeAnswerError
@@ -72,6 +72,10 @@ class Image:
         """The contract that the app in it follows; the old one where it does not say."""
         told = self.labels.get(CONTRACT_LABEL, "")
         return int(told) if re.fullmatch(r"[1-9]\d{0,5}", told, re.ASCII) else OLD_CONTRACT
+
+    def environment(self, stack: Stack) -> Environment:
+        """Return the environment in it, of a cell of this stack."""
+        return image_environment(self.id, self.identity, self.contract, stack, self.revision)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from harness.base.files.json_files import File
 from harness.base.files.shared_locks import folder_of_locks, open_shared_lock
 from harness.base.files.storage import held, wait_for_lock
 from harness.environments.docker.images import SHORT, Image, find
-from harness.environments.environment import Environment, image_environment
+from harness.environments.environment import Environment
 from harness.host.engine import Engine, Notify, follow_transfer, transfer_errors
 from harness.matrix.stacks import Stack
 
@@ -51,8 +51,7 @@ class NodeImage(File):
 
     def environment(self, stack: Stack, id_here: str | None = None) -> Environment:
         """Return the environment in it; `id_here` is the id that the engine of this host has for it."""
-        image = Image(id_here or self.id, self.labels, (), 0)
-        return image_environment(image.id, image.identity, image.contract, stack, image.revision)
+        return Image(id_here or self.id, self.labels, (), 0).environment(stack)
 
 
 class NodeImages(File):
