@@ -7,7 +7,7 @@ import click
 
 from harness.base.interrupts import interruptible
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
-from harness.environments.docker.images import CELLS, Image
+from harness.environments.docker.images import Image, repository_in
 from harness.environments.docker.verify_image import DIFFERENT, EQUAL, find_to_verify, verify_by_rebuilding
 from harness.host.engine import Engine
 from harness.registry.attestations.check import check_offline
@@ -52,7 +52,7 @@ def verify(settings: Settings, image: str, offline: bool, registry: str | None, 
 
 
 def _check(settings: Settings, engine: Engine, image: Image, registry: str | None, *, as_json: bool) -> None:
-    repository = f"{registry.rstrip('/')}/{CELLS}" if registry else None
+    repository = repository_in(registry) if registry else None
     with interruptible(), Steps(err) as steps:
         checks = check_offline(engine, image, settings.matrix, repository, steps.step)
     if as_json:

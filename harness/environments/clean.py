@@ -16,7 +16,7 @@ import psutil
 from harness.base.files.storage import json_hash, locked
 from harness.base.files.tree_removal import remove_below
 from harness.base.paths import ENVIRONMENTS
-from harness.environments.docker.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, tag_of_cell
+from harness.environments.docker.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, name_by_labels, tag_of_cell
 from harness.environments.docker.own_images import own_ids
 from harness.environments.environment import STAMP
 from harness.environments.in_use import alone_with
@@ -125,9 +125,8 @@ def _is_of_a_build(tag: str, labels: Mapping[str, str]) -> bool:
     if name != CELLS:
         return name in LOCAL and word.startswith(f"{labels.get(f'{PREFIX}.stack')}-")
     # With the GPU targets, where it has code for those alone.
-    cell, targets = labels.get(f"{PREFIX}.cell", ""), labels.get(f"{PREFIX}.targets", "")
-    named = "-".join(filter(None, (cell, targets)))
-    return bool(cell) and tag == tag_of_cell(named)
+    named = name_by_labels(labels)
+    return bool(named) and tag == tag_of_cell(named)
 
 
 def _remove_image(one: Made, engine: Engine | None) -> str | None:

@@ -10,8 +10,8 @@ from harness.base.paths import LOCKS
 from harness.base.sysfs import REAL_ROOT
 from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
 from harness.environments.docker.build import ensure_cell_image
-from harness.environments.docker.images import CELLS, Image, cell_tag, find, inputs_of
-from harness.environments.docker.own_images import find_cell_image
+from harness.environments.docker.images import Image, cell_tag, find, repository_in
+from harness.environments.docker.own_images import current_image
 from harness.environments.python import pins
 from harness.host.engine import Engine, Notify, transfer_errors
 from harness.host.fingerprint import read_host
@@ -22,7 +22,7 @@ from harness.registry.attestations.attest import attest_image
 from harness.registry.attestations.keys import known_keys
 from harness.registry.oci import Repository
 from harness.registry.push_plan import PushPlan, plan_push
-from harness.registry.push_pull import built_image, pull, push, remote_name
+from harness.registry.push_pull import built_image, pull, push_image, remote_name
 
 # The name of the base images that images/base.sh builds.
 OWN_BASES = "vpoc-base"
@@ -100,7 +100,7 @@ def plan_build(engine: Engine | None, cells: Iterable[Cell], root: Path = REAL_R
     skipped = tuple(Skipped(cell, reason) for cell in cells if (reason := _why_not(engine, cell)))
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
-    there = tuple(c for c in kept if engine and find_cell_image(engine, c, inputs_of(engine, c.stack)))
+    there = tuple(c for c in kept if engine and current_image(engine, c))
     build = tuple(cell for cell in kept if cell not in there)
     host = capabilities_of(read_host(root), engine, build, None)
     if engine is None:
@@ -162,10 +162,10 @@ def push_cell(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
     Raises:
         UserError: when it is not built, is not what its lock names, or the registry refuses it.
     """
-    reference, image = push(engine, cell, registry, notify)
-    name, _, digest = reference.partition("@")
-    attest_image(engine, cell, image, name, digest, notify)
-    return reference
+    image, repository = built_image(engine, cell), repository_in(registry)
+    digest = push_image(engine, image.id, remote_name(registry, cell), notify)
+    attest_image(engine, cell, image, repository, digest, notify)
+    return f"{repository}@{digest}"
 
 
 def plan_push_of_cell(engine: Engine, cell: Cell, registry: str) -> PushPlan:
@@ -174,7 +174,7 @@ def plan_push_of_cell(engine: Engine, cell: Cell, registry: str) -> PushPlan:
     Raises:
         UserError: when it is not built, or the registry does not answer.
     """
-    return plan_push(engine, built_image(engine, cell), remote_name(registry, cell).rsplit(":", 1)[0])
+    return plan_push(engine, built_image(engine, cell), repository_in(registry))
 
 
 def pull_cell(
@@ -185,7 +185,7 @@ def pull_cell(
     `listed` are the keys of others that matrix.yaml names.
     """
     image = pull(engine, cell, registry, digest, notify)
-    current = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
+    current = current_image(engine, cell)
     signers = sorted({one.signer for one in _signed(image, registry, listed)})
     return {
         "cell": cell.id,
@@ -199,7 +199,7 @@ def pull_cell(
 
 def _signed(image: Image, registry: str, listed: Mapping[str, str]) -> list[Signed]:
     """Return what is signed of an image that was pulled; copies of it are kept."""
-    repository = Repository(f"{registry.rstrip('/')}/{CELLS}")
+    repository = Repository(repository_in(registry))
     digests = [digest for name, _, digest in (d.partition("@") for d in image.digests) if name == repository.name]
     known = known_keys(listed)
     return [one for digest in digests for one in signed_beside(repository, digest, known)]

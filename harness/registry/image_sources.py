@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.environments.docker.images import Image, cell_tag, find, tag_name
+from harness.environments.docker.images import Image, cell_tag, find, repository_in, tag_name
 from harness.environments.docker.node_images import NodeImage, NodeImages
 from harness.environments.environment import Environment
 from harness.environments.verifier import Verifier
@@ -54,7 +54,7 @@ def _in_source(place: str, cell: Cell, image: Image) -> NodeImage:
 
 def _pushed(registry: str, cell: Cell, image: Image) -> NodeImage:
     name = remote_name(registry, cell)
-    repository = name.rsplit(":", 1)[0]
+    repository = repository_in(registry)
     remedy = f"`matrix push {cell.id} --registry {registry}` puts it there"
     try:
         manifest = Repository(repository).manifest(tag_name(cell))

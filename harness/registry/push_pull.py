@@ -8,16 +8,15 @@ from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.storage import locked
 from harness.base.time_limits import Look
 from harness.environments.docker.images import (
-    CELLS,
     PREFIX,
     Image,
     cell_tag,
     check_is_of,
     find,
-    inputs_of,
+    repository_in,
     tag_name,
 )
-from harness.environments.docker.own_images import find_cell_image
+from harness.environments.docker.own_images import current_image
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer, transfer_errors
 from harness.matrix.cells import Cell
 from harness.registry.kept_layers import LAYERS
@@ -33,19 +32,7 @@ NAME_SECONDS = 180.0
 
 def remote_name(registry: str, cell: Cell) -> str:
     """Return the name of a cell's image in a registry such as `ghcr.io/me`."""
-    return f"{registry.rstrip('/')}/{CELLS}:{tag_name(cell)}"
-
-
-def push(engine: Engine, cell: Cell, registry: str, notify: Notify) -> tuple[str, Image]:
-    """Push the image of a cell as this checkout would build it; return its reference by digest, and the image.
-
-    Raises:
-        UserError: when it is not built, or the registry refuses it.
-    """
-    image = built_image(engine, cell)
-    name = remote_name(registry, cell)
-    digest = push_image(engine, image.id, name, notify)
-    return f"{name.rsplit(':', 1)[0]}@{digest}", image
+    return f"{repository_in(registry)}:{tag_name(cell)}"
 
 
 def built_image(engine: Engine, cell: Cell) -> Image:
@@ -54,7 +41,7 @@ def built_image(engine: Engine, cell: Cell) -> Image:
     Raises:
         UserError: when it is not built.
     """
-    image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
+    image = current_image(engine, cell)
     if image is None:
         raise UserError(f"there is no image of {cell.id} for its current inputs; `matrix build {cell.id}` builds it")
     return image

@@ -20,7 +20,7 @@ from harness.evidence.records import Results
 from harness.faults.own_engine import own_engine, why_no_own_engine
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
-from harness.registry.push_pull import push
+from harness.registry.push_pull import built_image, push_image, remote_name
 from harness.registry.saved import save as save_of_cells
 from harness.registry.saved.layout import ImageFolder
 from tests.images.conftest import serve_registry
@@ -159,13 +159,14 @@ def test_two_jobs_at_once_on_a_host_pull_an_image_once_by_its_digest(
     storage.mkdir()
     with serve_registry(storage, storage / "settings.yml") as (host, _):
         matrix = write_matrix(tmp_path, f"{host}/me")
-        reference, _ = push(nodes.here, matrix.cells[CELL], f"{host}/me", print)
+        name = remote_name(f"{host}/me", matrix.cells[CELL])
+        digest = push_image(nodes.here, built_image(nodes.here, matrix.cells[CELL]).id, name, print)
         began = time.time()
         run_two_at_once(nodes, campaign, image)
     assert_ran_in(image, campaign.results)
     assert nodes.brought(began) == ["pull"]
-    assert nodes.engine.client.images.get(reference)
-    nodes.here.client.api.remove_image(reference.replace("@", ":").split(":sha256")[0] + f":{CELL}", force=True)
+    assert nodes.engine.client.images.get(f"{name.rpartition(':')[0]}@{digest}")
+    nodes.here.client.api.remove_image(name, force=True)
 
 
 def test_an_image_that_is_not_in_the_source_is_missed_before_any_job(

@@ -36,8 +36,8 @@ from harness.environments.docker.images import (
     told_epochs,
 )
 from harness.environments.docker.own_images import (
+    current_image,
     find_by_labels,
-    find_cell_image,
     find_own_stack_image,
     find_runtime_image,
     find_stack_image,
@@ -64,7 +64,7 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
     """
     keep_in_place()
     with locked(lock_of_builds(cell.id), notify):
-        image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
+        image = current_image(engine, cell)
         if image is None:
             stack_image = ensure_stack_image(engine, cell.stack, notify)
             labels = cell_labels(cell, stack_image.labels)

@@ -146,6 +146,17 @@ def tag_name(cell: Cell) -> str:
     return "-".join((cell.id, *cell.stack.targets))
 
 
+def name_by_labels(labels: Mapping[str, str]) -> str:
+    """The same of an image, by its labels; empty where it is of no cell."""
+    cell, targets = (labels.get(f"{PREFIX}.{part}", "") for part in ("cell", "targets"))
+    return "-".join(filter(None, (cell, targets))) if cell else ""
+
+
+def repository_in(registry: str) -> str:
+    """The repository with the images of cells in a registry such as `ghcr.io/me`."""
+    return f"{registry.rstrip('/')}/{CELLS}"
+
+
 def cell_tag(cell: Cell) -> str:
     """The tag of a cell's image. A cell made for a comparison can have a name that no tag may have."""
     return tag_of_cell(tag_name(cell))

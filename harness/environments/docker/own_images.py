@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from harness.base.paths import BUILDS
-from harness.environments.docker.images import PREFIX, Image, Inputs, all_by_labels, cell_labels
+from harness.environments.docker.images import PREFIX, Image, Inputs, all_by_labels, cell_labels, inputs_of
 from harness.environments.docker.source_state import is_dirty, source_revision
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell
@@ -32,6 +32,11 @@ def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
 def find_cell_image(engine: Engine, cell: Cell, inputs: Inputs) -> Image | None:
     """The image of a cell, made from these inputs; built here or pulled."""
     return find_by_labels(engine, {**inputs.wanted, **cell_labels(cell, inputs.labels), f"{PREFIX}.kind": "cell"})
+
+
+def current_image(engine: Engine, cell: Cell) -> Image | None:
+    """The image of a cell that runs of this checkout would use now."""
+    return find_cell_image(engine, cell, inputs_of(engine, cell.stack))
 
 
 def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UnknownNameError, UserError
-from harness.environments.docker.images import PREFIX, Image, find, inputs_of, tag_of_cell
-from harness.environments.docker.own_images import find_cell_image
+from harness.environments.docker.images import PREFIX, Image, find, tag_of_cell
+from harness.environments.docker.own_images import current_image
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.matrix.cells import Matrix
 from harness.matrix.load import nearest
@@ -118,7 +118,7 @@ def _loaded(
             signed.append(one)
     name = image.labels[f"{PREFIX}.cell"]
     cell = matrix.cells.get(name)
-    current = find_cell_image(engine, cell, inputs_of(engine, cell.stack)) if cell else None
+    current = current_image(engine, cell) if cell else None
     return Loaded(
         cell=name,
         tag=tag_of_cell(image.name),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.environments.docker.images import PREFIX
+from harness.environments.docker.images import name_by_labels
 from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of, object_in
 
 NAME = "org.opencontainers.image.ref.name"
@@ -43,8 +43,7 @@ class SavedImage:
     @property
     def own_name(self) -> str:
         """Return the name of its cell by its own labels; empty where it is of none."""
-        cell, targets = (self.labels.get(f"{PREFIX}.{part}", "") for part in ("cell", "targets"))
-        return "-".join(filter(None, (cell, targets))) if cell else ""
+        return name_by_labels(self.labels)
 
     @property
     def layers(self) -> tuple[Descriptor, ...]:

@@ -1,7 +1,7 @@
 """Known-good tags in a registry, with their history, which has the evidence of each."""
 
 from harness.base.errors import UserError
-from harness.environments.docker.images import CELLS
+from harness.environments.docker.images import repository_in
 from harness.registry.oci import Manifest, Repository
 from harness.registry.tags.promotions import KnownGood, TagMove, from_lines, to_line
 
@@ -16,7 +16,7 @@ class RegistryTags:
     """The known-good tags of a registry such as `ghcr.io/me`. Every method raises UserError when the registry fails."""
 
     def __init__(self, registry: str) -> None:
-        self._repository = Repository(f"{registry.rstrip('/')}/{CELLS}")
+        self._repository = Repository(repository_in(registry))
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.sysfs import REAL_ROOT, is_simulated
-from harness.environments.docker.images import find
+from harness.environments.docker.images import find, repository_in
 from harness.environments.docker.source_state import is_dirty
 from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
@@ -201,7 +201,7 @@ def _promote(
     # Promoted on this host only, the image is still in the registry to which it was pushed before.
     repository, digest = place_of(image.id, read_moves(results))
     if registry:
-        repository, digest = remote_name(registry, cell).rsplit(":", 1)[0], None
+        repository, digest = repository_in(registry), None
     draft = evidence_of(claim, newest, matrix.verdicts, now, repository=repository, digest=digest, previous=None)
     looked = [(place, look_at(place, draft.tag)) for place in _places(results, engine, registry)]
     for place, seen in looked:
@@ -212,7 +212,7 @@ def _promote(
         return draft
     if registry:
         digest = push_image(engine, image.id, remote_name(registry, cell), notify)
-        attest_image(engine, cell, image, remote_name(registry, cell).rsplit(":", 1)[0], digest, notify)
+        attest_image(engine, cell, image, repository_in(registry), digest, notify)
     evidence = draft.model_copy(update={"digest": digest, "previous": looked[0][1].tag})
     if registry and not _is_there(evidence, *looked[0], now):
         attest_evidence(evidence)

@@ -263,6 +263,7 @@ def test_while_something_is_made_nothing_goes(
     monkeypatch.setattr("harness.environments.in_use._held", held)
     monkeypatch.setattr("harness.environments.in_use.LOCK", str(place / "lock"))
     monkeypatch.setattr(build, "BUILDS", place / "builds")
+    monkeypatch.setattr(build, "current_image", making)
     monkeypatch.setattr(build, "inputs_of", making)
     monkeypatch.setattr("harness.environments.environment.ensure_python", making)
     with pytest.raises(UserError, match="it is enough"):

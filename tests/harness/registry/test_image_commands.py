@@ -30,7 +30,7 @@ def test_who_signed_what_was_pulled_has_the_name_that_matrix_yaml_lists(
     key = SigningKey(ec.generate_private_key(ec.SECP256R1()))
     attach_signed(repository, Statement(repository.name, manifest.digest, "urn:some", {}), key)
     image = Image("sha256:1", {}, (), 1, digests=(f"{repository.name}@{manifest.digest}",))
-    for name in ("pull", "find_cell_image", "inputs_of"):
+    for name in ("pull", "current_image"):
         monkeypatch.setattr(image_commands, name, lambda *_: image)
 
     def signers(listed: dict[str, str]) -> list[str]:
