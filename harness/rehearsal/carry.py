@@ -23,7 +23,7 @@ from harness.environments.docker.images import find
 from harness.environments.environment import Environment
 from harness.environments.python.interpreters import choose_python
 from harness.environments.python.pins import ensure_lock
-from harness.environments.python.wheelhouse import fetch, read_lock
+from harness.environments.python.wheelhouse import fetch, locked_versions
 from harness.environments.verifier import Verifier
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results, new_run_id
@@ -81,7 +81,7 @@ def carry(job: RehearsalJob) -> Iterator[ChildLine]:
     options = BenchOptions(results, data=data, executor=job.executor, root=Path(job.root))
     bench = open_bench(options, [cell], lambda _: ())
     lock = ensure_lock(stack, python=job.python)
-    entries = {entry.name: entry.version for entry in read_lock(lock)}
+    entries = locked_versions(lock)
     rocm = [f"{name} {entries[name]}" for name in entries if "rocm" in name or name.startswith("triton")]
     yield clock.done("lock", f"{len(entries)} packages, each by hash: torch {entries['torch']}, {', '.join(rocm)}")
     here = bench.engine or choose_python(stack)

@@ -12,7 +12,7 @@ from testinfra.host import Host
 from harness.base.contract import CONTRACT
 from harness.environments.docker.images import Image
 from harness.environments.python.pins import lock_file
-from harness.environments.python.wheelhouse import read_lock
+from harness.environments.python.wheelhouse import locked_versions
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
@@ -64,7 +64,7 @@ def test_torch_and_python_are_as_declared(stack: Stack, facts: dict[str, Any]) -
 
 
 def test_what_the_lock_names_is_installed_and_nothing_else(stack: Stack, facts: dict[str, Any], host: Host) -> None:
-    locked = {entry.name: entry.version for entry in read_lock(lock_file(stack))}
+    locked = locked_versions(lock_file(stack))
     installed = facts["packages"]
     assert {name: installed.get(name) for name in locked} == locked
     here = host.check_output("ls -d /opt/venv/lib/python3*/site-packages/*.dist-info").splitlines()

@@ -11,6 +11,7 @@ from harness.base.files.storage import file_hash, json_hash, locked
 from harness.environments.python import pins
 from harness.environments.python.programs import PROGRAMS
 from harness.environments.python.uv_process import uv
+from harness.environments.python.wheelhouse import locked_versions
 from harness.matrix.programs import PACKAGES, Program
 from harness.matrix.requirements import contradiction
 from harness.matrix.stacks import Stack
@@ -19,7 +20,7 @@ PLATFORM = "x86_64-manylinux_2_28"
 LOCK = "requirements.txt"
 # Built against one build of torch: PyPI's do not load beside another, and an index of torch has those of its own.
 BESIDE_TORCH = re.compile(r"^\s*(torchvision|torchaudio)\b", re.IGNORECASE)
-ENTRY = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+)")
+ENTRY = re.compile(r"^[a-z0-9][a-z0-9.-]*==\S")
 VIA = re.compile(r"#\s+(?:via )?(-r \S+|[a-z0-9][a-z0-9.-]*)")
 
 
@@ -30,7 +31,7 @@ def refuse_contradiction(program: Program, stack: Stack) -> None:
         UserError: naming the line.
     """
     lock = pins.lock_file(stack)
-    pinned = dict(_pinned(lock.read_text(encoding="utf-8"))) if lock.is_file() else {}
+    pinned = locked_versions(lock) if lock.is_file() else {}
     if told := contradiction(program, stack, pinned):
         raise UserError(told)
 
@@ -83,7 +84,7 @@ def _make(program: Program, stack: Stack, version: str, own: Path, made: Path, s
     lines = program.taken.requirements if program.taken else ()
     wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     # Of torch PyPI has another build; neither is installed, and what is built against one needs the stack's.
-    has = dict(_pinned(own.read_text(encoding="utf-8")))
+    has = locked_versions(own)
     exact = _beside_torch(program)
     text = "".join(f"{name}=={number if exact else number.partition('+')[0]}\n" for name, number in has.items())
     versions.write_text(text, encoding="utf-8")
@@ -122,9 +123,3 @@ def _blocks(lock: str) -> Iterator[str]:
         block += line
     if ENTRY.match(block):
         yield block
-
-
-def _pinned(lock: str) -> Iterator[tuple[str, str]]:
-    for line in lock.splitlines():
-        if found := ENTRY.match(line):
-            yield found[1], found[2]

@@ -61,6 +61,11 @@ def read_lock(lock: Path) -> list[Locked]:
     return entries
 
 
+def locked_versions(lock: Path) -> dict[str, str]:
+    """The versions that a hash lock names, by package; raises as `read_lock`."""
+    return {entry.name: entry.version for entry in read_lock(lock)}
+
+
 def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
     """The wheels of a lock by name, from the wheelhouse, from the user's own folders, or from the index.
 

@@ -5,6 +5,7 @@ from harness.base.files.storage import file_hash
 from harness.environments.docker.images import PREFIX, Image, told_epochs
 from harness.environments.docker.source_state import NO_TIME
 from harness.environments.python.pins import lock_file
+from harness.environments.python.wheelhouse import locked_versions
 from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Cell
 from harness.registry.attestations.attached import attach_signed, kept_manifests, signed_kept
@@ -13,7 +14,6 @@ from harness.registry.attestations.contents import (
     Contents,
     bill_of_materials,
     contents_of_image,
-    contents_of_lock,
     not_as_locked,
     told_contents,
 )
@@ -99,6 +99,6 @@ def is_as_locked(cell: Cell, image: Image, contents: Contents) -> bool:
     lock = lock_file(cell.stack)
     if not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):
         return False
-    if differing := not_as_locked(contents, contents_of_lock(lock)):
+    if differing := not_as_locked(contents, locked_versions(lock)):
         raise UserError(f"{cell.id}: is not what its lock names: {'; '.join(differing[:SHOWN])}; build it again")
     return True

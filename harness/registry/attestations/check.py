@@ -7,6 +7,7 @@ from typing import Any
 from harness.base.files.storage import file_hash
 from harness.environments.docker.images import PREFIX, Image
 from harness.environments.python.pins import lock_file
+from harness.environments.python.wheelhouse import locked_versions
 from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Matrix
 from harness.registry.attestations.attached import Signed, kept_manifests, signed_beside, signed_kept
@@ -14,7 +15,6 @@ from harness.registry.attestations.attest import CONTENTS, EVIDENCE
 from harness.registry.attestations.contents import (
     Contents,
     contents_of_image,
-    contents_of_lock,
     not_as_locked,
     told_contents,
 )
@@ -68,7 +68,7 @@ def _of_lock(image: Image, matrix: Matrix, contents: Contents) -> ImageCheck:
     lock = lock_file(stack) if stack else None
     if lock is None or not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):
         return ImageCheck("lock", None, "its lock is not that of this checkout; check out its revision")
-    differing = not_as_locked(contents, contents_of_lock(lock))
+    differing = not_as_locked(contents, locked_versions(lock))
     told = "; ".join(differing) or f"all {len(contents.python)} packages are those that {lock.name} names"
     return ImageCheck("lock", not differing, told)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.parser import BytesHeaderParser
-from pathlib import Path
 from typing import IO, Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -21,7 +20,6 @@ from harness.base.errors import UserError
 from harness.base.files.untrusted_tree import shown
 from harness.environments.docker.image_tree import image_files
 from harness.environments.docker.images import Image
-from harness.environments.python.wheelhouse import read_lock
 from harness.host.engine import Engine
 
 SITE = re.compile(r"opt/venv/lib/python[\d.]+/site-packages/[^/]+\.dist-info/METADATA")
@@ -40,15 +38,6 @@ class Contents:
 
     python: Mapping[str, str]
     debian: Mapping[str, str]
-
-
-def contents_of_lock(lock: Path) -> dict[str, str]:
-    """Return what a lock names: names to versions.
-
-    Raises:
-        UserError: when it is no lock.
-    """
-    return {entry.name: entry.version for entry in read_lock(lock)}
 
 
 def contents_of_image(engine: Engine, image: Image) -> Contents:

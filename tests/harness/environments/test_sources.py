@@ -10,7 +10,7 @@ import pytest
 from harness.base import certificates
 from harness.base.errors import UserError
 from harness.environments.python import packages, pins, source_packages, wheelhouse
-from harness.environments.python.wheelhouse import fetch, installable, read_lock, requirement
+from harness.environments.python.wheelhouse import fetch, installable, locked_versions, read_lock, requirement
 from harness.matrix.programs import Program, Taken
 from harness.matrix.stacks import Stack
 from harness.rehearsal.stand_in_index import StandIn
@@ -52,7 +52,7 @@ def make_stack(index: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def locked(stack: Stack) -> dict[str, str]:
     """Lock a stack, and return the versions by name."""
-    return {entry.name: entry.version for entry in read_lock(pins.ensure_lock(stack))}
+    return locked_versions(pins.ensure_lock(stack))
 
 
 @pytest.mark.slow

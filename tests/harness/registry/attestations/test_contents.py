@@ -11,6 +11,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.files.storage import file_hash
 from harness.environments.docker.images import Image
+from harness.environments.python.wheelhouse import locked_versions
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 from harness.registry.attestations import attached, attest
@@ -20,7 +21,6 @@ from harness.registry.attestations.contents import (
     Contents,
     bill_of_materials,
     contents_of_image,
-    contents_of_lock,
     not_as_locked,
     told_contents,
 )
@@ -87,7 +87,7 @@ def test_a_bill_is_read_back_and_is_the_same_each_time() -> None:
 def test_what_differs_from_the_lock_is_named(tmp_path: Path) -> None:
     lock = tmp_path / "cpu.txt"
     lock.write_text(f"torch==2.13.0+cpu{HASH}numpy==2.3.1{HASH}", encoding="utf-8")
-    locked = contents_of_lock(lock)
+    locked = locked_versions(lock)
     assert not_as_locked(FOUND, locked) == []
     other = Contents({"torch": "2.12.0+cpu", "vpoc": "0.1.0", "extra": "1"}, {})
     assert not_as_locked(other, locked) == [
