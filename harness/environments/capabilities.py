@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness.base.errors import NoEngineError
@@ -124,44 +125,38 @@ def capabilities_of(
 
     `verifying` is the stack that runs are verified in, which is made here whatever was pulled.
     """
-    gpus = headless_first(training_gpus(host))
-    targets = frozenset(gpu.gfx for gpu in training_gpus(host))
     stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator != "any" and not cell.excluded}
     if verifying and ("docker" if engine else "process") not in verifying.executors:
         verifying = None
     if verifying:
         stacks[verifying.name] = verifying
     cache = _existing(ENVIRONMENTS)
+    of_host = partial(
+        Capabilities,
+        gpus=headless_first(training_gpus(host)),
+        simulated=host.simulated,
+        cores=host.cores,
+        targets=frozenset(gpu.gfx for gpu in training_gpus(host)),
+        verifying=verifying,
+        driver=host.driver,
+    )
     if engine:
-        made = frozenset(name for name, stack in stacks.items() if _has_images(engine, stack, cells, verifying))
-        return Capabilities(
-            gpus=gpus,
+        return of_host(
             executor="docker",
             pythons=frozenset(),
             free_bytes=shutil.disk_usage(engine.folder).free if engine.folder else None,
             place=str(engine.folder or "the engine's disk"),
             keeps_compressed=engine.keeps_compressed,
             wheels_beside=engine.folder is not None and engine.folder.stat().st_dev == cache.stat().st_dev,
-            made=made,
-            simulated=host.simulated,
-            cores=host.cores,
-            targets=targets,
-            verifying=verifying,
-            driver=host.driver,
+            made=frozenset(name for name, stack in stacks.items() if _has_images(engine, stack, cells, verifying)),
         )
-    return Capabilities(
-        gpus=gpus,
+    return of_host(
         executor="process",
         pythons=frozenset(found[0] for stack in stacks.values() if (found := choose_python(stack))),
         free_bytes=shutil.disk_usage(cache).free,
         place=str(cache),
         made=frozenset(name for name in stacks if (ENVIRONMENTS / name / STAMP).is_file()),
         interpreter=str(interpreter) if interpreter else None,
-        simulated=host.simulated,
-        cores=host.cores,
-        targets=targets,
-        verifying=verifying,
-        driver=host.driver,
     )
 
 
