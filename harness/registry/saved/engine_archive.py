@@ -18,11 +18,11 @@ from docker.errors import create_api_error_from_http_exception
 from requests.exceptions import HTTPError
 
 from harness.base.errors import UserError
-from harness.base.files.json_bounds import load_json
+from harness.base.files.json_bounds import json_object, load_json
 from harness.base.files.storage import PIECE_BYTES, file_hash
 from harness.environments.docker.image_tree import PieceStream
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
-from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of
+from harness.registry.oci import IMAGE_INDEX, Descriptor, blobs_of, digest_of
 from harness.registry.saved.layout import LAYOUT
 from harness.registry.saved.saved_image import SavedImage
 
@@ -52,7 +52,7 @@ class EngineAnswer:
     def manifest(self, config: bytes) -> bytes | None:
         """Return the manifest that the engine itself has of an image; None of an engine that has none."""
         for text in self.texts.values():
-            told = Manifest(text, "").parsed
+            told = json_object(text)
             if "layers" in told and (told.get("config") or {}).get("digest") == digest_of(config):
                 return text
         return None

@@ -29,7 +29,6 @@ from harness.base.files.storage import (
 from harness.host.engine import Notify
 from harness.registry.oci import (
     DIGEST,
-    IMAGE_INDEX,
     IMAGE_MANIFEST,
     Descriptor,
     Manifest,
@@ -83,7 +82,7 @@ class ImageFolder:
             told = f"{self.folder}: no images were saved here, or not to the end: {error.strerror}; {SAVE_AGAIN}"
             raise NoSuchFileError(told) from None
         changed = UserError(f"{self.folder / 'index.json'}: was changed or is damaged; {SAVE_AGAIN}")
-        entries = Manifest(index, IMAGE_INDEX).parsed.get("manifests")
+        entries = json_object(index).get("manifests")
         if layout != LAYOUT or not isinstance(entries, list):
             raise changed
         images: dict[str, SavedImage] = {}
@@ -223,7 +222,7 @@ class ImageFolder:
         if digest_of(content) != digest:
             raise self._changed(file)
         manifest = manifest_of(content)
-        self._check_shape(OfManifest, manifest)
+        self._check_shape(OfManifest, content)
         return manifest
 
     def image(self, name: str, manifest: Manifest) -> SavedImage:
@@ -235,16 +234,16 @@ class ImageFolder:
                 f"than {LARGEST_CONFIGURATION}; make them shorter"
             )
         image = SavedImage(name, manifest, self.content(config))
-        self._check_shape(OfConfiguration, Manifest(image.config, ""))
+        self._check_shape(OfConfiguration, image.config)
         if len(image.layers) != len(image.unpacked):
             raise self._changed(self.file(manifest.digest))
         return image
 
-    def _check_shape(self, shape: type[Shape], document: Manifest) -> None:
+    def _check_shape(self, shape: type[Shape], content: bytes) -> None:
         try:
-            shape.model_validate(document.parsed)
+            shape.model_validate(json_object(content))
         except ValidationError:
-            raise self._changed(self.file(document.digest)) from None
+            raise self._changed(self.file(digest_of(content))) from None
 
     @contextmanager
     def _reading(self, file: Path) -> Iterator[None]:

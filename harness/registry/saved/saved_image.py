@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness.base.files.json_bounds import json_object
 from harness.environments.docker.images import name_by_labels
 from harness.registry.oci import IMAGE_INDEX, Descriptor, Manifest, blobs_of, digest_of, object_in
 
@@ -28,7 +29,7 @@ class SavedImage:
     @property
     def configuration(self) -> Mapping[str, Any]:
         """Return what its configuration says."""
-        return Manifest(self.config, "").parsed
+        return json_object(self.config)
 
     @property
     def labels(self) -> Mapping[str, str]:
