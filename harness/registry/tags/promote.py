@@ -131,7 +131,6 @@ def evidence_of(
     *,
     repository: str | None,
     digest: str | None,
-    previous: str | None,
 ) -> KnownGood:
     """Return the evidence for a tag; `newest` is the intent of the claim's newest run, `now` in seconds since 1970."""
     verdict = claim.verdict
@@ -183,7 +182,7 @@ def evidence_of(
         # Counted from the last run: promoting again does not renew the evidence.
         expires_at=min(now, verdict.last_at) + VALID_SECONDS,
         harness_version=__version__,
-        previous=previous,
+        previous=None,
     )
 
 

@@ -202,7 +202,7 @@ def _promote(
     repository, digest = place_of(image.id, read_moves(results))
     if registry:
         repository, digest = repository_in(registry), None
-    draft = evidence_of(claim, newest, matrix.verdicts, now, repository=repository, digest=digest, previous=None)
+    draft = evidence_of(claim, newest, matrix.verdicts, now, repository=repository, digest=digest)
     looked = [(place, look_at(place, draft.tag)) for place in _places(results, engine, registry)]
     for place, seen in looked:
         check_unmoved(place, draft.tag, seen, replace)

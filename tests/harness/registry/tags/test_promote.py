@@ -195,7 +195,7 @@ def test_the_evidence_says_what_was_run_where(
     gpus = tuple(gpu.model_copy(update={"firmware": firmware}) for gpu in dual_host.gpus)
     dual_host = dual_host.model_copy(update={"gpus": gpus})
     intent = make_intent(device="cuda", gpus=(0, 1), host=dual_host, options={"strategy": "ddp", "devices": 2})
-    evidence = evidence_of(claim, intent, THRESHOLDS, 10.0, repository=None, digest=None, previous=None)
+    evidence = evidence_of(claim, intent, THRESHOLDS, 10.0, repository=None, digest=None)
     assert (evidence.gfx, evidence.gpu_count, evidence.kernel) == (("gfx1100",), 2, dual_host.kernel)
     assert evidence.firmware == {"gfx1100": (firmware, firmware)}
     assert (evidence.image, evidence.passes, evidence.runs, evidence.run_ids) == (IMAGE, 33, 33, claim.run_ids)
@@ -206,16 +206,16 @@ def test_the_evidence_says_what_was_run_where(
     assert (evidence.boots, evidence.longest_hours, evidence.among) == (2, 0.5, 1)
     assert evidence.expires_at - evidence.promoted_at == VALID_SECONDS
     late = claim.verdict.last_at + 1000
-    again = evidence_of(claim, intent, THRESHOLDS, late, repository=None, digest=None, previous=None)
+    again = evidence_of(claim, intent, THRESHOLDS, late, repository=None, digest=None)
     assert again.expires_at == claim.verdict.last_at + VALID_SECONDS
-    on_cpu = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None, previous=None)
+    on_cpu = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None)
     assert (on_cpu.gfx, on_cpu.gpu_count, on_cpu.firmware) == ((), 0, {})
 
 
 def test_a_tag_whose_verdict_fell_is_reported(row: Row, make_intent: Callable[..., Intent]) -> None:
     rows = repeated(row, ENOUGH)
     (claim,) = claims_of(rows)
-    evidence = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None, previous=None)
+    evidence = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None)
 
     def now(failures: int, **changes: Any) -> list[Verdict]:
         failed = repeated(row, failures, "f", outcome="failed", diagnosis="crash", first_step=0, **changes)
@@ -236,7 +236,7 @@ def test_a_tag_is_about_runs_on_its_host_as_it_was(row: Row, make_intent: Callab
     old, new = (HostState("6.8", None, {}, {"amdgpu.mes": value}).as_json for value in "01")
     rows = repeated(row, ENOUGH, host_state=old)
     (claim,) = claims_of(rows)
-    drafted = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None, previous=None)
+    drafted = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None)
     evidence = drafted.model_copy(update={"settings": {"amdgpu.mes": "0"}})
     (before,) = judge(rows, {}, THRESHOLDS)
     assert is_about(evidence, before)
