@@ -125,6 +125,12 @@ def skippable(text: str) -> Iterator[None]:
         _State.skippable = False
 
 
+def signal_of(caught: BaseException) -> signal.Signals:
+    """Return the signal that an interruption came from; SIGINT for any other error."""
+    name = str(caught).partition(";")[0]
+    return signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT
+
+
 def _handle(number: int, _frame: FrameType | None) -> None:
     name = signal.Signals(number).name
     if number == signal.SIGHUP and _State.outlives():

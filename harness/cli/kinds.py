@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
+from harness.base.interrupts import signal_of
 from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import INTERRUPTED, Settings, print_json, typed_words
 from harness.screen.terminal import echo
@@ -47,9 +48,8 @@ def _run_each(settings: Settings, kinds: Mapping[str, Sequence[str]], *, as_json
         _wait(started.values())
     except KeyboardInterrupt as signalled:
         interrupted = True
-        name = str(signalled)
         for process in started.values():
-            process.send_signal(signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT)
+            process.send_signal(signal_of(signalled))
         _wait(started.values())
     for reader in readers:
         reader.join()

@@ -1,13 +1,12 @@
 """Makes runs side by side, each on its own GPUs and in its own process, which watches it and writes its record."""
 
-import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from harness.base.errors import UserError
-from harness.base.interrupts import open_to_interruption, shielded
+from harness.base.interrupts import open_to_interruption, shielded, signal_of
 from harness.campaign.bench.bench import Bench, gpus_needed
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PendingRun
@@ -102,9 +101,8 @@ def _listen(helpers: Sequence[Helper], lanes: Sequence[Display]) -> None:
         with open_to_interruption():
             listen(helpers, heard)
     except BaseException as caught:
-        name = str(caught).partition(";")[0]
         for helper in helpers:
-            helper.signal(signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGINT)
+            helper.signal(signal_of(caught))
         # Leaving before they have their records would kill them. A closed terminal shows nothing any more.
         with suppress(OSError, SystemExit):
             listen(helpers, heard)
