@@ -93,7 +93,7 @@ def run_request(settings: Settings, content: bytes) -> int:
             record = run_requested(options, request, scheduled_here(), display)
         except KeyboardInterrupt:
             return INTERRUPTED
-    echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
+    echo(f"{record.intent.run_id}: {record.ended}")
     return 0 if record.outcome == "completed" else 1
 
 

@@ -127,12 +127,11 @@ def _explained(
     settings: Settings, folder: RunFolder, record: Record
 ) -> tuple[Explanation | None, dict[str, Any], list[str]]:
     """Return the explanation of a run (None if it completed), its JSON object, and its lines for people."""
-    ended = f"{record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}"
     run = f"run       {record.intent.run_id}"
     told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
     told |= {"diagnosis": record.diagnosis, "detail": record.detail}
     if record.outcome == "completed":
-        lines = [run, f"outcome   {ended}: {record.detail}", "There is nothing to explain."]
+        lines = [run, f"outcome   {record.ended}: {record.detail}", "There is nothing to explain."]
         return None, told | {"explanation": None}, lines
     stack = record.intent.stack
     found = explain_record(folder, record, _presets(settings.matrix, stack))
@@ -142,7 +141,7 @@ def _explained(
     # Build the cells from the record's own stack: a record from another host may use another name for its stack.
     tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
-    lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
+    lines = [run, f"outcome   {record.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     lines = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 

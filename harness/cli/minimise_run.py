@@ -83,7 +83,7 @@ def minimise_run(
 
 def shrunk_lines(record: Record, found: Shrunk) -> Iterator[str]:
     """Yield the result of a search as sentences; the answer comes last."""
-    run_id, failed = record.intent.run_id, f"{record.outcome} ({record.diagnosis})"
+    run_id, failed = record.intent.run_id, record.ended
     runs = made = many(found.runs, "run")
     if found.others:
         made += f"; {found.others} of them failed in another way, or could not be made of so little"

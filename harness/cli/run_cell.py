@@ -70,7 +70,7 @@ def run_cell_command(
     if as_json:
         echo(record.model_dump_json(indent=2, by_alias=True))
     else:
-        echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
+        echo(f"{record.intent.run_id}: {record.ended}")
         echo(f"record in {settings.results.run_folder(record.intent.run_id)}")
     sys.exit(0 if record.outcome == "completed" else 1)
 

@@ -136,6 +136,11 @@ class Record(Versioned):
         (), description="what is wrong with the host or a GPU, seen after the run"
     )
 
+    @property
+    def ended(self) -> str:
+        """The outcome with its diagnosis, such as `failed (app-error)`."""
+        return f"{self.outcome} ({self.diagnosis})" if self.diagnosis else self.outcome
+
     @classmethod
     def bare(
         cls,
