@@ -48,7 +48,7 @@ def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
     findings = _look(settings)
     is_wrong = any(finding.level == "problem" for finding in findings)
     if as_json:
-        print_json({"schema": 2, "findings": [asdict(finding) for finding in findings]})
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for line in map(Text.from_markup, finding_lines(findings, everything=everything)):
             print_folded(out, line, INDENTATION, command="fix: ")

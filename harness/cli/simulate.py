@@ -34,6 +34,6 @@ def simulate(folder: Path, as_json: bool) -> None:
         raise cannot_be_written(folder, error) from None
     gpus = [f"dev/dri/{minor}" for minor in host.render_nodes]
     if as_json:
-        print_json({"schema": 2, "root": str(folder), "render_nodes": gpus})
+        print_json({"root": str(folder), "render_nodes": gpus})
     else:
         echo(as_typed(f"Wrote a host with {len(gpus)} RX 7900 XT into {folder}; try `matrix --root {folder} doctor`"))
