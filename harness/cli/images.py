@@ -42,7 +42,7 @@ required_registry = click.option(
 @pass_settings
 def render(settings: Settings, cell: str) -> None:
     """Print the Dockerfile of a cell."""
-    echo(render_cell(_with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])), nl=False)
+    echo(render_cell(_with_image(settings.cell(cell))), nl=False)
 
 
 @click.command()
@@ -81,7 +81,7 @@ def build(
     matrix = settings.matrix
     if cells and rocm:
         raise UserError("give either cells or --rocm")
-    chosen = [matrix.cells[known(cell, matrix.cells, "cell")] for cell in cells]
+    chosen = [settings.cell(cell) for cell in cells]
     known(selection, matrix.selections, "selection")
     if not chosen:
         chosen = image_commands.cells_of_rocm(matrix, rocm, selection) if rocm else matrix.select(selection)
@@ -158,7 +158,7 @@ def push(settings: Settings, cell: str, registry: str, dry_run: bool, as_json: b
 
     The command also pushes what the image was made from and what it contains, signed with your key (`matrix keys`).
     """
-    chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
+    chosen = _with_image(settings.cell(cell))
     if dry_run:
         plan = image_commands.plan_push_of_cell(image_commands.the_engine(), chosen, registry)
         print_json({"cell": cell, **plan.plain}) if as_json else echo(f"{cell}: would send {plan.summary}")
@@ -176,7 +176,7 @@ def push(settings: Settings, cell: str, registry: str, dry_run: bool, as_json: b
 @pass_settings
 def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_json: bool) -> None:
     """Pull a cell's image from a registry, so that `matrix run` uses it instead of building one."""
-    chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
+    chosen = _with_image(settings.cell(cell))
     with interruptible(), Steps(err) as steps:
         listed = settings.matrix.signatures.keys
         told = image_commands.pull_cell(image_commands.the_engine(), chosen, registry, digest, listed, steps.step)

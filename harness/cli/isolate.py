@@ -10,7 +10,7 @@ from harness.campaign.controls.isolate import isolate_fault, plain_cells, questi
 from harness.campaign.run_one import open_bench_for
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
-from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
+from harness.cli.shared import Settings, as_json, out, pass_settings, print_json
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
 from harness.screen.fitted import print_sentences
@@ -43,8 +43,8 @@ def isolate_command(
     after Ctrl-C.
     """
     matrix, results = settings.matrix, settings.results
-    chosen = matrix.cells[known(cell, matrix.cells, "cell")]
-    others = [matrix.cells[known(other, matrix.cells, "cell")]] if other else []
+    chosen = settings.cell(cell)
+    others = [settings.cell(other)] if other else []
     if any(one.stack == chosen.stack or one.preset.name != "plain" for one in others):
         raise UserError(f"--other {other}: give a plain cell of another stack than {chosen.stack.name}")
     workload = chosen_workload(settings, "default", options)

@@ -126,7 +126,7 @@ def compare_command(
         there = f"there are runs of {some_of(ran, LISTED)}" if ran else "no runs are there yet"
         pair = f"{ran[0]} {ran[1]}" if len(ran) > 1 else "cpu-plain cpu-no-sdma --runs 20"
         raise UserError(f"compare: name two different cells or more; {there}: `matrix compare {pair}`")
-    chosen = [settings.matrix.cells[known(cell, settings.matrix.cells, "cell")] for cell in cells]
+    chosen = [settings.cell(cell) for cell in cells]
     of_workload = None
     if runs is not None:
         workload = chosen_workload(settings, "default", options)
@@ -154,7 +154,7 @@ def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs
     rows = [row for row in Index(settings.results_to_read).rows() if row.can_be_evidence]
     compared = compare_across(rows, counts_of(settings.results), axis, cells, settings.matrix.verdicts.confidence)
     if as_json:
-        print_json({"schema": 2, "across": axis, "comparisons": [one.plain for one in compared]})
+        print_json({"across": axis, "comparisons": [one.plain for one in compared]})
     elif compared:
         print_sentences(out, [one.in_words for one in compared])
     else:

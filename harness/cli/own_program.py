@@ -11,7 +11,7 @@ from harness.campaign.bench.plan import BEST
 from harness.campaign.by_hand import best_cell
 from harness.campaign.own_program import CellOutside, cell_outside, shell_lines
 from harness.cli.completion import complete_cells
-from harness.cli.shared import Settings, as_json, as_typed, known, pass_settings, print_json
+from harness.cli.shared import Settings, as_json, as_typed, pass_settings, print_json
 from harness.host.fingerprint import read_host
 from harness.screen.terminal import echo
 
@@ -76,6 +76,6 @@ def devcontainer(settings: Settings, cell: str, output: Path, force: bool, as_js
 
 
 def _outside(settings: Settings, cell: str) -> CellOutside:
-    host, cells = read_host(settings.root), settings.matrix.cells
-    chosen = best_cell(settings.matrix, host) if cell == BEST else cells[known(cell, cells, "cell")]
+    host = read_host(settings.root)
+    chosen = best_cell(settings.matrix, host) if cell == BEST else settings.cell(cell)
     return cell_outside(chosen, host, Path.cwd(), settings.root)

@@ -50,7 +50,7 @@ def run_cell_command(
         sys.exit(run_request(settings, request.read()))
     if cell is None:
         raise click.MissingParameter(None, click.get_current_context(), param_hint="CELL")
-    chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
+    chosen = settings.cell(cell)
     workload = chosen_workload(settings, "default", options)
     place = bench_options(settings, options)
     if print_command:

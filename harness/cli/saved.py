@@ -8,7 +8,7 @@ import click
 from harness.base.interrupts import interruptible
 from harness.cli.completion import complete_cells
 from harness.cli.images import whose_and_used
-from harness.cli.shared import Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
 from harness.registry.image_commands import the_engine
 from harness.registry.saved.load import load_cells
 from harness.registry.saved.save import save_cells
@@ -36,7 +36,7 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
     if not cells:
         lacking = "FOLDER" if str(folder) in matrix.cells else "CELLS..."
         raise click.MissingParameter(None, click.get_current_context(), param_hint=lacking)
-    chosen = [matrix.cells[known(cell, matrix.cells, "cell")] for cell in dict.fromkeys(cells)]
+    chosen = [settings.cell(cell) for cell in dict.fromkeys(cells)]
     with interruptible(), Steps(err) as steps:
         saved = save_cells(the_engine(), chosen, folder.absolute(), steps.step)
     if as_json:

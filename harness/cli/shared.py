@@ -21,7 +21,7 @@ from harness.screen.terminal import SafeConsole, echo
 
 if TYPE_CHECKING:
     from harness.evidence.records import Results
-    from harness.matrix.cells import Matrix
+    from harness.matrix.cells import Cell, Matrix
     from harness.report.invocation import Invocation
 
 INTERRUPTED = interrupts.INTERRUPTED
@@ -96,10 +96,20 @@ class Settings:
         targets = self.targets or wheel_targets(self.root) or DEFAULT_TARGETS
         return load_matrix(self.file, given=Given(self.base, self.mirrors, targets))
 
+    def cell(self, name: str) -> "Cell":
+        """Return a cell of the matrix file.
+
+        Raises:
+            UserError: when there is none of that name; names the nearest one.
+        """
+        return self.matrix.cells[known(name, self.matrix.cells, "cell")]
+
     @cached_property
     def invocation(self) -> "Invocation":
         """How `matrix` was typed: the program, and the global options."""
-        return typed_as(self.given)
+        from harness.report.invocation import Invocation  # noqa: PLC0415
+
+        return Invocation(_program(), self.given)
 
     @property
     def simulated(self) -> bool:
@@ -122,13 +132,6 @@ class FiniteRange(click.FloatRange):
 
 pass_settings = click.make_pass_decorator(Settings)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def typed_as(options: tuple[str, ...] = ()) -> "Invocation":
-    """Return how `matrix` was typed, with these global options."""
-    from harness.report.invocation import Invocation  # noqa: PLC0415
-
-    return Invocation(_program(), options)
 
 
 def _program() -> str:
