@@ -27,7 +27,6 @@ class Table:
     """
 
     path: Path
-    sha256: str
     frame: pl.DataFrame
     header_lines: int = 1
 

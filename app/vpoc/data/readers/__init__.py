@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-
 from vpoc.data.readers import parquet, scid
 from vpoc.data.readers.delimited import read_delimited
 from vpoc.data.readers.lean import read_lean
@@ -67,24 +65,18 @@ def _magic(path: Path) -> bytes:
 
 def _only(raw: RawBars, symbol: str) -> RawBars:
     """The rows of one symbol; all of a file without symbols that has one instrument only is not taken for it."""
-    if raw.symbol is None:
+    if "symbol" not in raw.frame.columns:
         if raw.format == "yfinance":
             return raw
         raise UserError(f"{raw.path}: the file has no symbols, so --symbol {symbol} finds nothing; leave it out")
-    kept = (raw.symbol == symbol).to_numpy()
+    symbols = raw.frame["symbol"]
+    kept = symbols == symbol
     if not kept.any():
-        there = ", ".join(raw.symbol.unique(maintain_order=True).head(6).to_list())
+        there = ", ".join(symbols.unique(maintain_order=True).head(6).to_list())
         raise UserError(f"{raw.path}: no rows of {symbol}; there are: {there}")
-    rows = kept.nonzero()[0]
     return replace(
         raw,
-        lines=raw.lines[rows],
-        stamps=replace(raw.stamps, seconds=raw.stamps.seconds[rows]),
-        prices={name: values[rows] for name, values in raw.prices.items()},
-        volume=raw.volume[rows],
-        symbol=raw.symbol.gather(pl.Series(rows)),
-        vix=None if raw.vix is None else raw.vix[rows],
-        entries=None if raw.entries is None else raw.entries.gather(pl.Series(rows)),
-        where=lambda row: raw.where(int(rows[row])),
-        counts={**raw.counts, "rows_of_other_symbols": int(len(kept) - len(rows))},
+        frame=raw.frame.filter(kept),
+        stamps=replace(raw.stamps, seconds=raw.stamps.seconds[kept.to_numpy()]),
+        counts={**raw.counts, "rows_of_other_symbols": int((~kept).sum())},
     )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,18 +54,19 @@ def read_delimited(
     if layout.format == "kibot":
         dates = dates or MONTH_FIRST
     stamps = written(stamp_text(table, text.head[0] if text.levels else None, wanted), dates)
+    found: dict[str, Any] = {"line": np.arange(len(volume)) + 1 + text.header_lines, **prices, "volume": volume}
+    symbols = _symbols(table)
+    if symbols is not None:
+        found["symbol"] = symbols
+    if "vix" in wanted:
+        found["vix"] = numbers(table, "vix", empty=np.nan)
     return RawBars(
         path=path,
         sha256=text.sha256,
         format=layout.format,
-        lines=np.arange(len(volume)) + 1 + text.header_lines,
+        frame=pl.DataFrame(found),
         stamps=stamps,
-        prices=prices,
-        volume=volume,
-        symbol=_symbols(table),
-        vix=numbers(table, "vix", empty=np.nan) if "vix" in wanted else None,
         documented=layout.documented,
-        where=table.line,
         counts={"unended_last_line": 1} if text.unended else {},
     )
 

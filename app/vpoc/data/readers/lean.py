@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.raw import RawBars
 from vpoc.data.readers.stamps import Written, require_seconds
-from vpoc.data.text_table import MAX_VOLUME
+from vpoc.data.rules import ROW_ADVICE
+from vpoc.data.text_table import Table, numbers, volumes
 from vpoc.errors import UserError, from_os_error
 
 ENTRY = re.compile(r"(?:.*/)?(?P<day>\d{8})_(?P<root>[a-z0-9]+)_minute_trade_(?P<expiry>\d{6})(?:\d{2})?\.csv")
@@ -35,38 +35,24 @@ LARGEST_ENTRY = 64 * 2**20
 def read_lean(path: Path) -> RawBars:
     """Read one zip file of Lean, or all in a folder; UserError, with entry and line, on what is not as documented."""
     digest = hashlib.sha256()
-    frames: list[pl.DataFrame] = []
-    names: list[str] = []
-    for name, day, symbol, content in _entries(path, digest):
-        frames.append(_day(f"{path}, {name}", day, symbol, content).with_columns(entry=pl.lit(len(names))))
-        names.append(name)
-    if not frames:
+    days = [_day(path, *entry) for entry in _entries(path, digest)]
+    if not days:
         raise UserError(
             f"{path}: no entries such as 20131007_es_minute_trade_201312.csv in it; give a zip file of minute trades "
             "of Lean, or a folder of them"
         )
-    frame = pl.concat(frames)
-    entries = frame["entry"].to_numpy()
-    lines = frame["line"].to_numpy()
-
-    def where(row: int) -> str:
-        return f"{path}, {names[entries[row]]}, line {lines[row]}"
-
+    frame = pl.concat(days)
     seconds = frame["seconds"].to_numpy()
-    require_seconds(seconds, lambda row: f"{where(row)}: a stamp is")
-    return RawBars(
+    raw = RawBars(
         path=path,
         sha256=digest.hexdigest(),
         format="lean",
-        lines=lines,
+        frame=frame.drop("seconds"),
         stamps=Written(seconds, utc=True, zone="UTC"),
-        prices={name: frame[name].to_numpy() for name in PRICES},
-        volume=frame["volume"].to_numpy(),
-        symbol=frame["symbol"],
         documented="start",
-        where=where,
-        entries=pl.Series(names).gather(frame["entry"]),
     )
+    require_seconds(seconds, lambda row: f"{raw.where(row)}: a stamp is")
+    return raw
 
 
 def _entries(path: Path, digest: "hashlib._Hash") -> Iterator[tuple[str, np.datetime64, str, bytes]]:
@@ -117,8 +103,9 @@ def _symbol(file: Path, entry: "re.Match[str]") -> str:
     return f"{entry['root'].upper()}{MONTHS[month - 1]}{year % 10}"
 
 
-def _day(where: str, day: np.datetime64, symbol: str, content: bytes) -> pl.DataFrame:
+def _day(path: Path, name: str, day: np.datetime64, symbol: str, content: bytes) -> pl.DataFrame:
     """The bars of one entry."""
+    where = f"{path}, {name}"
     text = _decoded(where, content)
     lines = text.count("\n") + (not text.endswith("\n"))
     if text.count(",") != (len(FIELDS) - 1) * lines:
@@ -128,23 +115,21 @@ def _day(where: str, day: np.datetime64, symbol: str, content: bytes) -> pl.Data
         frame = pl.read_csv(io.BytesIO(text.encode()), has_header=False, schema=dict.fromkeys(FIELDS, pl.String))
     except pl.exceptions.PolarsError as error:
         raise UserError(f"{where}: not a well-formed CSV file ({str(error).splitlines()[0]})") from error
-    values: dict[str, Floats] = {}
-    for name in FIELDS:
-        values[name] = frame[name].str.strip_chars().cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-        _refuse(where, frame, name, ~np.isfinite(values[name]), "not a number")
-    _refuse(where, frame, "ms", (values["ms"] < 0) | (values["ms"] >= DAY_MS), "not milliseconds of a day")
-    whole = values["volume"] == np.rint(values["volume"])
-    _refuse(where, frame, "volume", ~whole, "not a whole number")
-    _refuse(where, frame, "volume", (values["volume"] < 0) | (values["volume"] > MAX_VOLUME), "not a volume")
-    since: Ints = values["ms"].astype(np.int64) // 1000
+    table = Table(Path(where), frame, header_lines=0)
+    ms = numbers(table, "ms")
+    outside = (ms < 0) | (ms >= DAY_MS)
+    if outside.any():
+        row = int(np.flatnonzero(outside)[0])
+        raise UserError(f"{table.line(row)}: ms is {frame['ms'][row]!r}, not milliseconds of a day; {ROW_ADVICE}")
+    midnight = day.astype("datetime64[s]").astype(np.int64)
     return pl.DataFrame(
         {
             "line": np.arange(1, frame.height + 1),
-            "seconds": since + day.astype("datetime64[s]").astype(np.int64),
-            **{name: values[name] for name in PRICES},
-            "volume": values["volume"].astype(np.int64),
+            "seconds": midnight + ms.astype(np.int64) // 1000,
+            **{price: numbers(table, price) for price in PRICES},
+            "volume": volumes(table),
         }
-    ).with_columns(symbol=pl.lit(symbol))
+    ).with_columns(symbol=pl.lit(symbol), entry=pl.lit(name))
 
 
 def _decoded(where: str, content: bytes) -> str:
@@ -155,9 +140,3 @@ def _decoded(where: str, content: bytes) -> str:
     if not text or "\0" in text or '"' in text:
         raise UserError(f"{where}: {'no rows' if not text else 'not plain CSV'}; copy the file again")
     return text
-
-
-def _refuse(where: str, frame: pl.DataFrame, name: str, wrong: Flags, what: str) -> None:
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise UserError(f"{where}, line {row + 1}: {name} is {frame[name][row]!r}, {what}; correct or remove the row")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -52,19 +53,25 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     if frame.height == 0:
         raise UserError(f"{path}: the file has columns but no rows; give a file with bars")
     frame = frame.rename(names)
-    table = _Rows(path, digest, frame)
+    table = _Rows(path, frame)
+    stamps = _stamps(table)
+    found: dict[str, Any] = {
+        "line": np.arange(1, frame.height + 1),
+        **{name: _numbers(table, name) for name in PRICES},
+        "volume": _volumes(table),
+    }
+    symbols = _symbols(table)
+    if symbols is not None:
+        found["symbol"] = symbols
+    if "vix" in frame.columns:
+        found["vix"] = _cast(table, "vix", pl.Float64).fill_null(np.nan)
     return RawBars(
         path=path,
         sha256=digest,
         format="parquet",
-        lines=np.arange(1, frame.height + 1),
-        stamps=_stamps(table),
-        prices={name: _numbers(table, name) for name in PRICES},
-        volume=_volumes(table),
-        symbol=_symbols(table),
-        vix=_cast(table, "vix", pl.Float64).fill_null(np.nan).to_numpy() if "vix" in frame.columns else None,
+        frame=pl.DataFrame(found),
+        stamps=stamps,
         documented=None,
-        where=table.line,
         unit="row",
     )
 

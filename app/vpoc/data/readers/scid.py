@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES
@@ -57,12 +58,8 @@ def read_scid(path: Path) -> RawBars:
     if rows == 0:
         raise UserError(f"{path}: there is a header but no records; give a file with bars")
     records = np.frombuffer(content, dtype=RECORD, count=rows, offset=SCID_HEADER.size)
-
-    def where(row: int) -> str:
-        return f"{path}, record {row + 1}"
-
     seconds: Ints = records["time"] // 1_000_000 - SCID_EPOCH
-    require_seconds(seconds, lambda row: f"{where(row)}: the stamp is")
+    require_seconds(seconds, lambda row: f"{path}, record {row + 1}: the stamp is")
     trade = (records["open"] == SINGLE_TRADE) | (records["open"] < SUB_TRADE)
     prices, hundredths = _prices(path, records, trade)
     counts = {"unended_last_record": 1} if rest else {}
@@ -72,13 +69,9 @@ def read_scid(path: Path) -> RawBars:
         path=path,
         sha256=hashlib.sha256(content.data).hexdigest(),
         format="sierra-scid",
-        lines=np.arange(1, rows + 1),
+        frame=pl.DataFrame({"line": np.arange(1, rows + 1), **prices, "volume": records["volume"].astype(np.int64)}),
         stamps=Written(seconds, utc=True, zone="UTC"),
-        prices=prices,
-        volume=records["volume"].astype(np.int64),
-        symbol=None,
         documented="start",
-        where=where,
         trades=_single(path, records, trade),
         unit="record",
         counts=counts,

@@ -127,7 +127,7 @@ def read_values(text: TextFile, wanted: Mapping[str, int]) -> tuple[dict[str, Fl
 
 
 def _table(text: TextFile, frame: pl.DataFrame) -> Table:
-    return Table(text.path, text.sha256, frame, header_lines=text.header_lines)
+    return Table(text.path, frame, header_lines=text.header_lines)
 
 
 def _clean(frame: pl.DataFrame) -> bool:

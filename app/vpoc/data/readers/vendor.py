@@ -1,4 +1,4 @@
-"""Bars of a vendor's file, as every reader returns them: as they are in the file, with stamps in UTC."""
+"""Bars of a vendor's file, as they are in the file, with stamps in UTC."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,27 +12,21 @@ from vpoc.data.bars import Bars, made_bars
 from vpoc.data.columns import PRICES
 
 
-@dataclass(frozen=True)
-class VendorBars:
-    """Bars of a file, in file order, unchecked beyond being readable.
+@dataclass(frozen=True, kw_only=True)
+class FileRows:
+    """Rows of a file of bars, in file order, unchecked beyond being readable.
 
-    `frame` columns: `line` (Int64, the line of the file, from 1; the record for binary files), `ts` (Int64, START of
-    the bar, seconds since 1970 UTC), `open`, `high`, `low`, `close` (Float64, index points), `volume` (Int64,
-    contracts), `symbol` (String, null where the file has none), in one with VIX `vix` (Float64, NaN where the cell is
-    empty) and, where a file holds several, `entry` (String).
-    `format`: name of the reader. `zone`: of the stamps in the file. `stamp_side`: "start" or "end", what the stamps in
-    the file mark; `ts` is always the start. `bar_seconds`: step between bars; 0 for single trades. `unit`: what `line`
-    counts: "line", "row" or "record". `counts`: what was left out or changed on reading, by what it is; such as a last
-    line that is not ended.
+    `frame` columns: `line` (Int64, the line of the file, from 1; the record for binary files), `open`, `high`, `low`,
+    `close` (Float64, index points), `volume` (Int64, contracts), `symbol` (String) in a file that has some, in one with
+    VIX `vix` (Float64, NaN where the cell is empty) and, where a file holds several, `entry` (String).
+    `format`: name of the reader. `unit`: what `line` counts: "line", "row" or "record". `counts`: what was left out or
+    changed on reading, by what it is; such as a last line that is not ended.
     """
 
     path: Path
     sha256: str
     format: str
     frame: pl.DataFrame
-    zone: str
-    stamp_side: str
-    bar_seconds: int
     unit: str = "line"
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -40,6 +34,20 @@ class VendorBars:
         """Where row `row` (from 0) stands, for an error message."""
         entry = f"{self.frame['entry'][row]}, " if "entry" in self.frame.columns else ""
         return f"{self.path}, {entry}{self.unit} {self.frame['line'][row]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VendorBars(FileRows):
+    """Rows of a file as bars.
+
+    More columns: `ts` (Int64, START of the bar, seconds since 1970 UTC), and `symbol` always, null where there is none.
+    `zone`: of the stamps in the file. `stamp_side`: "start" or "end", what the stamps in the file mark. `bar_seconds`:
+    step between bars; 0 for single trades.
+    """
+
+    zone: str
+    stamp_side: str
+    bar_seconds: int
 
     def bars(self, part: pl.DataFrame, vix: Floats) -> Bars:
         """Rows of `frame` as Bars, with `vix` [rows]; contracts are numbered as they come in the whole frame."""
