@@ -24,7 +24,6 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "app"))
 
 from vpoc.evaluation.all_folds import evaluate
-from vpoc.evaluation.models import ByNumber
 from vpoc.evaluation.network import NetworkFit, training_options
 from vpoc.evaluation.placebo import shuffled
 from vpoc.evaluation.rows import LabelledRows
@@ -144,7 +143,7 @@ def verdict(kind: Kind, seed: int) -> Answer:
         weights=rows.weights.astype(np.float32),
         dates=rows.dates[rows.sessions].astype(np.int32),
     )
-    network = ByNumber(NetworkFit(samples, samples, options, None, purge=rows.reach > 0))
+    network = NetworkFit(samples, samples, options, None, purge=rows.reach > 0)
     lengths = Lengths(first=kind.sessions // 2, block=kind.sessions // 8, held_out=kind.sessions // 8)
     found = evaluate(rows, network, lengths, replicates=100, seed=seed).verdict
     return Answer(found.outcome, found.simplest, found.network_adds)

@@ -8,7 +8,7 @@ import numpy as np
 from vpoc.arrays import Floats
 from vpoc.evaluation.bootstrap import FEWEST_RUNS, Bootstrap, Interval, run_length
 from vpoc.evaluation.forecast_tests import p_beats_chance, p_better
-from vpoc.evaluation.models import BASELINES, ByNumber, Fitter, Model, all_models
+from vpoc.evaluation.models import BASELINES, Fitter, Model, all_models
 from vpoc.evaluation.placebo import Placebo, run_placebos, shuffled
 from vpoc.evaluation.rows import LabelledRows
 from vpoc.evaluation.scores import Scores, differences, plain_scores, scores
@@ -72,9 +72,7 @@ class Evaluation:
     verdict: Verdict
 
 
-def evaluate(
-    rows: LabelledRows, network: Fitter | ByNumber, lengths: Lengths, *, replicates: int, seed: int
-) -> Evaluation:
+def evaluate(rows: LabelledRows, network: Fitter, lengths: Lengths, *, replicates: int, seed: int) -> Evaluation:
     """Evaluate `network` beside the baselines; the same arguments give the same numbers.
 
     `replicates`: of the bootstrap. UserError when the sessions are too few for three folds.
@@ -118,9 +116,7 @@ def _predict(
     return found
 
 
-def _placebo(
-    rows: LabelledRows, network: Fitter | ByNumber, folds: Sequence[Fold], replicates: int, seed: int
-) -> Placebo:
+def _placebo(rows: LabelledRows, network: Fitter, folds: Sequence[Fold], replicates: int, seed: int) -> Placebo:
     block = Fold(0, folds[0].start, folds[-1].stop)
     span = rows.span(block.start, block.stop)
     run = run_length(block.stop - block.start, rows.reach)
@@ -142,7 +138,7 @@ def _outcome(rows: LabelledRows, block: Fold, predicted: dict[str, Floats], repl
     run = run_length(block.stop - block.start, rows.reach)
     bootstrap = Bootstrap.draw(block.stop - block.start, run, replicates, seed)
     return Outcome(
-        tested=_part(rows, block.start, block.stop),
+        tested=part_of(rows, block.start, block.stop),
         run=run,
         models={name: scores(rows, span, p, bootstrap) for name, p in predicted.items()},
         differences={
@@ -161,13 +157,14 @@ def _fold_result(rows: LabelledRows, fold: Fold, number: int, blocks: dict[str, 
     span = rows.span(fold.start, fold.stop)
     return FoldResult(
         fold=fold,
-        trained=_part(rows, 0, fold.train_stop),
-        tested=_part(rows, fold.start, fold.stop),
+        trained=part_of(rows, 0, fold.train_stop),
+        tested=part_of(rows, fold.start, fold.stop),
         models={name: plain_scores(rows, span, parts[number]) for name, parts in blocks.items()},
     )
 
 
-def _part(rows: LabelledRows, start: int, stop: int) -> Part:
+def part_of(rows: LabelledRows, start: int, stop: int) -> Part:
+    """The sessions [start, stop) of `rows`."""
     span = rows.span(start, stop)
     weight = float(rows.weights[span].sum())
     rate = float((rows.weights[span] * rows.labels[span]).sum()) / weight

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vpoc.data.exchange.sessions import day
-from vpoc.evaluation.all_folds import Evaluation, FoldResult, Outcome, Part
+from vpoc.evaluation.all_folds import Evaluation, FoldResult, Outcome, Part, part_of
 from vpoc.evaluation.bootstrap import LEVEL
 from vpoc.evaluation.open_place import PLACES
 from vpoc.evaluation.walk_forward import Fold, Lengths
@@ -28,7 +28,7 @@ def document(evaluation: Evaluation, asked: Lengths, replicates: int, facts: dic
         "verdict": {**asdict(verdict), "sentence": verdict.sentence},
         **facts,
         "sample": {
-            **_part(evaluation, _whole(evaluation)),
+            **_part(evaluation, part_of(evaluation.rows, 0, len(evaluation.rows.dates))),
             "open_places": _places(evaluation),
             "weights": WEIGHTS,
         },
@@ -48,12 +48,6 @@ def document(evaluation: Evaluation, asked: Lengths, replicates: int, facts: dic
             "too_few_sessions": placebo.too_few,
         },
     }
-
-
-def _whole(evaluation: Evaluation) -> Part:
-    rows = evaluation.rows
-    weight = float(rows.weights.sum())
-    return Part(0, len(rows.dates), len(rows), weight, float((rows.weights * rows.labels).sum()) / weight)
 
 
 def _part(evaluation: Evaluation, part: Part) -> dict[str, Any]:

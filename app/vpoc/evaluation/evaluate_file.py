@@ -10,14 +10,14 @@ from vpoc.device import require_device
 from vpoc.errors import UserError
 from vpoc.evaluation.all_folds import evaluate
 from vpoc.evaluation.document import document
-from vpoc.evaluation.models import ByNumber
-from vpoc.evaluation.network import NetworkFit, training_options, window_of_model
+from vpoc.evaluation.network import NetworkFit, training_options
 from vpoc.evaluation.rows import LabelledRows, rows_of
 from vpoc.evaluation.walk_forward import Fold, Lengths
 from vpoc.features.compute import features_for
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.features.targets import DEFAULT_TARGET, TARGETS
+from vpoc.models.by_name import window_of
 from vpoc.progress import Progress
 from vpoc.training.inputs.samples import labelled
 from vpoc.training.inputs.scaling import fit_scaling, outside_words
@@ -42,9 +42,9 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
         accepted=chosen["accepted"],
     )
     training = training_options(options, target, chosen)
-    rows, samples = rows_of(features, target, window_of_model(training))
+    rows, samples = rows_of(features, target, window_of(training.model[0]))
     single = labelled(features.frame, target)
-    network = ByNumber(NetworkFit(samples, single, training, features, purge=rows.reach > 0))
+    network = NetworkFit(samples, single, training, features, purge=rows.reach > 0)
     lengths = Lengths(first=chosen["first_sessions"], block=chosen["block_sessions"], embargo=chosen["embargo"])
     found = evaluate(rows, network, lengths, replicates=chosen["bootstrap"], seed=chosen["seed"])
     facts = {

@@ -35,13 +35,6 @@ PRIOR_SIZE = 0.1
 
 
 @dataclass(frozen=True)
-class ByNumber:
-    """A model that has the rows itself, and is fitted on, and asked for, numbers of rows: [rows, 1]."""
-
-    fit: Fitter
-
-
-@dataclass(frozen=True)
 class Model:
     """`inputs` [rows, columns] are what it sees of all rows; `fit` is given those of the training rows alone."""
 
@@ -50,18 +43,15 @@ class Model:
     fit: Fitter
 
 
-def all_models(rows: LabelledRows, network: Fitter | ByNumber) -> tuple[Model, ...]:
-    """The baselines and `network`, on what each sees of `rows`."""
-    numbers = np.arange(len(rows))[:, None]
+def all_models(rows: LabelledRows, network: Fitter) -> tuple[Model, ...]:
+    """The baselines on what each sees of `rows`, and `network`, which has them itself and is given their numbers."""
     chosen = [NAMES.index(name) for name in LOGISTIC_FEATURES]
     return (
         Model("constant", rows.inputs[:, :0], fit_constant),
         Model("conditional", rows.places[:, None], fit_conditional),
         Model("logistic", rows.inputs[:, chosen], scaled(fit_logistic_model)),
         Model("linear", rows.inputs, scaled(fit_linear)),
-        Model(NETWORK, numbers, network.fit)
-        if isinstance(network, ByNumber)
-        else Model(NETWORK, rows.inputs, scaled(network)),
+        Model(NETWORK, np.arange(len(rows))[:, None], network),
     )
 
 

@@ -12,7 +12,7 @@ from vpoc.evaluation.models import Inputs, Predict
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
 from vpoc.gpu_memory.monitor import MemoryMonitor
-from vpoc.models.by_name import Network, network, window_of
+from vpoc.models.by_name import Network, network
 from vpoc.progress import Progress
 from vpoc.training.fit import Fit
 from vpoc.training.inputs.feeds import resident_in_order
@@ -43,7 +43,7 @@ class FoldRun(Prepared):
 
 @dataclass(frozen=True)
 class NetworkFit:
-    """A `Fitter` of the model that `options` name, for ByNumber: it is given numbers of `samples`.
+    """A `Fitter` of the model that `options` name; it is given numbers of `samples`.
 
     `samples`: all, not scaled; `single`: those for a window of one row, by which a training fits its scaling. `purge`:
     as that of `split_inner`.
@@ -109,8 +109,3 @@ def training_options(options: FeatureOptions, target: str, chosen: dict[str, Any
         "skip_gpu_cleanup": True,
     }
     return TrainOptions(**asdict(options), **fixed, **{name: chosen[name] for name in CHOSEN})
-
-
-def window_of_model(options: TrainOptions) -> int:
-    """How many rows a sample of the model has."""
-    return window_of(options.model[0])

@@ -60,29 +60,29 @@ def weighted_mean(values: Floats, weights: Floats) -> float:
     return float((weights * values).sum() / weights.sum())
 
 
+def _correct(labels: Floats, predicted: Floats) -> Floats:
+    correct: npt.NDArray[np.bool_] = (predicted > 0.5) == (labels > 0)
+    return correct.astype(np.float64)
+
+
+SCORES = {"log_loss": log_losses, "brier": brier_scores, "accuracy": _correct}
+"""Of each row, by name."""
+
+
 def plain_scores(rows: LabelledRows, span: slice, predicted: Floats) -> dict[str, float]:
-    """Log-loss, Brier score and accuracy of `predicted` on the rows of `span`."""
+    """The mean of each of SCORES of `predicted` on the rows of `span`."""
     labels, weights = rows.labels[span], rows.weights[span]
-    return {
-        "log_loss": weighted_mean(log_losses(labels, predicted), weights),
-        "brier": weighted_mean(brier_scores(labels, predicted), weights),
-        "accuracy": weighted_mean(_correct(labels, predicted), weights),
-    }
+    return {name: weighted_mean(score(labels, predicted), weights) for name, score in SCORES.items()}
 
 
 def scores(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> Scores:
     """The scores of `predicted` on the rows of `span`, over the sessions that `bootstrap` was drawn for."""
     labels, weights, sessions = rows.labels[span], rows.weights[span], rows.sessions[span]
-    columns = (
-        log_losses(labels, predicted),
-        brier_scores(labels, predicted),
-        _correct(labels, predicted),
-        np.ones(len(labels)),
-    )
-    sums = by_session(sessions, weights[:, None] * np.column_stack(columns))
-    log_loss, brier, accuracy = (bootstrap.ratio(sums[:, column], sums[:, -1]) for column in range(3))
+    columns = [score(labels, predicted) for score in SCORES.values()]
+    sums = by_session(sessions, weights[:, None] * np.column_stack([*columns, np.ones(len(labels))]))
+    means = {name: bootstrap.ratio(sums[:, place], sums[:, -1]) for place, name in enumerate(SCORES)}
     intercept, slope = _calibration(rows, span, predicted, bootstrap)
-    return Scores(log_loss, brier, accuracy, intercept, slope, _bins(rows, span, predicted, bootstrap))
+    return Scores(**means, intercept=intercept, slope=slope, bins=_bins(rows, span, predicted, bootstrap))
 
 
 def differences(
@@ -93,11 +93,6 @@ def differences(
     columns = [score(labels, predicted) - score(labels, other) for score in (log_losses, brier_scores)]
     sums = by_session(rows.sessions[span], weights[:, None] * np.column_stack([*columns, np.ones(len(labels))]))
     return {name: bootstrap.ratio(sums[:, place], sums[:, 2]) for place, name in enumerate(("log_loss", "brier"))}
-
-
-def _correct(labels: Floats, predicted: Floats) -> Floats:
-    correct: npt.NDArray[np.bool_] = (predicted > 0.5) == (labels > 0)
-    return correct.astype(np.float64)
 
 
 def _calibration(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vpoc.evaluation.models import ByNumber
+from vpoc.evaluation.models import fit_logistic_model, scaled
 from vpoc.evaluation.network import NetworkFit, training_options
 from vpoc.evaluation.rows import LabelledRows
 from vpoc.features.feature_options import FeatureOptions
@@ -52,7 +52,21 @@ def network():
             weights=rows.weights.astype(np.float32),
             dates=rows.dates[rows.sessions].astype(np.int32),
         )
-        return ByNumber(NetworkFit(samples, samples, options, None, purge=rows.reach > 0))
+        return NetworkFit(samples, samples, options, None, purge=rows.reach > 0)
 
     yield make
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def seeing():
+    """In place of the network, what is fitted by `fit` on the inputs of rows, scaled."""
+
+    def make(rows, fit=fit_logistic_model):
+        def by_number(numbers, labels, weights, seed):
+            predict = scaled(fit)(rows.inputs[numbers[:, 0]], labels, weights, seed)
+            return lambda given: predict(rows.inputs[given[:, 0]])
+
+        return by_number
+
+    return make

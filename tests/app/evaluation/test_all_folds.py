@@ -5,7 +5,6 @@ import pytest
 
 from vpoc.evaluation import all_folds as run
 from vpoc.evaluation.all_folds import evaluate
-from vpoc.evaluation.models import fit_logistic_model
 from vpoc.evaluation.walk_forward import Fold, Lengths, plan
 
 LENGTHS = Lengths(first=120, block=50, held_out=60)
@@ -62,9 +61,9 @@ def memory(inputs, labels, weights, seed):
     return lambda given: np.array([0.1 + 0.8 * known.get(row.tobytes(), 0.5) for row in given])
 
 
-def test_training_on_the_test_block_is_an_alarm(made, monkeypatch):
+def test_training_on_the_test_block_is_an_alarm(made, seeing, monkeypatch):
     rows = made()
-    honest = evaluated(rows, memory)
+    honest = evaluated(rows, seeing(rows, memory))
     assert (honest.placebo.alarms, honest.verdict.outcome) == ((), "not-enough-sessions")
 
     def careless(sessions, asked, reach):
@@ -72,7 +71,7 @@ def test_training_on_the_test_block_is_an_alarm(made, monkeypatch):
         return replace(found, folds=tuple(Fold(fold.stop, fold.start, fold.stop) for fold in found.folds))
 
     monkeypatch.setattr(run, "plan", careless)
-    found = evaluated(rows, memory)
+    found = evaluated(rows, seeing(rows, memory))
     assert found.placebo.alarms == ("network",)
     assert (found.verdict.outcome, len(found.placebo.gains["network"])) == ("invalid", 3)
 
@@ -99,17 +98,17 @@ def test_what_comes_after_the_training_sessions_changes_no_fitted_model(made, ne
 
 
 @pytest.mark.slow
-def test_scores_of_a_block_depend_on_nothing_but_training_sessions_and_the_block(made):
+def test_scores_of_a_block_depend_on_nothing_but_training_sessions_and_the_block(made, seeing):
     rows = made(sessions=330, edge=0.5)
-    whole = evaluated(rows, fit_logistic_model)
+    whole = evaluated(rows, seeing(rows))
     fold = whole.plan.folds[0]
     assert (fold.train_stop, fold.start, fold.stop) == (114, 120, 170)
     between = rows.with_labels(_turned(rows, 114, 120), rows.weights)
     after = poisoned(rows, 170, 330)
     for other in (between, after):
-        assert evaluated(other, fit_logistic_model).folds[0].models == whole.folds[0].models
-        assert evaluated(other, fit_logistic_model).folds[1].models != whole.folds[1].models
-    last = evaluated(rows.with_labels(_turned(rows, 113, 114), rows.weights), fit_logistic_model)
+        assert evaluated(other, seeing(other)).folds[0].models == whole.folds[0].models
+        assert evaluated(other, seeing(other)).folds[1].models != whole.folds[1].models
+    last = evaluated(rows.with_labels(_turned(rows, 113, 114), rows.weights), seeing(rows))
     for name, scores in last.folds[0].models.items():
         assert scores != whole.folds[0].models[name]
 
@@ -119,19 +118,20 @@ def _turned(rows, start, stop):
     return np.where((rows.sessions >= start) & (rows.sessions < stop), 1 - rows.labels, rows.labels)
 
 
-def test_the_held_out_sessions_are_in_no_fold_and_no_placebo(made):
+def test_the_held_out_sessions_are_in_no_fold_and_no_placebo(made, seeing):
     rows = made(sessions=320, edge=0.5)
-    whole = evaluated(rows, fit_logistic_model)
+    whole = evaluated(rows, seeing(rows))
     start = whole.plan.held_out.start
-    other = evaluated(poisoned(rows, start, 320), fit_logistic_model)
+    later = poisoned(rows, start, 320)
+    other = evaluated(later, seeing(later))
     assert (other.folds, other.pooled, other.placebo) == (whole.folds, whole.pooled, whole.placebo)
     assert other.held_out != whole.held_out
 
 
-def test_pooled_scores_are_those_of_all_blocks_by_weight(made):
+def test_pooled_scores_are_those_of_all_blocks_by_weight(made, seeing):
     rows = made(sessions=320, per_session=3, edge=0.5)
     rows = rows.with_labels(rows.labels, np.random.default_rng(1).random(len(rows)) + 0.1)
-    found = evaluated(rows, fit_logistic_model)
+    found = evaluated(rows, seeing(rows))
     weights = [fold.tested.weight for fold in found.folds]
     for name, scores in found.pooled.models.items():
         losses = [fold.models[name]["log_loss"] for fold in found.folds]
@@ -140,11 +140,11 @@ def test_pooled_scores_are_those_of_all_blocks_by_weight(made):
 
 
 @pytest.mark.slow
-def test_a_row_without_weight_neither_trains_nor_counts(made):
+def test_a_row_without_weight_neither_trains_nor_counts(made, seeing):
     rows = made(sessions=330, per_session=2, edge=0.5)
     weights = np.tile([1.0, 0.0], 330)
     one, other = (
-        evaluated(rows.with_labels(np.where(weights > 0, rows.labels, silent), weights), fit_logistic_model)
+        evaluated(rows.with_labels(np.where(weights > 0, rows.labels, silent), weights), seeing(rows))
         for silent in (0.0, 1.0)
     )
     for part in ("folds", "pooled", "held_out"):
@@ -159,6 +159,6 @@ def _score(found, part, name):
     return scores.log_loss, scores.brier, scores.accuracy, scores.slope, scores.intercept
 
 
-def test_the_same_arguments_give_the_same_numbers(made):
+def test_the_same_arguments_give_the_same_numbers(made, seeing):
     rows = made(sessions=240, edge=0.5)
-    assert evaluated(rows, fit_logistic_model).pooled == evaluated(rows, fit_logistic_model).pooled
+    assert evaluated(rows, seeing(rows)).pooled == evaluated(rows, seeing(rows)).pooled

@@ -13,7 +13,6 @@ from vpoc.evaluation.all_folds import evaluate
 from vpoc.evaluation.bootstrap import Interval
 from vpoc.evaluation.document import document
 from vpoc.evaluation.figure import draw_evaluation
-from vpoc.evaluation.models import fit_logistic_model
 from vpoc.evaluation.placebo import Placebo
 from vpoc.evaluation.report import markdown, summary
 from vpoc.evaluation.walk_forward import Lengths
@@ -168,10 +167,11 @@ def test_the_data_is_not_written_over(walk, tmp_path, capsys):
 
 
 @pytest.fixture
-def evaluated(made):
+def evaluated(made, seeing):
     def make(**chosen):
+        rows = made(**chosen)
         lengths = Lengths(first=120, block=50, held_out=60)
-        found = evaluate(made(**chosen), fit_logistic_model, lengths, replicates=200, seed=1)
+        found = evaluate(rows, seeing(rows), lengths, replicates=200, seed=1)
         return document(
             found,
             lengths,
