@@ -10,7 +10,7 @@ from vpoc.arrays import Floats
 from vpoc.step_stage import FORWARD, OUTSIDE, StepStage
 from vpoc.training.flat.flat import PICKED_ROWS, FlatMlp, blocks
 from vpoc.training.flat.flat_adam import FlatAdam
-from vpoc.training.inputs.feeds import Resident, ResidentFeed
+from vpoc.training.inputs.feeds import Chunk, ResidentFeed
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, AdamMoments, Requests, Step, Trainer
 from vpoc.training.strategies.single import Single
@@ -99,11 +99,10 @@ class FlatTrainer(VectorTrainer):
         """As Trainer.epoch, but that a loss which is not finite is found some steps late."""
         self.strategy.forward.train()
         size = self.options.batch_size
-        for chunk in feed.resident(epoch, first):
-            for start, end in self._together(len(chunk.divisors)):
+        for chunk, order, divisors in feed.resident(epoch, first):
+            for start, end in self._together(len(divisors)):
                 self.keep_state(self.steps_done + 1)
-                rows, sums = chunk.order[start * size : end * size], chunk.divisors[start:end]
-                yield from self._blocks(chunk, rows, sums, requests)
+                yield from self._blocks(chunk, order[start * size : end * size], divisors[start:end], requests)
 
     def _together(self, steps: int) -> Iterator[tuple[int, int]]:
         """Yield which of the next `steps` are made together, from and to: alone those whose numbers are kept."""
@@ -117,11 +116,12 @@ class FlatTrainer(VectorTrainer):
             start = single + 1
         yield from [(start, steps)] if start < steps else []
 
-    def _blocks(self, chunk: Resident, order: torch.Tensor, sums: Floats, requests: Requests) -> Iterator[Step]:
+    def _blocks(self, chunk: Chunk, order: torch.Tensor, sums: Floats, requests: Requests) -> Iterator[Step]:
         done = 0
         steps = max(PICKED_ROWS // self.options.batch_size, 1)
         started = time.perf_counter()
-        for inputs, labels, weights in blocks(chunk.tensors, order, self.options.batch_size, chunk.ends):
+        columns = chunk.inputs, chunk.labels, chunk.weights
+        for inputs, labels, weights in blocks(columns, order, self.options.batch_size, chunk.ends):
             self.ledger.to("device")
             self.stage.at(self.steps_done + 1, FORWARD)
             part = sums[done : done + steps].tolist()

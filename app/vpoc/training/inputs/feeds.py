@@ -84,17 +84,17 @@ class LoaderFeed:
 
 
 @dataclass(frozen=True)
-class Resident:
-    """A chunk on the device, and what is left to do of it.
+class Chunk:
+    """A chunk of samples on the device, from the sample `start` on.
 
-    `tensors`: rows, and labels and weights of its samples; `ends`: the row of each sample. `order`: samples that are
-    left, in the order they are used; `divisors`: of each batch of them, as in Batch.
+    `inputs` [rows, features]; `ends`, `labels`, `weights` [samples]: the row that each ends with, and as in Samples.
     """
 
-    tensors: list[torch.Tensor]
+    start: int
+    inputs: torch.Tensor
     ends: torch.Tensor
-    order: torch.Tensor
-    divisors: Floats
+    labels: torch.Tensor
+    weights: torch.Tensor
 
 
 class ResidentFeed:
@@ -103,62 +103,56 @@ class ResidentFeed:
     def __init__(self, samples: Samples, order: Order, cut: Cut, device: torch.device, ledger: Ledger) -> None:
         self.samples, self.order, self.cut, self.device, self.ledger = samples, order, cut, device, ledger
         self._mean = samples.mean_weight
-        self._held: tuple[int, Micro] | None = None
+        self._held: Chunk | None = None
         self._steps = torch.arange(1 - samples.window, 1, device=device)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """As Feed.epoch."""
-        for before, chosen in self.order.chunks(epoch):
-            size = self.order.batch_size
-            if before + -(-len(chosen) // size) <= first:
-                continue
-            start, rows, ends = self._load(chosen)
-            for number in range(max(first - before, 0), -(-len(chosen) // size)):
-                batch = chosen[number * size : (number + 1) * size]
+        size = self.order.batch_size
+        for chunk, left in self._chunks(epoch, first):
+            for at in range(0, len(left), size):
+                batch = left[at : at + size]
                 shares = self.cut.micro_batches(batch)
-                micros = (self._pick(rows, ends, part, start) for part in shares)
+                micros = (self._pick(chunk, part) for part in shares)
                 yield Batch(micros, len(shares), len(batch), len(batch) * self._mean)
 
-    def resident(self, epoch: int, first: int = 0) -> "Iterator[Resident]":
-        """Yield what `epoch` works on from batch `first` on, chunk by chunk."""
+    def resident(self, epoch: int, first: int = 0) -> Iterator[tuple[Chunk, torch.Tensor, Floats]]:
+        """Yield what `epoch` works on: chunks, the order of what is left of their samples, and divisors of batches."""
         size = self.order.batch_size
-        for before, chosen in self.order.chunks(epoch):
-            left = chosen[max(first - before, 0) * size :]
-            if not len(left):
-                continue
-            start, rows, ends = self._load(chosen)
+        for chunk, left in self._chunks(epoch, first):
             sizes = np.minimum(len(left) - np.arange(0, len(left), size), size)
-            order = torch.from_numpy(left - start).to(self.device)
-            yield Resident([rows.inputs, rows.labels, rows.weights], ends, order, sizes * self._mean)
+            yield chunk, torch.from_numpy(left - chunk.start).to(self.device), sizes * self._mean
 
-    def _load(self, chosen: Ints) -> tuple[int, Micro, torch.Tensor]:
-        """The first sample of the chunk; its rows, labels and weights, and where windows end, on the device."""
-        start, stop = int(chosen.min()), int(chosen.max()) + 1
-        if self._held is None or self._held[0] != start:
+    def _chunks(self, epoch: int, first: int) -> Iterator[tuple[Chunk, Ints]]:
+        """Yield the chunks of which something is left from batch `first` on, and the numbers of those samples."""
+        for before, chosen in self.order.chunks(epoch):
+            left = chosen[max(first - before, 0) * self.order.batch_size :]
+            if len(left):
+                yield self._load(int(chosen.min()), int(chosen.max()) + 1), left
+
+    def _load(self, start: int, stop: int) -> Chunk:
+        if self._held is None or self._held.start != start:
             self.ledger.to("loader")
             self._held = None
-            first_row = int(self.samples.ends[start]) - self.samples.window + 1
-            last_row = int(self.samples.ends[stop - 1]) + 1
-            parts = (
-                self.samples.inputs[first_row:last_row],
-                self.samples.labels[start:stop],
-                self.samples.weights[start:stop],
-            )
-            ends = torch.from_numpy(self.samples.ends[start:stop] - first_row).to(self.device)
-            held = Micro(*(torch.from_numpy(np.array(part)).to(self.device) for part in parts))
-            self._held = start, held
-            self._ends = ends
+            part = self.samples.take(slice(start, stop))
+            first = int(part.ends[0]) - part.window + 1
+            arrays = part.inputs[first : int(part.ends[-1]) + 1], part.ends - first, part.labels, part.weights
+            self._held = Chunk(start, *(torch.from_numpy(np.array(array)).to(self.device) for array in arrays))
             self.samples.forget_pages()
             self.ledger.to("device")
-        return start, self._held[1], self._ends
+        return self._held
 
-    def _pick(self, rows: Micro, ends: torch.Tensor, part: Ints, start: int) -> Micro:
+    def _pick(self, chunk: Chunk, part: Ints) -> Micro:
         empty = part[0] < 0
-        places = torch.from_numpy((~part if empty else part) - start).to(self.device, non_blocking=True)
-        at = ends[places]
-        inputs = rows.inputs[at if self.samples.window == 1 else at[:, None] + self._steps]
-        weights = rows.weights[places]
-        return Micro(inputs, rows.labels[places], torch.zeros_like(weights) if empty else weights)
+        places = torch.from_numpy((~part if empty else part) - chunk.start).to(self.device, non_blocking=True)
+        weights = chunk.weights[places]
+        inputs = _windows(chunk.inputs, chunk.ends[places], self._steps)
+        return Micro(inputs, chunk.labels[places], torch.zeros_like(weights) if empty else weights)
+
+
+def _windows(rows: torch.Tensor, ends: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    """The rows that end in `ends` [samples], each with those before it; `steps`: 1 - window to 0."""
+    return rows[ends if len(steps) == 1 else ends[:, None] + steps]
 
 
 def loaded(
@@ -189,7 +183,7 @@ def resident_in_order(samples: Samples, batch_size: int, device: torch.device) -
         arrays = part.inputs[first : int(part.ends[-1]) + 1], part.ends - first, part.labels, part.weights
         rows, *columns = (torch.from_numpy(array).to(device) for array in arrays)
         for ends, labels, weights in zip(*(torch.split(column, batch_size) for column in columns), strict=True):
-            yield Micro(rows[ends if samples.window == 1 else ends[:, None] + steps], labels, weights)
+            yield Micro(_windows(rows, ends, steps), labels, weights)
         samples.forget_pages()
 
 
