@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,9 @@ from vpoc.data.merged_head import Head
 from vpoc.data.text_table import MAX_VOLUME
 from vpoc.errors import from_os_error
 from vpoc.kernel import cores
+
+if TYPE_CHECKING:
+    import hashlib
 
 BLOCK_BYTES = 1 << 23
 COUNTED_AT_A_TIME = 1 << 18
@@ -38,13 +41,6 @@ LATEST -= 3600
 """Stamps, seconds since 1970 UTC, from the first on and before the second are of sessions that the calendar knows."""
 UNENDED = "the file does not end with a newline, so that its last line may be cut short"
 QUOTED_CELL = r'"[^"]*"'
-
-
-class Digest(Protocol):
-    """A hash, as of hashlib."""
-
-    def update(self, content: bytes, /) -> None:
-        """Take more content."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class MergedRows:
         return made_bars(path, self.ts, self.prices, self.volume, self.vix, contract, tuple(symbols))
 
 
-def read_parts(head: Head, size: int | None = None, digest: Digest | None = None) -> Iterator[MergedRows]:
+def read_parts(head: Head, size: int | None = None, digest: "hashlib._Hash | None" = None) -> Iterator[MergedRows]:
     """Yield the rows under the header, about `size` bytes of text at a time (by default BLOCK_BYTES).
 
     The next parts are read meanwhile, on as many cores as there are. Blank lines at the end of the file are left out.
@@ -110,7 +106,7 @@ def _count(content: bytes, mark: bytes) -> int:
     return sum(int(np.count_nonzero(array[at : at + step] == mark[0])) for at in range(0, len(array), step))
 
 
-def _text_parts(head: Head, size: int, digest: Digest | None) -> Iterator[bytes]:
+def _text_parts(head: Head, size: int, digest: "hashlib._Hash | None") -> Iterator[bytes]:
     """Yield the lines under the header in parts of about `size` bytes.
 
     Blank lines at the end of the file are left out; a last line that is not ended is a part of its own.
@@ -234,81 +230,57 @@ def _text_columns(content: bytes, head: Head) -> pl.DataFrame | None:
 
 
 def _values(text: pl.DataFrame, head: Head, no_rows: pl.DataFrame) -> MergedRows:
-    parsed, bad = _parsed(text)
-    if bad.any():
+    rows = _parsed(text)
+    if rows["wrong"].any():
         # Blanks around a value are no fault.
         text = text.with_columns(pl.col(*head.names).str.strip_chars().fill_null(""))
-        parsed, bad = _parsed(text)
+        rows = _parsed(text)
+    wrong = rows["wrong"]
     unreadable = no_rows
-    if bad.any():
-        both = pl.concat([text.filter(bad).rename(_shown), parsed.filter(bad)], how="horizontal")
-        found = both.select(pl.col("shown_line").alias("line"), reason=_reason())
+    if wrong.any():
+        found = rows.filter(wrong).select("line", reason=pl.coalesce(pl.when(x).then(why) for x, why in _faults()))
         unreadable = pl.concat([no_rows, found]).sort("line")
-        text, parsed = text.filter(~bad), parsed.filter(~bad)
+        rows = rows.filter(~wrong)
     return MergedRows(
-        line=text["line"].to_numpy(),
-        ts=parsed["ts"].to_numpy(),
-        prices={name: parsed[name].to_numpy() for name in PRICES},
-        volume=parsed["volume"].cast(pl.Int64).to_numpy(),
-        vix=parsed["vix"].fill_null(np.nan).to_numpy(),
-        symbol=text["symbol"].str.strip_chars().fill_null("") if "symbol" in head.names else None,
+        line=rows["line"].to_numpy(),
+        ts=rows["ts"].to_numpy(),
+        prices={name: rows[name].to_numpy() for name in PRICES},
+        volume=rows["volume"].cast(pl.Int64).to_numpy(),
+        vix=rows["vix"].fill_null(np.nan).to_numpy(),
+        symbol=rows["symbol"].str.strip_chars().fill_null("") if "symbol" in head.names else None,
         unreadable=unreadable,
     )
 
 
-def _parsed(text: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Stamps and numbers of the cells, and which rows have one that cannot be."""
-    parsed = text.select(
+def _parsed(text: pl.DataFrame) -> pl.DataFrame:
+    """Stamps and numbers of the cells beside their texts, which are called `shown_...`, and which rows are `wrong`."""
+    parsed = text.with_columns(pl.col("ts", *NUMBERS).name.prefix("shown_")).with_columns(
         ts=pl.col("ts").str.to_datetime(STAMP_FORMAT, time_unit="us", strict=False).dt.epoch("s"),
         **{name: pl.col(name).cast(pl.Float64, strict=False) for name in NUMBERS},
     )
-    return parsed, parsed.select(_wrong(text)).to_series()
+    return parsed.with_columns(wrong=pl.any_horizontal(wrong for wrong, _ in _faults()))
 
 
-def _wrong(text: pl.DataFrame) -> pl.Expr:
-    """Return, for each row of the parsed columns, whether it has a value that cannot be."""
-    wrong = [~_is_number(name) for name in (*PRICES, "volume")]
-    wrong += [pl.col(name).abs() > MAX_TICKS * TICK for name in PRICES]
-    wrong += [(pl.col("volume") < 0) | (pl.col("volume") != pl.col("volume").round()) | (pl.col("volume") > MAX_VOLUME)]
-    wrong += [~_is_number("vix") & pl.lit((text["vix"] != "").fill_null(value=False))]
-    return pl.any_horizontal(_stamp_wrong(), *wrong)
-
-
-def _reason() -> pl.Expr:
-    """Return the first wrong value of a row, in words; the texts of the cells are in columns `shown_...`."""
-    shown = {name: pl.col(_shown(name)) for name in ("ts", *NUMBERS)}
-    stamp = pl.format("ts is '{}', not like 2018-01-02T14:30:00Z", shown["ts"])
+def _faults() -> list[tuple[pl.Expr, pl.Expr]]:
+    """Pairs of whether a row has a value that cannot be, and why in words; of several the first is reported."""
+    shown = {name: pl.col(f"shown_{name}").fill_null("") for name in ("ts", *NUMBERS)}
+    ts, volume = pl.col("ts"), pl.col("volume")
     first, last = FIRST.item().year, LAST.item().year
-    years = pl.format(f"ts is '{{}}', not in the years {first} to {last}", shown["ts"])
-    chain = pl.when(pl.col("ts").is_null()).then(stamp).when(_stamp_wrong()).then(years)
+    faults = [
+        (ts.is_null(), pl.format("ts is '{}', not like 2018-01-02T14:30:00Z", shown["ts"])),
+        ((ts < EARLIEST) | (ts >= LATEST), pl.format(f"ts is '{{}}', not in the years {first} to {last}", shown["ts"])),
+    ]
     for name in NUMBERS:
-        chain = chain.when((shown[name] == "") & pl.lit(name != "vix")).then(
-            pl.lit(f"{name} is an empty cell, not a number")
-        )
-        chain = chain.when(~_is_number(name) & (shown[name] != "")).then(
-            pl.format("{} is '{}', not a number", pl.lit(name), shown[name])
-        )
-    for name in PRICES:
-        chain = chain.when(pl.col(name).abs() > MAX_TICKS * TICK).then(pl.lit(f"{name} is beyond any price"))
-    return (
-        chain.when(pl.col("volume") < 0)
-        .then(pl.format("volume {} is negative", shown["volume"]))
-        .when(pl.col("volume") != pl.col("volume").round())
-        .then(pl.format("volume {} is not a whole number", shown["volume"]))
-        .otherwise(pl.format("volume {} is more than any market trades", shown["volume"]))
-    )
-
-
-def _stamp_wrong() -> pl.Expr:
-    return pl.col("ts").is_null() | (pl.col("ts") < EARLIEST) | (pl.col("ts") >= LATEST)
-
-
-def _is_number(name: str) -> pl.Expr:
-    return pl.col(name).is_finite().fill_null(value=False)
-
-
-def _shown(name: str) -> str:
-    return f"shown_{name}"
+        empty, number = shown[name] == "", pl.col(name).is_finite().fill_null(value=False)
+        faults += [(empty, pl.lit(f"{name} is an empty cell, not a number"))] if name != "vix" else []
+        faults.append((~empty & ~number, pl.format(f"{name} is '{{}}', not a number", shown[name])))
+    faults += [(pl.col(name).abs() > MAX_TICKS * TICK, pl.lit(f"{name} is beyond any price")) for name in PRICES]
+    return [
+        *faults,
+        (volume < 0, pl.format("volume {} is negative", shown["volume"])),
+        (volume != volume.round(), pl.format("volume {} is not a whole number", shown["volume"])),
+        (volume > MAX_VOLUME, pl.format("volume {} is more than any market trades", shown["volume"])),
+    ]
 
 
 def _reasons(lines: list[int], reasons: list[str]) -> pl.DataFrame:

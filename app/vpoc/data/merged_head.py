@@ -25,12 +25,9 @@ def find_head(path: Path) -> Head | None:
 
     UserError when the file cannot be read or is empty, and on columns that are missing or twice there.
     """
-    try:
-        start = _start(path)
-    except IsADirectoryError:
+    if path.is_dir():
         return None
-    except OSError as error:
-        raise from_os_error(error, path) from error
+    start = _start(path)
     names, lines, ended = _columns(start)
     if not {"ts", "vix"} <= set(names) or _other_stamps(start, names, lines):
         return None
@@ -45,36 +42,32 @@ def find_head(path: Path) -> Head | None:
 def require_head(path: Path) -> Head:
     """Return the header of the merged CSV `path`; UserError when it is none, or as `find_head`."""
     head = find_head(path)
-    if head is not None:
-        return head
-    try:
+    if head is None:
         start = _start(path)
-    except OSError as error:
-        raise from_os_error(error, path) from error
-    if b"\0" in start:
-        raise UserError(f"{path}: this is not a text file; give a CSV file")
-    try:
-        start[: start.rfind(b"\n") + 1].decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = start.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8 CSV") from error
-    names, _, _ = _columns(start)
-    _require_columns(path, names)
-    raise AssertionError(names)
+        if b"\0" in start:
+            raise UserError(f"{path}: this is not a text file; give a CSV file")
+        try:
+            start[: start.rfind(b"\n") + 1].decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = start.count(b"\n", 0, error.start) + 1
+            raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8 CSV") from error
+        require_merged(path)
+        raise AssertionError(path)
+    return head
 
 
 def require_merged(path: Path) -> None:
     """UserError unless the header of `path` is that of a merged CSV."""
-    try:
-        names, _, _ = _columns(_start(path))
-    except OSError as error:
-        raise from_os_error(error, path) from error
+    names, _, _ = _columns(_start(path))
     _require_columns(path, names)
 
 
 def _start(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        start = stream.read(HEAD_BYTES)
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(HEAD_BYTES)
+    except OSError as error:
+        raise from_os_error(error, path) from error
     if not start.strip():
         raise UserError(f"{path}: the file is empty; give a file with data")
     return start
