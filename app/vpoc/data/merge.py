@@ -16,7 +16,7 @@ from vpoc.data.checks.plausibility_gate import judged, require_plausible
 from vpoc.data.checks.plausibility_rules import VIX_HIGH, VIX_LOW
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
 from vpoc.data.readers import read_vendor
-from vpoc.data.readers.contracts import OneContract, one_contract
+from vpoc.data.readers.contracts import one_contract
 from vpoc.data.readers.vendor import VendorBars
 from vpoc.data.readers.vix import Vix, read_vix
 from vpoc.data.rules import ROW_ADVICE, first_problem, grid_problem
@@ -112,7 +112,25 @@ def merge(
         vix, age_days = as_of(ts + read.bar_seconds, published.published, published.close)
         kind = "daily VIX" if published.daily else "intraday VIX"
     bars, warnings = _judged(replace(one.bars, frame=unique), vix, accepted)
-    return _merged(read, one, bars, kind, age_days, off_grid, one.bars.frame.height - unique.height, warnings)
+    return Merged(
+        csv=_csv(bars),
+        rows=len(bars),
+        format=read.format,
+        zone=read.zone,
+        stamp_side=read.stamp_side,
+        bar_seconds=read.bar_seconds,
+        symbols=one.symbols,
+        spread_rows=one.spread_rows,
+        other_rows=one.other_rows + read.counts.get("rows_of_other_symbols", 0),
+        unended=read.counts.get("unended_last_line", 0) + read.counts.get("unended_last_record", 0),
+        off_grid=off_grid,
+        duplicates=one.bars.frame.height - unique.height,
+        vix=kind,
+        without_vix=int(np.isnan(bars.vix).sum()),
+        stale_vix=int((age_days > STALE_DAYS).sum()),
+        smaller_kept=one.smaller_kept,
+        warnings=warnings,
+    )
 
 
 def bars_with_vix(path: Path) -> Bars:
@@ -175,48 +193,19 @@ def as_of(ends: Ints, published: Ints, values: Floats) -> tuple[Floats, Floats]:
     return np.where(known, values[last], np.nan), np.where(known, age, np.nan)
 
 
-def _merged(
-    read: VendorBars,
-    one: OneContract,
-    bars: Bars,
-    kind: str,
-    age_days: Floats,
-    off_grid: int,
-    duplicates: int,
-    warnings: list[str],
-) -> Merged:
-    stamps = pl.from_epoch(pl.Series("ts", bars.ts), time_unit="s").dt.to_string(STAMP_FORMAT)
-    symbol = pl.Series("symbol", bars.symbols, dtype=pl.String).gather(bars.contract) if bars.symbols else None
-    out = pl.DataFrame(
-        [
-            stamps,
-            *(pl.Series(name, getattr(bars, name) * TICK) for name in PRICES),
-            pl.Series("volume", bars.volume),
-            pl.Series("vix", bars.vix, nan_to_null=True),
-            *([] if symbol is None else [symbol]),
-        ]
-    )
+def _csv(bars: Bars) -> bytes:
+    """The merged CSV."""
+    out = {
+        "ts": pl.from_epoch(pl.Series(bars.ts), time_unit="s").dt.to_string(STAMP_FORMAT),
+        **{name: pl.Series(getattr(bars, name) * TICK) for name in PRICES},
+        "volume": pl.Series(bars.volume),
+        "vix": pl.Series(bars.vix, nan_to_null=True),
+    }
+    if bars.symbols:
+        out["symbol"] = pl.Series(bars.symbols, dtype=pl.String).gather(bars.contract)
     buffer = io.BytesIO()
-    out.write_csv(buffer, float_precision=2)
-    return Merged(
-        csv=buffer.getvalue(),
-        rows=out.height,
-        format=read.format,
-        zone=read.zone,
-        stamp_side=read.stamp_side,
-        bar_seconds=read.bar_seconds,
-        symbols=one.symbols,
-        spread_rows=one.spread_rows,
-        other_rows=one.other_rows + read.counts.get("rows_of_other_symbols", 0),
-        unended=read.counts.get("unended_last_line", 0) + read.counts.get("unended_last_record", 0),
-        off_grid=off_grid,
-        duplicates=duplicates,
-        vix=kind,
-        without_vix=int(np.isnan(bars.vix).sum()),
-        stale_vix=int((age_days > STALE_DAYS).sum()),
-        smaller_kept=one.smaller_kept,
-        warnings=warnings,
-    )
+    pl.DataFrame(out).write_csv(buffer, float_precision=2)
+    return buffer.getvalue()
 
 
 def _sorted_once(bars: VendorBars) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """Findings about the blocks of a file: counts of rows with the line of the first, and facts of each session."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,15 +64,16 @@ class _LastVix:
 class Findings:
     """Everything that the blocks so far show.
 
-    `tallies`: by name; those of `broken_rules`, "unreadable", "outside_trading_hours", "shut_hours" (without halts),
-    "null_vix", "vix_gaps" (no VIX, but one above) and "stale_vix". `rows`: all; `bars`: those that can be read.
+    `tallies`: by name, empty where nothing was counted; those of `broken_rules`, "unreadable", "outside_trading_hours",
+    "shut_hours" (without halts), "null_vix", "vix_gaps" (no VIX, but one above) and "stale_vix". `rows`: all; `bars`:
+    those that can be read.
     `first`, `last`: stamps, seconds since 1970 UTC. `nameless`: rows with an empty symbol, where the file has such a
     column. `halt`: why the bars cannot be parted into sessions. `sessions`: parts that follow each other; beside them
     for each session `opens` and `closes`, the first and last price in ticks, and `vix_closes`, the VIX at 17:00.
     `plausibility`: the gate.
     """
 
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     unreadable_reason: str = ""
     rows: int = 0
     bars: int = 0
@@ -91,10 +93,10 @@ class Findings:
     def add(self, block: Block) -> None:
         """Look at one more block."""
         self.rows += len(block.bars) + block.unreadable.height
-        if block.unreadable.height and not self._tally("unreadable").rows:
+        if block.unreadable.height and not self.tallies["unreadable"].rows:
             self.unreadable_reason = block.unreadable["reason"][int(block.unreadable["line"].arg_min() or 0)]
-        self._tally("unreadable").add(block.unreadable["line"].to_numpy())
-        self._tally("late").add(block.late)
+        self.tallies["unreadable"].add(block.unreadable["line"].to_numpy())
+        self.tallies["late"].add(block.late)
         bars = block.bars
         if not len(bars):
             return
@@ -106,25 +108,18 @@ class Findings:
         date, minute = new_york(bars.ts)
         broken = broken_rules(bars)
         for name, flags in broken.items():
-            self._tally(name).add(block.line[flags])
+            self.tallies[name].add(block.line[flags])
         unknown = outside_trading_hours(date, minute)
-        self._tally("outside_trading_hours").add(block.line[unknown])
-        self._tally("shut_hours").add(block.line[unknown & ~in_halts(date, minute)])
+        self.tallies["outside_trading_hours"].add(block.line[unknown])
+        self.tallies["shut_hours"].add(block.line[unknown & ~in_halts(date, minute)])
         missing, gaps, stale = self.vix.look(bars)
-        self._tally("null_vix").add(block.line[missing])
-        self._tally("vix_gaps").add(block.line[gaps])
-        self._tally("stale_vix").add(block.line[stale])
+        self.tallies["null_vix"].add(block.line[missing])
+        self.tallies["vix_gaps"].add(block.line[gaps])
+        self.tallies["stale_vix"].add(block.line[stale])
         # What is wrong anyhow is not judged again.
         wrong = np.logical_or.reduce([broken[rule.name] for rule in RULES if rule.fix == DROPPED])
         self.plausibility.add(bars.take(~wrong), block.line[~wrong])
         self._split(bars.take(~exact_duplicates(bars)), continues=not block.last)
-
-    def tally(self, name: str) -> Tally:
-        """The tally of `name`, an empty one when nothing was counted."""
-        return self.tallies.get(name, Tally())
-
-    def _tally(self, name: str) -> Tally:
-        return self.tallies.setdefault(name, Tally())
 
     def _split(self, bars: Bars, *, continues: bool) -> None:
         if self.halt:

@@ -140,8 +140,9 @@ def _of_block(block: Block, *, drop_off_grid: bool) -> tuple[list[pl.DataFrame],
             parts.append(_actions(line[wrong & left], DROPPED, rule.problem))
             left &= ~wrong
     if bars.bar_seconds:
-        parts += _of_duplicates(bars.take(left), line[left])
-        left[left] = _unique(bars.take(left))
+        duplicates, unique = _of_duplicates(bars.take(left), line[left])
+        parts += duplicates
+        left[left] = unique
     parts.append(_prints_dropped(bars, line, left))
     changed = [rule for rule in RULES if rule.fix == CHANGED]
     parts += [_actions(line[left & flags[rule.name]], CHANGED, rule.problem) for rule in changed]
@@ -161,28 +162,19 @@ def _prints_dropped(bars: Bars, line: Ints, left: Flags) -> pl.DataFrame:
         left[wrong] = False
 
 
-def _groups(bars: Bars) -> tuple[Ints, Flags]:
-    """The number of the stamp of each bar [rows], and which stamps have bars that differ [stamps]."""
+def _of_duplicates(bars: Bars, line: Ints) -> tuple[list[pl.DataFrame], Flags]:
+    """Return the action on each of the rows of one stamp that has one, and which bars [rows] stay."""
     fresh = np.ones(len(bars), dtype=np.bool_)
     fresh[1:] = bars.ts[1:] != bars.ts[:-1]
-    group = np.cumsum(fresh) - 1
+    # The number of the stamp of each bar, and which stamps have bars that differ.
+    group, repeats = np.cumsum(fresh) - 1, exact_duplicates(bars)
     differs = np.zeros(int(fresh.sum()), dtype=np.bool_)
-    differs[group[~fresh & ~exact_duplicates(bars)]] = True
-    return group, differs
-
-
-def _unique(bars: Bars) -> Flags:
-    """Which bars [rows] stay."""
-    group, differs = _groups(bars)
-    return ~exact_duplicates(bars) & ~differs[group]
-
-
-def _of_duplicates(bars: Bars, line: Ints) -> list[pl.DataFrame]:
-    group, differs = _groups(bars)
+    differs[group[~fresh & ~repeats]] = True
+    conflict = differs[group]
+    unique = ~repeats & ~conflict
     first = line[np.searchsorted(group, group)]
     size = np.bincount(group)[group] if len(group) else group
-    conflict = differs[group]
-    repeats = exact_duplicates(bars) & ~conflict
+    repeats &= ~conflict
     same = pl.DataFrame({"line": line[repeats], "first": first[repeats]}).select(
         "line", pl.lit(DROPPED).alias("action"), pl.format("repeats line {}", "first").alias("reason")
     )
@@ -193,7 +185,7 @@ def _of_duplicates(bars: Bars, line: Ints) -> list[pl.DataFrame]:
         pl.lit(DROPPED).alias("action"),
         pl.format("the same stamp as line {} with other values ({} rows in all)", "other", "size").alias("reason"),
     )
-    return [same, clash]
+    return [same, clash], unique
 
 
 def _with_moves(actions: pl.DataFrame, ts: Ints, line: Ints) -> pl.DataFrame:

@@ -19,6 +19,10 @@ from vpoc.data.rules import MAX_OFF_GRID_SHARE, OFF_GRID, ROW_ADVICE, RULES, SYM
 from vpoc.errors import UserError
 
 MERGED = "merged"
+SHOWN_TALLIES = (
+    *("not_positive", "exact_duplicates", "conflicting_duplicates", "ohlc_violations", "off_grid"),
+    *("zero_volume", "invented_fills", "flat_repeats", "outside_trading_hours"),
+)
 SUSPECT_SHARE = 0.03
 """Of bars outside known hours; a clock that is an hour off puts 4 % of the bars into the daily break."""
 
@@ -71,8 +75,8 @@ def inspect(
         smaller_kept = one.smaller_kept
         for block in vendor_blocks(one.bars):
             found.add(block)
-    if found.rows == found.tally("unreadable").rows:
-        first = found.tally("unreadable").first_line
+    if found.rows == found.tallies["unreadable"].rows:
+        first = found.tallies["unreadable"].first_line
         told = f", line {first}: {found.unreadable_reason}" if first else ": there is a header but no rows"
         raise UserError(f"{path}{told}; give a file with bars")
     # A file that has VIX is trained on as it is, whatever the names in it.
@@ -107,40 +111,33 @@ def _shown(one: Implausible, *, refused: bool) -> dict[str, Any]:
 
 
 def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
-    tallies = {
-        "unreadable": "unreadable",
-        "out_of_order": "late",
-        **{name: name for name in ("not_positive", "exact_duplicates", "conflicting_duplicates", "ohlc_violations")},
-        **{
-            name: name
-            for name in ("off_grid", "zero_volume", "invented_fills", "flat_repeats", "outside_trading_hours")
-        },
-        **{name: name for name in ("null_vix", "stale_vix", "vix_not_positive")},
-    }
+    of_vix = ("null_vix", "stale_vix", "vix_not_positive")
     return {
         "rows": found.rows,
         "first": stamp_text_of(found.first),
         "last": stamp_text_of(found.last),
         "symbols": [symbol for symbol in found.symbols if symbol],
         "bar_seconds": found.bar_seconds,
-        **{key: found.tally(name).rows for key, name in tallies.items()},
-        **({} if merged else dict.fromkeys(("null_vix", "stale_vix", "vix_not_positive"))),
+        "unreadable": found.tallies["unreadable"].rows,
+        "out_of_order": found.tallies["late"].rows,
+        **{name: found.tallies[name].rows for name in SHOWN_TALLIES},
+        **{name: found.tallies[name].rows if merged else None for name in of_vix},
     }
 
 
 def _row_errors(path: Path, found: Findings, *, merged: bool, in_order: bool) -> list[str]:
     errors = []
-    unreadable = found.tally("unreadable")
+    unreadable = found.tallies["unreadable"]
     if unreadable.rows:
         reason, line = found.unreadable_reason, unreadable.first_line
         errors.append(f"{path}, line {line}: {reason} ({unreadable.rows} rows cannot be read); {ROW_ADVICE}")
     for rule in RULES:
-        tally = found.tally(rule.name)
+        tally = found.tallies[rule.name]
         few = rule.name == OFF_GRID and tally.rows <= MAX_OFF_GRID_SHARE * found.rows
         # `vpoc merge` sorts the rows of a vendor.
         if rule.advice and tally.rows and not few and (in_order or rule.name != "late"):
             errors.append(f"{path}, line {tally.first_line}: {rule.problem} ({tally.rows} rows); {rule.advice}")
-    if merged and found.tally("null_vix").rows + unreadable.rows >= found.rows:
+    if merged and found.tallies["null_vix"].rows + unreadable.rows >= found.rows:
         errors.append(f"{path}: no row has a VIX value; make the file again with `vpoc merge --vix`")
     if merged and 0 < found.nameless < found.rows:
         errors.append(f"{path}: {SYMBOL_MISSING}")
@@ -150,19 +147,19 @@ def _row_errors(path: Path, found: Findings, *, merged: bool, in_order: bool) ->
 def _row_warnings(found: Findings, *, in_order: bool) -> list[str]:
     warnings = []
     for rule in RULES:
-        tally = found.tally(rule.name)
+        tally = found.tallies[rule.name]
         if tally.rows and not rule.advice:
             warnings.append(f"line {tally.first_line}: {tally.rows} {rule.problem}")
-    grid = found.tally(OFF_GRID)
+    grid = found.tallies[OFF_GRID]
     if 0 < grid.rows <= MAX_OFF_GRID_SHARE * found.rows:
         warnings.append(
             f"line {grid.first_line}: {grid.rows} bars have a price off the grid of {TICK}; loading rounds it"
         )
-    if found.tally("late").rows and not in_order:
-        warnings.append(f"line {found.tally('late').first_line}: the rows are not sorted by time; reading sorts them")
-    gaps = found.tally("vix_gaps")
+    if found.tallies["late"].rows and not in_order:
+        warnings.append(f"line {found.tallies['late'].first_line}: the rows are not sorted by time; reading sorts them")
+    gaps = found.tallies["vix_gaps"]
     if gaps.rows:
         warnings.append(f"line {gaps.first_line}: {gaps.rows} rows have no VIX, although rows above have one")
-    if found.tally("outside_trading_hours").rows > SUSPECT_SHARE * found.rows:
+    if found.tallies["outside_trading_hours"].rows > SUSPECT_SHARE * found.rows:
         warnings.append("so many bars outside known hours mean that the time zone of the stamps is probably wrong")
     return warnings

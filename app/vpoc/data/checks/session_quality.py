@@ -47,7 +47,7 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
     counted = sessions.take(traded)
     # A vendor's file has no VIX; it comes with the merge.
     vix = np.concatenate(found.vix_closes)[traded]
-    vix = np.zeros_like(vix) if found.tally("null_vix").rows == found.bars else vix
+    vix = np.zeros_like(vix) if found.tallies["null_vix"].rows == found.bars else vix
     giving = select_sessions(counted, roll_numbers(counted, found.symbols, AUTO), vix, rows=rows, lookback=lookback)
     too_few = ""
     try:
