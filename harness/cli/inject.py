@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from harness.base.durations import span
+from harness.base.errors import UserError
 from harness.base.wording import many
 from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import (
@@ -40,6 +41,7 @@ ASSUMED_SECONDS = 30.0
 @click.command()
 @click.argument("kinds", nargs=-1, metavar="[KIND]...")
 @executor_option("In containers or as processes (default: containers where a Docker engine answers).")
+@click.option("--all", "every", is_flag=True, help="Inject every kind.")
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often each is injected.")
 @click.option("--list", "only_list", is_flag=True, help="Print the kinds; inject none.")
 @wide_option
@@ -49,6 +51,7 @@ def inject(
     settings: Settings,
     kinds: tuple[str, ...],
     executor: ExecutorName | None,
+    every: bool,
     repeats: int,
     only_list: bool,
     wide: bool,
@@ -56,19 +59,23 @@ def inject(
 ) -> None:
     """Inject faults into real runs, and check that each is detected, explained and survived.
 
-    Each is a short training on the CPU with one fault (default: every KIND), and a healthy run after it. `survived`
-    means: there is a record, nothing was left behind, and the healthy run completed. The records are in RESULTS/faults;
-    they are evidence of nothing but the harness.
+    Each is a short training on the CPU with one fault, and a healthy run after it.
+    `survived` means: there is a record, nothing was left behind, and the healthy run completed. The records are
+    in RESULTS/faults; they are evidence of nothing but the harness.
 
     Exit status: 0 when all injected faults ended as expected, 1 when one did not, 130 after Ctrl-C.
     """
-    chosen = _chosen(kinds)
+    chosen = _chosen(() if every else kinds)
     if only_list:
         _print_kinds(chosen, wide=wide, as_json=as_json)
         return
     count = len(chosen) * repeats
-    took = span(count * ASSUMED_SECONDS)
-    err.print(f"{many(count, 'fault')}, each with a healthy run after it: about {took} (assumed: 30 s each)")
+    takes = f"{many(count, 'fault')}, each with a healthy run after it: about {span(count * ASSUMED_SECONDS)}"
+    if bool(kinds) == every:
+        if not as_json:
+            _print_kinds(chosen, wide=wide, as_json=False)
+        raise UserError(f"say what to inject: KINDs, or --all ({takes})")
+    err.print(f"{takes} (assumed: 30 s each)")
     injections: list[Injection] = []
     interrupted = False
     with through_closed_terminal(settings, what="test", watched=""):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.cli import inject
@@ -29,6 +30,15 @@ def test_the_list_has_every_kind_and_makes_none(settings: Settings, tmp_path: Pa
     assert [line.split()[0] for line in some.output.splitlines()] == ["kind", "segv", "slow"]
     assert "no alarm" in some.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [[], ["segv", "--all"]])
+def test_nothing_is_injected_before_it_was_said_what(words: list[str], settings: Settings) -> None:
+    done = CliRunner().invoke(inject.inject, words, obj=settings)
+    assert isinstance(done.exception, UserError)
+    takes = f"{len(KINDS)} faults, each with a healthy run after it: about {span(30 * len(KINDS))}"
+    assert str(done.exception) == f"say what to inject: KINDs, or --all ({takes})"
+    assert [line.split()[0] for line in done.output.splitlines()] == ["kind", *(kind.name for kind in KINDS)]
 
 
 def test_an_unknown_kind_names_the_nearest(settings: Settings) -> None:
