@@ -8,11 +8,13 @@ from harness.base.files.untrusted_tree import shown
 from harness.base.interrupts import shielded
 from harness.environments.docker.own_images import is_own
 from harness.evidence.files.run_files import Interruption, Record
-from harness.evidence.outcome.decide import APP_EXITS, undecided
+from harness.evidence.outcome.decide import APP_EXITS, Outcome, undecided
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
+from harness.evidence.reported.exposure import Exposure
 from harness.evidence.reported.last_line import APP_ERROR, last_line
 from harness.host.processes.run_processes import name_survivors
+from harness.matrix.programs import STDOUT
 from harness.run.asked import Run
 from harness.run.conclude import RunConclusion
 from harness.run.notes import Notes, cannot_be_read
@@ -104,7 +106,7 @@ def _record(
         not_verified=evidence.not_verified,
         steps_accounted=evidence.steps_accounted,
         longest_stall=watch.longest_stall,
-        first_step=exposure.first_step,
+        first_step=exposure.first_step and not _said_all_at_once(spec, outcome, exposure),
         exposure_seconds=exposure.seconds,
         interrupted_by=interrupted_by if outcome.name == "interrupted" else None,
         idle_seconds=watch.idle.idle if watch.idle else None,
@@ -112,6 +114,13 @@ def _record(
         explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )
+
+
+def _said_all_at_once(spec: RunSpec, outcome: Outcome, exposure: Exposure) -> bool:
+    """Return whether all that a failed program printed may be its last words, such as a traceback, and no step."""
+    program = spec.request.program
+    printed = program is not None and program.progress == STDOUT
+    return printed and outcome.name == "failed" and not exposure.seconds
 
 
 def _origin(spec: RunSpec) -> Iterator[str]:

@@ -112,6 +112,11 @@ def test_a_traceback_is_the_reason_of_a_failure(make: Make, text: str, diagnosis
     assert line in record.explanation.lines[0].text
 
 
+def test_what_a_program_prints_as_it_fails_is_no_start(make: Make) -> None:
+    failed = make("open('no-such-file')", progress="stdout")
+    assert (failed.outcome, failed.first_step) == ("failed", False)
+
+
 @pytest.mark.slow
 def test_one_that_is_stopped_hangs(make: Make, tmp_path: Path) -> None:
     def stop() -> None:
