@@ -63,7 +63,7 @@ class Facts:
             yield "OOMKilled"
         for phase, exit_ in self.exits.items():
             if not exit_.ok and not (self.own_program and exit_.code in APP_STATUSES):
-                yield f"{phase}: {exit_in_words(exit_)}"
+                yield f"{'own program, ' * self.own_program}{phase}: {exit_in_words(exit_)}"
 
 
 def exit_in_words(exit_: Exit) -> str:

@@ -367,7 +367,8 @@ def test_a_program_of_the_users_own_does_not_speak_in_statuses_of_the_app(
 ) -> None:
     assert explain({}, Exit(code)).class_ == class_
     assert explain({}, Exit(code), program=Program(command=("python", "x.py"), source="code")).class_ == "unknown"
-    assert explain({}, Exit(127), program=Program(command=("python", "x.py"), source="code")).class_ == "install"
+    missing = explain({}, Exit(127), program=Program(command=("sh", "x.sh"), source="code"))
+    assert (missing.class_, missing.rule) == ("user-code", "exit-own-not-found")
 
 
 @pytest.mark.parametrize("words", ["", "\x1b[2J", "SIGNOT", f"exit {'9' * 5000}", f"signal {'9' * 5000}"])
