@@ -104,9 +104,8 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
             for step in steps if steps != said and not view.shown else ():
                 log(escape(step))
             said = steps
-            runs = [one for one in scene.currents if one.cell]
-            if runs and not view.shown and time.monotonic() - logged >= STALL_SECONDS:
-                log(escape(advances_in_words(runs, time.time())))
+            if scene.currents and not view.shown and time.monotonic() - logged >= STALL_SECONDS:
+                log(escape(advances_in_words(scene.currents, time.time())))
             went_on = look.goes_on
             time.sleep(LOOK_SECONDS)
             look = watched.look()

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.paths import CHECKOUT
-from harness.campaign.under_way import BEGINS, LeftOver, noted_under_way
+from harness.campaign.under_way import BEGINS, LeftOver, UnderWay, noted_under_way
 from harness.cli import watch
 from harness.cli.main import cli
 from harness.cli.shared import Settings
@@ -367,17 +367,26 @@ def test_what_has_ended_is_shown_as_it_was_last(
     }
 
 
-def test_a_log_has_a_line_a_minute_of_how_far_a_run_is(
-    results: Results, make_intent: MakeIntent, mine: dict[str, object], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_log_has_a_line_a_minute_of_how_far_a_run_or_a_long_step_is(
+    results: Results,
+    make_intent: MakeIntent,
+    mine: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    runs: bool,
 ) -> None:
     results.begin(intent := make_intent("now", **mine))
-    looks = iter([*[Snapshot(running=(intent,))] * 3, Snapshot()])
+    step = UnderWay(ProcessId.mine(), "matrix run", "campaign", "making an environment", time.time() - 30)
+    look = Snapshot(running=(intent,)) if runs else Snapshot(under_way=(step,))
+    looks = iter([*[look] * 3, Snapshot()])
     monkeypatch.setattr(Watched, "look", lambda _self: next(looks, Snapshot()))
     monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.06)
     monkeypatch.setattr(watch, "STALL_SECONDS", 0.1)
     said = CliRunner().invoke(watch.watch, [], obj=Settings(CHECKOUT / "matrix.yaml", results.folder, None)).output
-    assert [line.split("starting, ")[0][21:] for line in said.splitlines()[1:-1]] == [f"cpu-plain, {intent.workload}: "]
+    doing = f"cpu-plain, {intent.workload}: starting," if runs else "making an environment:"
+    assert [line[21:] for line in said.splitlines()[1:-1]] == [f"{doing} 30 s so far"]
 
 
 def test_a_quiet_moment_between_looks_that_take_long_does_not_end_it(
