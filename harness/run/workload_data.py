@@ -122,7 +122,8 @@ def require_sessions(file: Path, workload: Workload) -> None:
         smaller = f", or a --lookback of {SHORTEST_LOOKBACK} to at most {most}" if most >= SHORTEST_LOOKBACK else ""
         raise UserError(
             f"--data {file}: has bars of {many(days, 'weekday')}, so no more sessions, and {needed} are needed "
-            f"({workload.lookback} for lookback, {fewest} to use); give more data{smaller}"
+            f"({workload.lookback} for lookback, {fewest} to use); give more data, such as the months before, in one "
+            f"file (`tail -n +2 newer.csv >> older.csv`){smaller}"
         )
 
 

@@ -146,8 +146,10 @@ def test_check(capsys, merged, tmp_path):
     short.write_text("".join(merged.read_text().splitlines(keepends=True)[:500]))
     code, _, err = vpoc(capsys, "check", short)
     assert code == 1
-    assert "63 complete sessions are needed (60 for lookback, 3 to use), the file has 3; give more data\n" in err
-    assert "the file has 26; give more data or a --lookback of 20 to 23\n" in vpoc(capsys, "check", merged)[2]
+    assert (
+        "63 complete sessions are needed (60 for lookback, 3 to use), the file has 3; give more data, such as " in err
+    )
+    assert "newer.csv >> older.csv`), or a --lookback of 20 to 23\n" in vpoc(capsys, "check", merged)[2]
 
 
 def test_check_counts_for_the_rows_asked_for(capsys, merged, tmp_path):

@@ -365,10 +365,10 @@ def test_too_few_sessions_say_how_many_are_needed(bars):
     with pytest.raises(UserError, match=r"63 complete sessions are needed .* has 26; .*--lookback"):
         build_features(bars, FeatureOptions(rows="bar", lookback=60))
     # Of a model, which refuses a shorter one.
-    with pytest.raises(UserError, match=r"61 complete sessions are needed .* has 26; give more data$"):
+    with pytest.raises(UserError, match=r"61 complete sessions are needed .* has 26; give more data, .* older.csv`\)$"):
         build_features(bars, FeatureOptions(rows="bar", lookback=60), fewest=1)
     # With the shortest lookback there are too few as well.
-    with pytest.raises(UserError, match=r"\(20 for lookback, 3 to use\), the file has 6; give more data$"):
+    with pytest.raises(UserError, match=r"\(20 for lookback, 3 to use\), the file has 6; .* older.csv`\)$"):
         built(bars.take(np.arange(len(bars)) < split_sessions(bars).stop[5]), "bar")
     with pytest.raises(UserError, match=r"0.2 of 6 sessions leaves 1; give at least 0.5"):
         built(bars, "bar", data_fraction=0.2)

@@ -244,10 +244,11 @@ def test_a_file_of_too_few_days_is_refused_with_how_many_are_needed(tmp_path: Pa
         workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 22), asked)
     assert str(error.value) == (
         f"--data {tmp_path}/bars.csv: has bars of 22 weekdays, so no more sessions, and 23 are needed "
-        "(20 for lookback, 3 to use); give more data"
+        "(20 for lookback, 3 to use); give more data, such as the months before, in one file "
+        "(`tail -n +2 newer.csv >> older.csv`)"
     )
     workload_data.require_sessions(bars_of(tmp_path / "bars.csv", 23), asked)
-    with pytest.raises(UserError, match=r"give more data, or a --lookback of 20 to at most 20$"):
+    with pytest.raises(UserError, match=r"older.csv`\), or a --lookback of 20 to at most 20$"):
         workload_data.require_sessions(tmp_path / "bars.csv", workload(lookback=21))
 
 

@@ -82,10 +82,11 @@ def require_enough(
     if complete < lookback + fewest:
         # With the shortest there may be enough.
         longest = complete - fewest
-        advice = f" or a --lookback of {shortest} to {longest}" if longest >= shortest else ""
+        advice = f", or a --lookback of {shortest} to {longest}" if longest >= shortest else ""
         raise UserError(
             f"{path}: {lookback + fewest} complete sessions are needed ({lookback} for lookback, {fewest} to use), "
-            f"the file has {complete}; give more data{advice}"
+            f"the file has {complete}; give more data, such as the months before, in one file "
+            f"(`tail -n +2 newer.csv >> older.csv`){advice}"
         )
     shown = ", ".join(
         f"{count} {reason.replace('_', ' ')}"
