@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from collections.abc import Collection
 from contextlib import ExitStack
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +20,7 @@ from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.screen.fitted import print_folded
 
@@ -77,8 +79,9 @@ def explain(
 ) -> None:
     """Say why a run failed: class, cause, the lines that show it, and what helps.
 
-    RUN is the id of a run or its beginning, the path of a run folder, or `latest`: the newest run that did not
-    complete. With --log it explains any log, also one of another program: `matrix explain --log train.log`.
+    RUN is the id of a run, the beginning of one, the path of a run folder, a cell, or `latest`: the newest of the cell,
+    or of all, not completed.
+    With --log it is any log you have, of this tool or not: `matrix explain --log train.log`.
 
     Exit status: 0 when the failure is explained (or the run completed), 1 when the cause is unknown.
     """
@@ -102,7 +105,7 @@ def explain(
         told |= around
         lines += more
     else:
-        raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
+        raise UserError("say what to explain: RUN (id, `latest`, cell, folder), or --log FILE with --rocm and --torch")
     if as_json:
         print_json(told)
     else:
@@ -190,7 +193,7 @@ def _refuse_what_is_no_text(head: bytes, name: str) -> None:
 
 
 def run_folder(results: Results, run: str) -> RunFolder:
-    """Return the folder of the run that `run` names: an id, the beginning of an id, a folder, or `latest`.
+    """Return the folder of the run that is meant, by an id, the beginning of one, a folder, its cell, or `latest`.
 
     Raises:
         UserError: when there is no such run, or several ids begin like this.
@@ -201,24 +204,31 @@ def run_folder(results: Results, run: str) -> RunFolder:
     if run == LATEST:
         if not finished:
             raise UnknownNameError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
-        made_here = [name for name in finished if not results.imported(name)]
-        return _latest([results.folder_of(name) for name in made_here or finished])
+        return _latest(results, finished)
     matching = [name for name in finished if name == run] or [name for name in finished if name.startswith(run)]
     if len(matching) == 1:
         return results.folder_of(matching[0])
     if matching:
         raise UserError(f"{len(matching)} runs begin with {run!r}, the first {matching[0]}; give more of its id")
+    cells = {row.run_id: row.cell for row in Index(results).rows()}
+    if run in cells.values():
+        return _latest(results, [name for name in finished if cells.get(name) == run])
     if Path(run).is_file():
         raise UserError(f"{run} is a file: did you mean `matrix explain --log {run}`?")
     if (log := results.folder_of(run).log).is_file():
         raise UserError(f"{run} has no record yet; `matrix explain --log {log}` reads its log")
-    near = get_close_matches(run, [LATEST, *finished], n=1)
-    hint = f"did you mean {near[0]}?" if near else "`matrix status CELL` lists the runs of a cell"
+    near = get_close_matches(run, [LATEST, *cells.values(), *finished], n=1)
+    hint = f"did you mean {near[0]}?" if near else "`matrix status` lists the cells that were run"
     raise UnknownNameError(f"{results.runs}: no run {run!r} with a record; {hint}")
 
 
-def _latest(folders: list[RunFolder]) -> RunFolder:
-    """Return the newest run that did not complete; the newest of all if every run completed."""
+def _latest(results: Results, among: Collection[str]) -> RunFolder:
+    """The newest that did not complete, else the newest: there is nothing to explain of the others.
+
+    Those that were imported count only where there is no other.
+    """
+    made_here = [name for name in among if not results.imported(name)]
+    folders = [results.folder_of(name) for name in made_here or among]
     newest_first = sorted(folders, key=lambda folder: folder.record.stat().st_mtime_ns, reverse=True)
     return next((folder for folder in newest_first if read_record(folder).outcome != "completed"), newest_first[0])
 
