@@ -1,1 +1,1 @@
-"""Basics that know nothing of the rest: errors, durable storage, interrupts, time."""
+"""Basics that do not depend on the other rooms: errors, durable storage, interrupts, time."""

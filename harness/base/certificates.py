@@ -1,4 +1,4 @@
-"""The certificate authorities that the tools of this project trust: the system's, and every one the user named."""
+"""The certificate authorities that the tools of this project trust: the system's, and all that the user named."""
 
 import hashlib
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.base.paths import CACHE
 
 OWN = "MATRIX_CA"
-# Each tool reads one of them, some only where another is not set.
+# Variables that name a file of authorities. Each tool reads one of them, some only if another one is not set.
 NAMED = (OWN, "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 SYSTEM = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -16,23 +16,23 @@ SYSTEM = Path("/etc/ssl/certs/ca-certificates.crt")
 def trusting(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which pip and uv trust the authorities of every variable of `NAMED`.
 
-    Left as it is where none of them names a file.
+    The environment is returned unchanged if none of them names a file.
     """
     bundle = trusted_file(environment)
     if bundle is None:
         return dict(environment)
     others = {name: str(bundle) for name in NAMED[1:]}
-    # With a folder as well, uv would take that alone.
+    # With a folder as well, uv would use only the folder.
     return {name: value for name, value in environment.items() if name != "SSL_CERT_DIR"} | others
 
 
 def trusted_file(environment: Mapping[str, str]) -> Path | None:
-    """Return one file with the system's authorities and all that are named; None where none is named."""
+    """Return one file with the authorities of the system and of all named files; None where no file is named."""
     named = {Path(environment[name]) for name in NAMED if environment.get(name)}
     files = sorted(file for file in named if file.is_file())
     if not files:
         return None
-    # Most commands ask no server, and it takes its time to import.
+    # Imported here, because it takes time, and most commands need no server.
     import ssl  # noqa: PLC0415
 
     system = {SYSTEM, Path(ssl.get_default_verify_paths().cafile or SYSTEM)}

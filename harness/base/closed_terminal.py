@@ -1,4 +1,4 @@
-"""Lets a command outlive its terminal: when that is closed, what the command says goes to a log from then on."""
+"""Lets a command outlive its terminal: once the terminal is closed, the command's output goes to a log."""
 
 import errno
 import io
@@ -15,9 +15,9 @@ _OUT, _ERR = 1, 2
 
 
 class Terminal:
-    """The terminal of a command, until it is closed: then the log takes its place, and `farewell` is its first line.
+    """The terminal of a command. Once it is closed, a log takes its place, with `farewell` as its first line.
 
-    `on_leaving` is called at that moment, maybe by a signal handler.
+    `on_leaving`: called at that moment, perhaps by a signal handler.
     """
 
     def __init__(self, log: Path, farewell: str, on_leaving: Callable[[], object] = lambda: None) -> None:
@@ -31,11 +31,11 @@ class Terminal:
 
     @property
     def is_there(self) -> bool:
-        """Return whether something is shown on it."""
+        """True if an output of the command is shown on the terminal."""
         return bool(self._shown_on)
 
     def is_closed(self) -> bool:
-        """Return whether it was there and was closed; the log is in its place then."""
+        """Return whether the command had a terminal that was closed; if so, the log is in its place."""
         with self._lock:
             if not self._shown_on:
                 return self._left
@@ -45,7 +45,7 @@ class Terminal:
             return True
 
     def streams(self) -> dict[int, TextIO]:
-        """Return streams in the place of the standard ones that are shown on it: nothing said is lost with it."""
+        """Return streams for the outputs that are shown on the terminal; they lose nothing when it is closed."""
         return {number: _text(_Shown(number, self)) for number in self._shown_on}
 
     def _leave(self) -> None:
@@ -67,7 +67,7 @@ class Terminal:
 
 @contextmanager
 def outliving(terminal: Terminal) -> Iterator[None]:
-    """Say what is said inside to the terminal, and to its log once it is closed."""
+    """Send the output of the block to the terminal, and to the log once the terminal is closed."""
     before = {_OUT: sys.stdout, _ERR: sys.stderr}
     made = terminal.streams()
     sys.stdout, sys.stderr = made.get(_OUT, sys.stdout), made.get(_ERR, sys.stderr)
@@ -85,7 +85,7 @@ class _Shown(io.FileIO):
         self._terminal = terminal
 
     def write(self, content: "bytes | bytearray | memoryview") -> int | None:  # type: ignore[override]
-        """Write to the terminal; it may be closed before a signal says so, and to a job of a shell none may."""
+        """Write to the terminal. It may be closed before a signal says so; a job of a shell may get none at all."""
         try:
             return super().write(content)
         except OSError as error:
@@ -95,7 +95,7 @@ class _Shown(io.FileIO):
 
 
 def _opened(log: Path) -> int:
-    """Return a descriptor of the log; of nothing, where it cannot be written or somebody put anything else there."""
+    """Return a descriptor of the log; of /dev/null if the log cannot be written or is no regular file."""
     with suppress(OSError):
         opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         if stat.S_ISREG(os.fstat(opened).st_mode):

@@ -1,4 +1,4 @@
-"""The words of a command as they were typed: those from `--` on may be a program's, and are left as they are. Pure."""
+"""Edits the words of a command as typed; words from `--` on may be another program's and are not changed. Pure."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ YES = "--yes"
 
 
 def own_words(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words of a command that are its own, and those from `--` on."""
+    """Return a command's own words, and the words from `--` on."""
     at = words.index("--") if "--" in words else len(words)
     return tuple(words[:at]), tuple(words[at:])
 
 
 def with_option(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
-    """Return a command with an option, in place of the one that it has."""
+    """Return a command with an option, which replaces the option that it has."""
     own, others = own_words(words)
     kept, skip = [], False
     for word in own:
@@ -24,6 +24,6 @@ def with_option(words: Sequence[str], option: str, value: str) -> tuple[str, ...
 
 
 def agreed(words: Sequence[str], without: str = YES) -> tuple[str, ...]:
-    """Return a command that asks nothing: what it would ask was agreed to. `without`: a flag that it is to lose."""
+    """Return a command that asks no question, because the user has agreed already. `without`: a flag to leave out."""
     own, others = own_words(words)
     return (*(word for word in own if word not in (YES, without)), YES, *others)

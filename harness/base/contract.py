@@ -1,10 +1,10 @@
-"""The version of what apps say in their files: what can be asked of a run depends on it."""
+"""The version of the contract for the files of apps: it decides what can be checked of a run."""
 
 from typing import Final
 
 CONTRACT: Final = 2
-"""That of the app of this checkout; that of an image is in a label of its own."""
+"""The version of the app of this checkout; that of an image is in a label of the image."""
 OLD_CONTRACT: Final = 1
-"""Of images without the label: nothing shows that their files belong to their run."""
+"""The version of images without that label: nothing shows that their files belong to their run."""
 NONCE_VARIABLE: Final = "VPOC_NONCE"
-"""Environment variable by which a run gets its nonce."""
+"""The environment variable in which a run gets its nonce."""

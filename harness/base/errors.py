@@ -1,25 +1,25 @@
-"""The one exception that is the user's to fix, and its kinds that a program may want to tell apart."""
+"""The exception for errors that the user can fix, and those of its kinds that a program may want to tell apart."""
 
 from typing import ClassVar
 
 
 class UserError(Exception):
-    """Something the user can put right. Its text is one line: what, where, and what to do.
+    """An error that the user can fix. Its text is one line: what, where, and what to do.
 
-    `code` is what `--json` says of it; a kind that nobody handles apart has no class of its own.
+    `code`: the name of the error in the output of `--json`. Only kinds that are handled separately have a class.
     """
 
     code: ClassVar[str] = "user-error"
 
 
 class UnknownNameError(UserError):
-    """There is no cell, workload, run or the like of that name."""
+    """There is no cell, workload, run or the like with this name."""
 
     code = "unknown-name"
 
 
 class NoSuchFileError(UserError):
-    """A file or folder that was named is not there."""
+    """A named file or folder does not exist."""
 
     code = "no-such-file"
 
@@ -31,28 +31,28 @@ class NoEngineError(UserError):
 
 
 class NoAnswerError(UserError):
-    """A registry or an index cannot be reached: later it may be."""
+    """A registry or an index cannot be reached now, but perhaps later."""
 
     code = "no-answer"
 
 
 class InUseError(UserError):
-    """Another process is at it: later it will not be."""
+    """Another process uses the resource now, but will release it later."""
 
     code = "in-use"
 
 
 class NoSpaceError(UserError):
-    """There is too little room on a disk."""
+    """There is too little space on a disk."""
 
     code = "no-space"
 
 
 class RemovedMeanwhileError(UserError):
-    """The folder that a file is written to is not there, or not any more."""
+    """The folder for a file does not exist, or no longer exists."""
 
 
 class UnhealthyHostError(UserError):
-    """A GPU or the host takes no more runs before somebody looked at it."""
+    """A GPU or the host takes no more runs until a person has looked at it."""
 
     code = "unhealthy-host"

@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C."""
+"""The exit code after Ctrl-C."""
 GRACE_SECONDS = 5.0
-"""Between TERM and KILL, of everything that runs: who presses Ctrl-C does not wait for long."""
+"""Time between TERM and KILL for every process, in seconds: a user who presses Ctrl-C does not wait for long."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _State:
-    """One per process, as signal handlers are."""
+    """The state of signal handling: one for each process, as for signal handlers."""
 
     shields = 0
     waiting: str | None = None
@@ -27,16 +27,16 @@ class _State:
 
 
 def say_in_view(shows: Callable[[str], bool] = lambda _: False) -> None:
-    """Have a live view show what a signal is answered with; `shows` returns whether it does. Without: say it again."""
+    """Show answers to signals in a live view. `shows`: returns whether the view shows a text; by default none does."""
     _State.shows = staticmethod(shows)
 
 
 @contextmanager
 def interruptible(outlives: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Turn the first signal into KeyboardInterrupt with the signal's name; tell of later ones that it is under way.
+    """Turn the first signal into KeyboardInterrupt with the signal's name; on later ones say that the end is under way.
 
-    A signal that the caller has set to be ignored, as `nohup` does with HUP, stays ignored; so is HUP where `outlives`
-    says that it only tells of a terminal that was closed.
+    A signal that the caller set to be ignored, as `nohup` does with HUP, stays ignored. HUP is also ignored where
+    `outlives` says that it only reports a closed terminal.
     """
     _State.shields, _State.waiting, _State.raised, _State.skippable = 0, None, False, False
     _State.outlives = staticmethod(outlives)
@@ -50,7 +50,7 @@ def interruptible(outlives: Callable[[], bool] = lambda: False) -> Iterator[None
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """Let Ctrl-C inside end the process at once: in the middle of an import it can be taken for a broken library."""
+    """Let Ctrl-C end the process at once: in the middle of an import it could be taken for a broken library."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
@@ -62,7 +62,7 @@ def exit_on_interrupt() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Let what is inside be done to its end; a signal that came meanwhile counts afterwards."""
+    """Complete the block before a signal takes effect that arrives meanwhile."""
     _State.shields += 1
     try:
         yield
@@ -75,7 +75,7 @@ def shielded() -> Iterator[None]:
 
 @contextmanager
 def open_to_interruption() -> Iterator[None]:
-    """Inside `shielded`, let a signal through at once, also one that came before."""
+    """Let signals take effect at once in this block inside `shielded`, also one that arrived before."""
     shields, _State.shields = _State.shields, 0
     try:
         if _State.waiting:
@@ -87,10 +87,10 @@ def open_to_interruption() -> Iterator[None]:
 
 
 def pause(seconds: float, is_own: Callable[[int], bool]) -> None:
-    """Wait; a signal that comes meanwhile from a process of ours, as `is_own` says by its number, is none of a person.
+    """Wait, but ignore a signal that arrives meanwhile from a process of ours; `is_own` decides by the pid.
 
-    A program may signal its parent, and an orphan of it has this process for one. Only here a signal says who sent it:
-    one that comes at another moment counts as ever.
+    A program may signal its parent, and the parent of an orphan is this process. The sender of a signal is only known
+    here: a signal at any other moment is taken for a person's.
     """
     numbers = [number for number in SIGNALS if signal.getsignal(number) is _handle]
     if not numbers or threading.current_thread() is not threading.main_thread():
@@ -101,10 +101,10 @@ def pause(seconds: float, is_own: Callable[[int], bool]) -> None:
         came = signal.sigtimedwait(numbers, seconds)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    # Of a process that was stopped meanwhile, as by Ctrl-Z, the library gives what was never written.
+    # After a stop of this process, as by Ctrl-Z, the C library returns a structure that was never filled.
     if came is None or came.si_signo not in numbers:
         return
-    # A terminal's Ctrl-C is from no process.
+    # Ctrl-C in a terminal has no sending process.
     if came.si_code <= 0 and is_own(came.si_pid):
         name = signal.Signals(came.si_signo).name
         _say(f"process {came.si_pid} of the run sent {name} to this command, which goes on")
@@ -114,7 +114,7 @@ def pause(seconds: float, is_own: Callable[[int], bool]) -> None:
 
 @contextmanager
 def skippable(text: str) -> Iterator[None]:
-    """After an interruption, say what is done first; one more signal ends what is inside, and nothing else."""
+    """After an interruption, say what is done first; one more signal ends only this block."""
     _say(text)
     try:
         _State.skippable = True
@@ -148,10 +148,10 @@ def _handle(number: int, _frame: FrameType | None) -> None:
 
 
 def _say(text: str) -> None:
-    # A line that is written into a live view moves it, and its first line would stay.
+    # A line written into a live view would shift the view, and its first line would stay on the screen.
     if _State.shows(text):
         return
-    # Not through sys.stderr, which may be in the middle of a line; a terminal that was closed takes nothing.
+    # Not through sys.stderr, which may be in the middle of a line. A closed terminal fails with OSError.
     with suppress(OSError):
         os.write(2, f"{text}\n".encode())
 

@@ -1,10 +1,10 @@
-"""Where things of this checkout are. The harness runs from a checkout."""
+"""The places of this checkout. The harness runs from a checkout."""
 
 import os
 from pathlib import Path
 
-# Set by `matrix rehearse` for its own processes: a folder with locks and caches of their own. What runs there is no
-# evidence, and touches nothing that a real build or run would take.
+# Set by `matrix rehearse` for its own processes: a folder with locks and caches of their own. Runs there are no
+# evidence, and touch nothing that a real build or run would use.
 REHEARSAL_VARIABLE = "MATRIX_REHEARSAL"
 REHEARSAL = Path(os.environ[REHEARSAL_VARIABLE]) if os.environ.get(REHEARSAL_VARIABLE) else None
 
@@ -21,10 +21,10 @@ BUILDS = CACHE / "builds"
 
 
 def state_folder() -> Path:
-    """Return the folder of what this user's harnesses keep between commands, on whatever results folder.
+    """Return the folder in which this user's harnesses keep state between commands, for all results folders.
 
     Raises:
-        RuntimeError: where the user has no home.
+        RuntimeError: when the user has no home.
     """
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "rocm-matrix"

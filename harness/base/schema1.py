@@ -13,14 +13,14 @@ KEYS = {
 }
 BEGINS = {"going-on": "resumed"}
 DIAGNOSES = {"drill": "injected-fault", "sick-gpu": "unhealthy-gpu"}
-# A diagnosis, and the class of what explains it.
+# Keys whose value is a diagnosis, or the class of an explanation.
 NAMED_BY_DIAGNOSIS = ("diagnosis", "class")
 
 _SCHEMA_1 = re.compile(rb'"schema":\s*1\b')
 
 
 def upgraded(content: bytes) -> bytes:
-    """Return a JSON file as schema 2. What is of another schema, no JSON, or nested too deeply is returned as it is."""
+    """Return a JSON file as schema 2; any other schema, text that is no JSON, and too deep nesting stay unchanged."""
     if not _SCHEMA_1.search(content):
         return content
     try:
@@ -30,7 +30,7 @@ def upgraded(content: bytes) -> bytes:
 
 
 def upgraded_values(value: Any) -> Any:
-    """Return what was read from a file with its keys named as in schema 2."""
+    """Return values that were read from a file, with the keys of schema 2."""
     if isinstance(value, list):
         return [upgraded_values(one) for one in value]
     if not isinstance(value, dict):
@@ -47,6 +47,6 @@ def upgraded_values(value: Any) -> Any:
 
 
 def former_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by the names of schema 1: what was hashed under those is found again."""
+    """Return values with the keys of schema 1, to find what was hashed under these."""
     former = {name: before for before, name in KEYS.items()}
     return {former.get(name, name): value for name, value in values.items()}

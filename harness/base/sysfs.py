@@ -1,4 +1,4 @@
-"""Reading the one-value files of /sys and /proc."""
+"""Reads the one-value files of /sys and /proc."""
 
 import stat
 from functools import partial
@@ -6,35 +6,35 @@ from pathlib import Path
 
 from harness.base.time_limits import Look
 
-# The machine itself. Every other root is a simulated host.
+# The root of the machine itself; every other root is a simulated host.
 REAL_ROOT = Path("/")
 
 
 def is_simulated(root: Path) -> bool:
-    """Return whether a root stands for /sys, /proc and /dev, in place of the machine's own."""
+    """Return whether a root stands for /sys, /proc and /dev of a simulated host."""
     return root.resolve() != REAL_ROOT
 
 
-# More than /proc/cpuinfo has of a thousand cores, or a C library.
+# Most bytes that are read: more than /proc/cpuinfo has for a thousand cores, and more than a C library has.
 LARGEST = 4 << 20
 
 
 class _Wait:
-    """How long a file is waited for that may have no end: longer than anybody waits for a driver that is silent.
+    """How long to wait for a file that may be endless, in seconds: longer than for a silent driver.
 
-    Tests have a FIFO stand for one.
+    In tests a FIFO takes the place of such a file.
     """
 
     seconds = 30.0
-    # For each after the first one that had none.
+    # For each such file after the first one.
     AFTERWARDS = 0.1
 
 
 def read_bytes(file: Path) -> bytes | None:
-    """Return the content of a file, the first 4 MB; None where it cannot be read.
+    """Return the first 4 MB of a file; None where it cannot be read.
 
-    On a simulated host it may be a FIFO or a device: of that, too, where it does not end. The first such one is waited
-    for half a minute.
+    On a simulated host the file may be a FIFO or a device. If it does not end within half a minute, None is returned;
+    the wait is shorter for all later files.
     """
     try:
         read = partial(_read, file)
@@ -52,13 +52,13 @@ def _read(file: Path) -> bytes:
 
 
 def read_text(file: Path) -> str | None:
-    """Return what `read_bytes` does as text, without white space around it."""
+    """Return the content from `read_bytes` as text, without white space around it."""
     content = read_bytes(file)
     return None if content is None else content.decode("utf-8", "replace").strip()
 
 
 def read_number(file: Path, base: int = 10) -> int | None:
-    """The number a file holds; None where it cannot be read or is none."""
+    """Return the number in a file; None where it cannot be read or is no number."""
     try:
         return int(read_text(file) or "", base)
     except ValueError:
@@ -66,7 +66,7 @@ def read_number(file: Path, base: int = 10) -> int | None:
 
 
 def entries(folder: Path) -> list[Path]:
-    """Return the entries of a folder, by name; none where it cannot be read."""
+    """Return the entries of a folder, sorted by name; an empty list where it cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:

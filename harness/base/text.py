@@ -1,24 +1,24 @@
-"""Makes text safe that others wrote: an app, a log, a record of another host. All that is shown goes through here.
+"""Makes text of others safe to show: of an app, a log, a record of another host. All shown text goes through here.
 
-A terminal takes some characters for commands: to move the cursor, to set its title, to turn the direction of writing.
+A terminal takes some characters for commands: to move the cursor, to set its title, to change the writing direction.
 """
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line: in place of a character that cannot be printed is its escape sequence."""
+    """Return a text as one line, with escape sequences for characters that cannot be printed."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c == "\t" else ascii(c)[1:-1] for c in text)
 
 
 def printable(text: str) -> str:
-    r"""Return a text of any number of lines: what cannot be printed, but for `\n` and `\t`, is a replacement character.
+    r"""Return a text of any number of lines, with U+FFFD for each character that cannot be printed but `\n` and `\t`.
 
-    A text in JSON is still JSON afterwards.
+    A text in JSON stays valid JSON.
     """
     if text.isprintable():
         return text
-    # A page has lines of a million characters, in which nothing is to be replaced.
+    # A page has lines of a million characters, in most of which nothing has to be replaced.
     return "\n".join(line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n"))
 
 
@@ -27,5 +27,5 @@ def _shown(character: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Return whether the name of a file is text: a program may give one any bytes, which no JSON can hold."""
+    """Return whether the name of a file is valid text: a program may use any bytes, which JSON cannot represent."""
     return not any("\ud800" <= c <= "\udfff" for c in name)

@@ -1,4 +1,4 @@
-"""Looks at something that may be unhealthy, and reads what may come too slowly, for a limited time."""
+"""Limits the time to examine something that may be unhealthy, or to read data that may come too slowly."""
 
 import threading
 import time
@@ -8,18 +8,18 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# What a driver that is well takes a few milliseconds to tell.
+# Longest wait for a driver, in seconds: a healthy one takes a few milliseconds.
 ANSWER_SECONDS = 5.0
-# Bytes a second, below which nobody goes on with what comes: each of its pieces may come in time.
+# Slowest transfer that is continued, in bytes a second; each piece of a slower one may still come in time.
 LEAST_SPEED = 1000
-# What is remembered of how much had come, and when.
+# Most points of time that are remembered, with the bytes that had come by then.
 _MARKS = 60
 
 
 class Look(Generic[T]):
-    """Begins to call a function in a thread of its own; what it does not tell in time nobody waits for.
+    """Calls a function in a thread of its own, so that its caller need not wait for the result for ever.
 
-    A read of a file in /sys can be stuck in the driver, where no signal ends it: the thread is left behind then.
+    A read of a file in /sys can block in the driver, where no signal ends it: then the thread is left behind.
     """
 
     def __init__(self, look: Callable[[], T]) -> None:
@@ -52,12 +52,12 @@ class Look(Generic[T]):
         try:
             self._found.append(self._look())
         except Exception as error:
-            # Whatever it is, it is raised where the result is asked for.
+            # Any error is raised again where the result is requested.
             self._error = error
 
 
 def coming_in_time(read: Callable[[], bytes], seconds: float) -> Iterator[bytes]:
-    """Yield the pieces that `read` returns, up to an empty one; only the time that they take to come counts.
+    """Yield the pieces that `read` returns, up to an empty one; only the time spent in `read` counts.
 
     Raises:
         TimeoutError: when fewer than LEAST_SPEED bytes a second came in the last `seconds`.

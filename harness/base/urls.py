@@ -1,4 +1,4 @@
-"""URLs as they may be shown."""
+"""Makes URLs safe to show."""
 
 from urllib.parse import urlsplit, urlunsplit
 

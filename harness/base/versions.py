@@ -1,4 +1,4 @@
-"""Versions in our own files: the specifiers of PEP 440, such as `<2.12`."""
+"""Versions in our own files, as specifiers of PEP 440 such as `<2.12`."""
 
 from typing import Annotated
 
@@ -14,4 +14,4 @@ def _specifier(text: object) -> SpecifierSet:
 
 
 Specifier = Annotated[SpecifierSet, BeforeValidator(_specifier)]
-"""A field of a pydantic model; it needs `arbitrary_types_allowed`."""
+"""The type of a field of a pydantic model, which needs `arbitrary_types_allowed`."""

@@ -1,1 +1,1 @@
-"""Files that others can read while they are written, and files that whoever wrote them may not be trusted with."""
+"""Files that other processes read while they are written, and files of programs that are not trusted."""

@@ -1,4 +1,4 @@
-"""Named points at which the harness can be made to die, to show that nothing is lost there."""
+"""Named points at which the harness can be killed on purpose, to show that nothing is lost there."""
 
 import os
 import signal
@@ -10,14 +10,14 @@ POINTS = (
     "campaign-begins",
     "campaign-begun",
     "campaign-done",
-    # A GPU is locked, names its run, is given back.
+    # A GPU is locked, its lock names the run, the lock is released.
     "gpus-locked",
     "gpus-noted",
     "gpus-released",
     # The intent is written, the run folder has its name.
     "run-begins",
     "run-begun",
-    # A container or process is created, started, its identity written.
+    # A container or process is created, is started, its identity is written.
     "container-created",
     "job-started",
     "job-noted",
@@ -46,7 +46,7 @@ _times: Counter[str] = Counter()
 
 
 def reached(point: str) -> None:
-    """Die at once, as by `kill -9`, where `MATRIX_KILL_AT` is this point, or `point@3` and this is the third time."""
+    """Kill this process with SIGKILL if `MATRIX_KILL_AT` is this point, or `point@3` and this is the third time."""
     wanted, _, time = os.environ.get(VARIABLE, "").partition("@")
     if wanted == point:
         _times[point] += 1

@@ -1,4 +1,4 @@
-"""Gives what a run left to the group that shares a results folder: users differ in their umask."""
+"""Gives the files of a run to the group that shares a results folder, because users have different umasks."""
 
 import os
 import stat
@@ -10,12 +10,12 @@ OF_FOLDERS = OF_FILES | stat.S_IXGRP
 
 
 def share_below(folder: int) -> None:
-    """Let the group read and write all that this user has below an open folder in which nothing runs.
+    """Let the group read and write all files of this user below an open folder in which nothing runs.
 
-    No link is followed, and what has another name, perhaps elsewhere, stays as it is.
+    No link is followed, and a file with another name, which may be elsewhere, is not changed.
 
     Raises:
-        OSError: when a part of it cannot be looked at or changed.
+        OSError: when a part of the folder cannot be examined or changed.
     """
     for _, folders, files, here in os.fwalk(".", onerror=_refuse, dir_fd=folder):
         for name in (*folders, *files):
@@ -29,5 +29,5 @@ def share_below(folder: int) -> None:
 
 
 def _refuse(error: OSError) -> None:
-    """Raise what the walk passes over without being asked."""
+    """Raise an error that os.fwalk would ignore by default."""
     raise error

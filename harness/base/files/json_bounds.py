@@ -1,7 +1,7 @@
-"""Bounds on the JSON that others write: how much is in it, how deep, how large. Files are read through here.
+"""Bounds for JSON that others write: its number of values, its depth, the size of numbers. Files are read through here.
 
-Python takes integers of any size from JSON and fails where one becomes a float, and code that follows what is nested
-fails at its own depth; no file of a real run comes near these bounds.
+Python reads integers of any size from JSON and fails when one becomes a float, and code that follows nested values
+fails at a depth of its own. No file of a real run comes near these bounds.
 """
 
 import math
@@ -12,39 +12,39 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 MOST_LEVELS = 32
-# A value of two bytes takes a hundred in memory, once for each key that is missing, and a thousand where it is wrong.
+# A value of two bytes takes a hundred bytes in memory, once for each missing key, and a thousand if it is wrong.
 MOST_VALUES = 1 << 16
-# Drivers number GPUs so.
+# Drivers use 64-bit ids for GPUs.
 LARGEST_INTEGER = 2**64 - 1
-# A float32 has none that is larger, and a float64 that is one overflows where it is multiplied.
+# No float32 is larger, and a larger float64 may overflow in a multiplication.
 LARGEST_FLOAT = 1e39
 
 TOO_MANY = f"it holds more than {MOST_VALUES:,} values"
 
 _LARGE = re.compile(rb"[0-9]{20}|[eE]\+?[0-9]{2}")
-# One without an end goes to the end of the text: else that would be looked for again from each quote in it.
+# An unfinished string goes to the end of the text; otherwise its end would be searched again from each quote in it.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _TOKEN = re.compile(rb"%s|[,\[{]" % _STRING.pattern, re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
-# Where a number is asked for, a text of digits is taken for one, also escaped ones. Hashes have 64 characters.
+# Where a number is expected, pydantic also accepts a text of digits, also with escapes. Hashes have 64 characters.
 _DIGITS = bytes(ord("0") if one in b"0123456789_" else ord(" ") for one in range(256))
 _TEXT_OF_DIGITS = b"0" * 65
 _ESCAPED = (rb"\u003", rb"\u005")
 
 
 class Excess(NamedTuple):
-    """A breach of the bounds, in words, and its place in the file: the keys and numbers that lead there."""
+    """A breach of the bounds, in words, and its place in the file, as keys and indexes from the top."""
 
     place: tuple[str | int, ...]
     problem: str
 
 
 def beyond_bounds(content: bytes) -> Excess | None:
-    """Return what is beyond the bounds in a JSON text; None where nothing is, or it is no JSON."""
+    """Return the breach of the bounds in a JSON text; None where there is none, or the text is no JSON."""
     if _holds_too_many(content):
         return Excess((), TOO_MANY)
-    # To make values of ten thousand records takes longer than all else that is done with them.
+    # Parsing ten thousand records would take longer than all other work on them.
     plain = _STRING.sub(b"", content)
     if not _LARGE.search(plain) and _is_flat(plain):
         return None
@@ -56,28 +56,28 @@ def beyond_bounds(content: bytes) -> Excess | None:
 
 
 def _holds_too_many(content: bytes, most: int = MOST_VALUES) -> bool:
-    """Return whether a JSON text has more values than are made of one; what is in strings is none."""
+    """Return whether a JSON text has more than `most` values; the content of strings does not count."""
     if content.count(b",") + content.count(b"[") + content.count(b"{") <= most:
         return False
-    # No further than it takes: what is between the strings of a large text takes a gigabyte. A value has two at most.
+    # Not all tokens: the parts between the strings of a large text take a gigabyte. A value has two strings at most.
     tokens = islice(_TOKEN.finditer(content), 3 * most + 2)
     begins = [content[token.start()] for token in tokens]
     return len(begins) - begins.count(ord('"')) > most or len(begins) > 3 * most + 1
 
 
 def _is_flat(plain: bytes) -> bool:
-    """Return whether a JSON text without its strings is within the levels; False where that takes a closer look."""
+    """Return whether a JSON text, given without its strings, is within the levels; False where that is uncertain."""
     brackets = plain.translate(_BRACKETS, _NO_BRACKETS)
     for _ in range(MOST_LEVELS):
         if not brackets:
             return True
-        # The innermost level.
+        # Removes the innermost level.
         brackets = brackets.replace(b"[]", b"")
     return not brackets
 
 
 def may_hold_number_as_text(content: bytes) -> bool:
-    """Return whether a JSON text has so many digits in a row that what they were taken for is to be looked at."""
+    """Return whether a JSON text has so many digits in a row that the numbers read from it have to be checked."""
     return _TEXT_OF_DIGITS in content.translate(_DIGITS) or any(escaped in content for escaped in _ESCAPED)
 
 
@@ -85,7 +85,7 @@ def load_json(content: bytes | str, most_values: int = MOST_VALUES) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: when it is no JSON, or beyond the bounds.
+        ValueError: when the text is no JSON, or is beyond the bounds.
     """
     if _holds_too_many(content if isinstance(content, bytes) else content.encode(errors="replace"), most_values):
         raise ValueError(f"it holds more than {most_values:,} values")
@@ -96,7 +96,7 @@ def load_json(content: bytes | str, most_values: int = MOST_VALUES) -> Any:
 
 
 def json_object(content: bytes | str) -> dict[str, Any]:
-    """Return the object that a text is in JSON; an empty one where it is none, or beyond the bounds."""
+    """Return the object in a JSON text; an empty dict if it is no object, or beyond the bounds."""
     try:
         value = load_json(content)
     except (ValueError, RecursionError):
@@ -105,8 +105,8 @@ def json_object(content: bytes | str) -> dict[str, Any]:
 
 
 def excess_of(value: Any) -> Excess | None:
-    """Return what is beyond the bounds in a value; None where nothing is."""
-    # Places take most of the time, and hardly any value needs them.
+    """Return the breach of the bounds in a value; None where there is none."""
+    # Checked first, because recording places takes most of the time, and hardly any value needs them.
     if _is_within(value):
         return None
     level: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
@@ -146,6 +146,6 @@ def _is_within(value: Any) -> bool:
 
 def _is_too_large(one: Any) -> bool:
     if isinstance(one, float):
-        # What is infinite or no number at all is judged by what it is said of.
+        # Infinity and NaN are allowed here: whoever uses the number decides about them.
         return math.isfinite(one) and abs(one) > LARGEST_FLOAT
     return isinstance(one, int) and abs(one) > LARGEST_INTEGER

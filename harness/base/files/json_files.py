@@ -1,4 +1,4 @@
-"""The base of every JSON file of this project."""
+"""The base classes of all JSON files of this project."""
 
 from typing import Annotated, Literal, Self
 
@@ -18,20 +18,20 @@ def _shown_line(text: str) -> str:
 
 
 OneLine = Annotated[str, AfterValidator(_shown_line)]
-"""A text for people, which may hold what an app or another host wrote: it is shown in a line of its own, of 4,096
-characters at most."""
+"""A text for people, which may contain text of an app or of another host: it is reduced to one line of at most 4,096
+characters."""
 
 
 Moment = Annotated[float, Field(ge=0, lt=1e11, allow_inf_nan=False)]
-"""Seconds since 1970, up to the year 5138: not every platform can show later dates, and nothing is written then."""
+"""Seconds since 1970, up to the year 5138, because not every platform can show later dates."""
 
 
 MOST_TOLD = 1000
-"""Errors of a file that are looked at: each of many takes a thousand bytes."""
+"""Most errors of a file that are examined: each of them takes a thousand bytes."""
 
 
 def headline(error: Exception) -> str:
-    """Return the first line of an error; of one of a file without the others, which may be hundreds of thousands."""
+    """Return the first line of an error; for a file's errors only their number: there may be hundreds of thousands."""
     if isinstance(error, ValidationError):
         count = error.error_count()
         return f"{count} validation error{'s' * (count != 1)} for {error.title}"
@@ -39,9 +39,9 @@ def headline(error: Exception) -> str:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return where a file is wrong first, and what is wrong there; of very many errors only their number.
+    """Return the first place at which a file is wrong, and what is wrong there; of very many errors only their number.
 
-    Never with what the file holds there: that may be all of it, once for each error.
+    The value at that place is left out: it may be the whole file, once for each error.
     """
     if error.error_count() > MOST_TOLD:
         return headline(error)
@@ -50,10 +50,10 @@ def first_problem(error: ValidationError) -> str:
 
 
 class File(BaseModel):
-    """A file, or a part of one: every key is known."""
+    """A file, or a part of one, without unknown keys."""
 
-    # JSON has no word for NaN: an app that computed one is quoted with a string, which reads back as NaN.
-    # Most commands use a few of the files: what checks the others is not made for them.
+    # JSON has no NaN: if an app computed one, it is written as a string, which reads back as NaN. Validators are only
+    # built when they are needed, because most commands use few kinds of files.
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings", defer_build=True)
 
     @classmethod
@@ -61,7 +61,8 @@ class File(BaseModel):
         """Return the value of a JSON text, of this schema or the one before.
 
         Raises:
-            pydantic.ValidationError: when it is no JSON or beyond its bounds, or a key is missing, unknown or wrong.
+            pydantic.ValidationError: when the text is no JSON or beyond the bounds, or a key is missing, unknown or
+                wrong.
         """
         content = content.encode(errors="replace") if isinstance(content, str) else content
         _refuse(cls.__name__, beyond_bounds(content))
@@ -75,9 +76,9 @@ class File(BaseModel):
         try:
             plain = from_json(content)
         except ValueError:
-            # Which says in its own words what is wrong with it.
+            # This raises an error that says what is wrong with the JSON.
             return cls.model_validate_json(content)
-        # Not from the text: each error would have a copy of what it is about, and of a key that is missing that is all.
+        # Not from the text, because each error would copy its input, and for a missing key that is the whole object.
         return cls.model_validate(plain)
 
 
@@ -89,7 +90,7 @@ def _refuse(name: str, excess: Excess | None) -> None:
 
 
 class Versioned(File):
-    """A file of its own: says which version of its layout it follows."""
+    """A file of its own, which states the version of its layout."""
 
     version: Literal[2] = Field(2, alias="schema")
 

@@ -1,4 +1,4 @@
-"""Small files of JSON, a value a line, that several processes add to."""
+"""Small files of JSON, one value a line, to which several processes append."""
 
 import errno
 import os
@@ -18,19 +18,19 @@ from harness.base.files.storage import (
     sync_folder,
 )
 
-# What is more is taken for further lines, which are none.
+# Longest line, in bytes; the rest of a longer one is read as further lines, which are damaged.
 LARGEST_LINE = 1 << 20
 
-# Not there, or a link, or something else than a file.
+# Errors for a file that does not exist, is a link, or is no regular file.
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO)
 
 OfLine = TypeVar("OfLine", bound=File)
 
 
 def append_line(file: Path, value: File, *, cuts: bool = False) -> None:
-    """Add a line, durably; several may do so at once, and one may have died in the middle of a line.
+    """Append a line, durably. Several processes may do so at once, and one may have died in the middle of a line.
 
-    `cuts`: what is there of such a line goes, as where none that is damaged is passed over.
+    `cuts`: whether to remove such an unfinished line, for readers that do not skip damaged lines.
 
     Raises:
         UserError: when the file cannot be written.
@@ -57,12 +57,12 @@ def append_line(file: Path, value: File, *, cuts: bool = False) -> None:
 
 
 def read_json_lines(file: Path, kind: type[OfLine]) -> Iterator[OfLine]:
-    """Yield the values of a file in the order they were written, and pass over what is none.
+    """Yield the values of a file in the order they were written; damaged lines are skipped.
 
-    Nothing where there is no regular file of that name.
+    Nothing is yielded if there is no regular file of that name.
 
     Raises:
-        OSError: when it is there and cannot be read.
+        OSError: when the file exists and cannot be read.
     """
     try:
         stream = open_regular(file)

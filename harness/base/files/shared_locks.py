@@ -1,4 +1,4 @@
-"""Lock files that all users of a host find, in the same place."""
+"""Lock files in a place where all users of a host find them."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 
-# The first that every user may write to; all users have to find the same one.
+# The first of these that every user may write to is used, so that all users find the same one.
 PLACES = ("run/lock", "tmp")
 
 
@@ -17,7 +17,7 @@ def folder_of_locks(root: Path = Path("/")) -> Path:
     """Return the folder of this host for lock files that every user may take.
 
     Raises:
-        UserError: when no folder is there that every user may write to.
+        UserError: when there is no folder that every user may write to.
     """
     for place in PLACES:
         folder = root / place
@@ -27,12 +27,13 @@ def folder_of_locks(root: Path = Path("/")) -> Path:
 
 
 def open_shared_lock(file: Path) -> int:
-    """Open a lock file that perhaps another user made; returns its descriptor.
+    """Open a lock file, which another user may have made; return its descriptor.
 
-    Without O_CREAT where it is there: in a folder for everybody the kernel may refuse that for another's file.
+    O_CREAT is not used on an existing file: in a folder for all users, the kernel may refuse that for another user's
+    file.
 
     Raises:
-        UserError: when it cannot be opened, or is no file.
+        UserError: when the file cannot be opened, or is no regular file.
     """
     try:
         try:
@@ -44,23 +45,23 @@ def open_shared_lock(file: Path) -> int:
     except OSError as error:
         raise UserError(f"{file}: the lock cannot be opened: {error.strerror}; remove that file") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        # Anybody may make one there.
+        # Any user can make something else of this name.
         os.close(descriptor)
         raise UserError(f"{file}: the lock is no file; remove it")
     return descriptor
 
 
 def is_at(descriptor: int, file: Path) -> bool:
-    """Return whether a file that was opened is still the one of that name."""
+    """Return whether an open file is still the one with this name."""
     with suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), file.lstat())
     return False
 
 
 def lock_at_once(descriptor: int, file: Path) -> bool:
-    """Lock a file that was opened; False where another process has it locked, or it was removed meanwhile.
+    """Lock an open file. Return False if another process has locked it, or if it was removed meanwhile.
 
-    One that was removed keeps nobody out: whoever comes next makes another.
+    A removed lock file excludes no one, because the next process makes another one.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,7 +71,7 @@ def lock_at_once(descriptor: int, file: Path) -> bool:
 
 
 def _make(file: Path) -> int:
-    """Make a lock file that everybody may open, from its first moment on and whatever the umask."""
+    """Make a lock file that every user may open from the first moment, whatever the umask."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
         os.fchmod(descriptor, 0o666)

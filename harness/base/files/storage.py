@@ -23,16 +23,16 @@ from harness.base.files.tree_removal import opened_folder, remove_below
 
 UNFINISHED = ".*.tmp*"
 PIECE_BYTES = 1 << 20
-# What is older was left by a crash: no file here takes a minute to write.
+# Older files were left by a crash: no file here takes a minute to write.
 ABANDONED_SECONDS = 3600
 LONGEST_OF_NAME = 50
-# For a lock that nobody holds for longer than a minute.
+# Longest wait for a lock that is never held for longer than a minute, in seconds.
 SHORT_LOCK_SECONDS = 600.0
-# Who waits no longer has nothing to tell of it.
+# A shorter wait is not reported, in seconds.
 QUIET_SECONDS = 1.0
 LOOK_SECONDS = 0.1
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-# No file of this tool that is read as a whole comes near it.
+# Most bytes that are read at once: no file of this tool comes near that.
 LARGEST_READ = 64 << 20
 OWN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 def write_durably(file: Path, content: bytes) -> None:
-    """Write a file so that after a crash it is there whole or not at all.
+    """Write a file so that after a crash it exists completely or not at all.
 
     Raises:
         UserError: when the folder cannot be written to or the disk is full; nothing is left behind.
@@ -50,7 +50,7 @@ def write_durably(file: Path, content: bytes) -> None:
 
 
 def copy_durably(source: Path, file: Path) -> None:
-    """Copy a file of any size as `write_durably` writes one, a piece at a time.
+    """Copy a file of any size in pieces, as durably as `write_durably` does.
 
     Raises:
         OSError: when the source cannot be opened.
@@ -84,14 +84,14 @@ def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
 
 
 def cannot_be_written(place: object, error: OSError) -> UserError:
-    """Return the error, of its kind, that a place cannot be written to."""
+    """Return the error, of the right kind, for a place that cannot be written to."""
     kind: type[UserError] = NoSpaceError if error.errno in NO_SPACE else UserError
     kind = RemovedMeanwhileError if error.errno == errno.ENOENT else kind
     return kind(f"{place}: cannot be written: {error.strerror}; {remedy_for(error)}")
 
 
 def remedy_for(error: OSError) -> str:
-    """Return what to do about an error of writing."""
+    """Return what the user can do about an error of writing."""
     if error.errno in NO_SPACE:
         return "free space or choose another folder"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
@@ -104,28 +104,28 @@ def remedy_for(error: OSError) -> str:
 
 
 def unfinished(place: Path) -> Path:
-    """Return a name for a file or folder that is still being made: another each time, so that nobody can wait there."""
-    # That of a place may be as long as a name can be.
+    """Return a new name for an unfinished file or folder; it is random, so that no one can prepare for it."""
+    # The name of the place may already have the greatest length.
     return place.with_name(f".{place.name[:LONGEST_OF_NAME]}.{token_hex(8)}.tmp")
 
 
 def create(file: Path) -> BinaryIO:
-    """Create a file that nobody has, and open it for writing.
+    """Create a new file, and open it for writing.
 
     Raises:
-        OSError: where it cannot be created, or anything has its name: a link, too, wherever it leads.
+        OSError: when the file cannot be created, or anything has its name, such as a link.
     """
     return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb")
 
 
 def unused(file: Path) -> Path:
-    """Return the place of a file, with a number in its name where there is one of that name: `a-2.txt`."""
+    """Return the place of a file, with a number in its name if the name is taken: `a-2.txt`."""
     numbered = (file.with_stem(f"{file.stem}-{number}") for number in count(2))
     return next(place for place in chain([file], numbered) if not place.exists())
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what crashed processes left half made in a folder; nothing where its name is that of a link."""
+    """Remove unfinished files of crashed processes from a folder; do nothing if the folder's name is a link."""
     with contextlib.suppress(OSError), opened_folder(folder) as opened:
         with os.scandir(opened) as entries:
             names = [entry.name for entry in entries if fnmatch.fnmatch(entry.name, UNFINISHED)]
@@ -136,12 +136,12 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
-    """Open a file to read it or, `adding`, to read it and add to it, made where it is not there.
+    """Open a file for reading or, with `adding`, for reading and appending; then it is made if it does not exist.
 
-    A results folder may be somebody else's: a link in the place of a file is not followed, a FIFO not waited for.
+    A results folder may be another user's: a link in the place of the file is not followed, and a FIFO does not block.
 
     Raises:
-        OSError: when it cannot be opened, or is no regular file.
+        OSError: when the file cannot be opened, or is no regular file.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND if adding else os.O_RDONLY
     descriptor = os.open(file, flags | OWN, 0o666)
@@ -158,19 +158,19 @@ class AnotherUsersError(OSError):
 
 
 def read_regular(file: Path, most: int = LARGEST_READ, *, mine: bool = False) -> bytes:
-    """Return the content of a file that `open_regular` opens; `mine`: only where it belongs to this user.
+    """Return the content of a file that `open_regular` opens. `mine`: only if it belongs to this user.
 
     Raises:
-        OSError: as there, and when it has more than `most` bytes; AnotherUsersError.
+        OSError: as there, and when the file has more than `most` bytes; AnotherUsersError.
     """
     with open_regular(file) as stream:
         if mine and os.fstat(stream.fileno()).st_uid != os.geteuid():
             raise AnotherUsersError(errno.EPERM, "belongs to another user", str(file))
-        # As much memory is taken as is asked for, before anything is read.
+        # `read` allocates all the memory it is asked for before it reads.
         size = min(os.fstat(stream.fileno()).st_size, most)
         content = stream.read(size + 1)
         if size < len(content) <= most:
-            # It grew, or lies in /proc, where all are empty by their sizes.
+            # The file grew, or is in /proc, where sizes are 0.
             content += stream.read(most + 1 - len(content))
     if len(content) > most:
         raise OSError(errno.EFBIG, f"is larger than {most} bytes", str(file))
@@ -178,7 +178,7 @@ def read_regular(file: Path, most: int = LARGEST_READ, *, mine: bool = False) ->
 
 
 def size_of(file: Path) -> int:
-    """Return the bytes of a file; 0 where it is not there: what reads it says so."""
+    """Return the size of a file in bytes; 0 where it does not exist, which its reader will report."""
     try:
         return file.stat().st_size
     except OSError:
@@ -186,7 +186,7 @@ def size_of(file: Path) -> int:
 
 
 def make_folder_durably(folder: Path) -> None:
-    """Make a folder and those above it so that they are still there after a crash; raises OSError."""
+    """Make a folder and its parents so that they still exist after a crash; raises OSError."""
     if not folder.is_dir():
         make_folder_durably(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -199,24 +199,24 @@ def make_folder_durably(folder: Path) -> None:
 
 
 def _share(descriptor: int, folder: Path, further: int = 0) -> None:
-    """Let the group read and write what this user made in a folder that a group shares, whatever the umask."""
+    """Let the group read and write a file or folder of this user in a shared folder, whatever the umask."""
     status = os.fstat(descriptor)
     if is_shared(folder) and status.st_uid == os.geteuid():
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) | stat.S_IRGRP | stat.S_IWGRP | further)
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether a group shares a folder: it hands its group on (setgid), and the group may write to it."""
+    """Return whether a group shares a folder: new files get its group (setgid), and the group may write to it."""
     wanted = stat.S_ISGID | stat.S_IWGRP
     return folder.stat().st_mode & wanted == wanted
 
 
 @contextlib.contextmanager
 def making_many(folder: Path) -> Iterator[None]:
-    """Have all that this process makes below a folder that a group shares be the group's, too, without a look at each.
+    """Give all files that this process makes below a shared folder to the group, by the umask and not one by one.
 
     Raises:
-        OSError: when the folder is not there.
+        OSError: when the folder does not exist.
     """
     shared = is_shared(folder)
     before = os.umask(0o077)
@@ -228,7 +228,7 @@ def making_many(folder: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk; raises OSError."""
+    """Write the names in a folder to the disk; raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -237,21 +237,21 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Write strict JSON durably."""
+    """Write a value as strict JSON, durably."""
     write_durably(file, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
 
 @contextlib.contextmanager
 def locked(file: Path, say: Callable[[str], None] = _log.warning, seconds: float | None = None) -> Iterator[None]:
-    """Be the only process in here: the others wait at the lock file, which stays; `say` gets a line of a long wait.
+    """Run the block in one process at a time: others wait at the lock file, which stays. `say`: reports a long wait.
 
     Raises:
-        InUseError: when it is not unlocked in so many seconds; without any it is waited for as long as it takes.
+        InUseError: when the lock is not released within `seconds`; None waits without a limit.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         descriptor = -1
-        # One that was removed while it was waited for keeps nobody out: whoever comes next makes another.
+        # A file that was removed during the wait excludes no one, because the next process makes another one.
         while not is_at(descriptor, file):
             stack.close()
             descriptor = stack.enter_context(open_regular(file, adding=True)).fileno()
@@ -263,10 +263,10 @@ def locked(file: Path, say: Callable[[str], None] = _log.warning, seconds: float
 def wait_for_lock(
     descriptor: int, file: Path, seconds: float | None, say: Callable[[str], None] = _log.warning
 ) -> None:
-    """Lock a file as soon as no other process has it locked; `say` gets a line where that is not soon.
+    """Lock a file as soon as no other process has locked it. `say`: called with a line if that takes long.
 
     Raises:
-        InUseError: when it is not unlocked in so many seconds; without any it is waited for as long as it takes.
+        InUseError: when the lock is not released within `seconds`; None waits without a limit.
     """
     begun, said = time.monotonic(), False
     while True:
@@ -286,7 +286,7 @@ def wait_for_lock(
 
 @contextlib.contextmanager
 def held(descriptor: int) -> Iterator[None]:
-    """Count a descriptor among the locks of this process. Closing it frees the lock, once no child has it either."""
+    """Count a descriptor among this process's locks. The lock is released when all processes have closed the file."""
     _held.add(descriptor)
     try:
         yield
@@ -295,27 +295,27 @@ def held(descriptor: int) -> Iterator[None]:
 
 
 def held_locks() -> tuple[int, ...]:
-    """Descriptors of the locks this process holds.
+    """Return the descriptors of the locks that this process holds.
 
-    A child that is given them keeps what it works on locked, also when this process dies before it.
+    A child that inherits them keeps its work locked, also if this process dies first.
     """
     return tuple(sorted(_held))
 
 
 def json_hash(value: Any) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys."""
+    """Return the SHA-256 of a JSON value, whatever the order of its keys."""
     return hashlib.sha256(
         json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     ).hexdigest()
 
 
 def file_hash(file: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def tree_hash(folder: Path, patterns: Iterable[str]) -> str:
-    """SHA-256 over the names and contents of the files that match, in the order of their names."""
+    """Return the SHA-256 over the names and contents of the matching files, in the order of their names."""
     files = sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
     return json_hash([[file.relative_to(folder).as_posix(), file_hash(file)] for file in files])

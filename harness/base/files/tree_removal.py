@@ -1,6 +1,6 @@
-"""Removes a folder with everything in it, by descriptors, without following links, and however deep it is.
+"""Removes a folder and its content, by descriptors, without following links, and at any depth.
 
-`shutil.rmtree` calls itself for each level, and of a path with thousands of levels no descriptor can be kept for each.
+`shutil.rmtree` recurses for each level, and for a path of thousands of levels not every level can have a descriptor.
 """
 
 import fcntl
@@ -15,16 +15,16 @@ from secrets import token_hex
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NAME_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-# Linux's requests for the flags of a file, and the flags of `chattr +i` and `+a`: not even root changes such a one.
+# Linux's requests for the flags of a file, and the flags of `chattr +i` and `+a`: not even root can change such a file.
 GET_FLAGS, SET_FLAGS, FIXED = 0x80086601, 0x40086602, 0x10 | 0x20
-# Of a few hundred thousand files.
+# Longest removal, in seconds: that of a few hundred thousand files.
 LONGEST_SECONDS = 60.0
 
 
 def remove_below(parent: int, name: str) -> str | None:
-    """Remove a name in a folder, given by its descriptor; return what cannot be removed and why, None where all went.
+    """Remove a name in a folder, given by its descriptor; return why something cannot be removed, or None.
 
-    Folders inside are moved up, next to the outermost one's own, before they are emptied: so two are open at a time.
+    Inner folders are first moved up into the outermost one and then emptied, so that only two are open at a time.
     """
     try:
         if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -51,18 +51,18 @@ def empty(folder: int) -> None:
     """Remove everything in a folder, given by its descriptor.
 
     Raises:
-        OSError: when something cannot be removed, or, as a TimeoutError, all of it takes too long.
+        OSError: when something cannot be removed; as a TimeoutError, when the removal takes too long.
     """
     until = time.monotonic() + LONGEST_SECONDS
     while names := _some_names(folder):
         for inner in names:
-            # Whoever goes on there may remove something, too.
+            # A process that is still running there may remove files, too.
             with suppress(FileNotFoundError):
                 _empty_out(folder, inner, until)
 
 
 def _empty_out(top: int, name: str, until: float) -> None:
-    """Remove a name in the outermost folder; folders inside of it are moved up into that one."""
+    """Remove a name in the outermost folder `top`, and move inner folders up into `top`."""
     if time.monotonic() > until:
         raise TimeoutError(f"holds more than is removed in {LONGEST_SECONDS:.0f} s")
     if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
@@ -75,7 +75,7 @@ def _empty_out(top: int, name: str, until: float) -> None:
                 if time.monotonic() > until:
                     raise TimeoutError(f"holds more than is removed in {LONGEST_SECONDS:.0f} s")
                 if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
-                    # A folder is only moved elsewhere by one who may write to it.
+                    # Opened first, because only a user who may write to a folder can move it.
                     os.close(_open_folder(folder, inner))
                     os.rename(inner, token_hex(16), src_dir_fd=folder, dst_dir_fd=top)
                 else:
@@ -87,7 +87,7 @@ def _empty_out(top: int, name: str, until: float) -> None:
 
 @contextmanager
 def opened_folder(folder: Path) -> Iterator[int]:
-    """Yield the descriptor of a folder, by a path that does not end in a link; raises OSError where it is none."""
+    """Yield the descriptor of a folder, whose path must not end in a link; raises OSError if it is no folder."""
     descriptor = os.open(folder, FOLDER)
     try:
         yield descriptor
@@ -96,9 +96,9 @@ def opened_folder(folder: Path) -> Iterator[int]:
 
 
 def let_change(folder: Path) -> bool:
-    """Take from a folder, the one above and what lies in it the flags by which nobody may change it.
+    """Remove from a folder, its parent and its entries the flags that make them immutable (`chattr`).
 
-    Return whether any had one: a program that runs as root may have set them.
+    Return whether there were any: a program that runs as root may have set them.
     """
     found = False
     with suppress(OSError), opened_folder(folder) as opened:
@@ -116,7 +116,7 @@ def let_change(folder: Path) -> bool:
 
 
 def _open_folder(parent: int, name: str) -> int:
-    """Open a folder, which its program may have closed to everybody."""
+    """Open a folder, to which a program may have removed all access."""
     try:
         named = os.open(name, NAME_ONLY, dir_fd=parent)
         try:
@@ -126,12 +126,12 @@ def _open_folder(parent: int, name: str) -> int:
         finally:
             os.close(named)
     except PermissionError:
-        # Another user's: opening it says so.
+        # The folder is another user's, which the next call reports.
         pass
     return os.open(name, FOLDER, dir_fd=parent)
 
 
 def _some_names(folder: int) -> list[str]:
-    """Return some of the names in a folder, so that a list of a million is never in memory."""
+    """Return some of the names in a folder, so that a list of a million names is never in memory."""
     with os.scandir(folder) as entries:
         return [entry.name for _, entry in zip(range(1000), entries, strict=False)]

@@ -1,4 +1,4 @@
-"""Copies files out of a folder that a program which is not trusted writes to."""
+"""Copies files out of a folder to which an untrusted program writes."""
 
 import errno
 import hashlib
@@ -8,8 +8,8 @@ from pathlib import Path, PurePath
 from harness.base.files.storage import create, file_hash
 from harness.base.files.untrusted_tree import PIECE, NotAFileError, UntrustedTree
 
-# What a copy may take of the disk that the file itself does not: limits on what a program takes do not see holes. A
-# file system that compresses makes weights little smaller.
+# Largest holes of a file that is copied, in bytes: the copy may take that much more of the disk, and limits on a
+# program's disk space do not see holes. Compression by the file system makes weights only a little smaller.
 MOST_HOLE_BYTES = 256 << 20
 
 
@@ -19,9 +19,9 @@ def copy_out(tree: UntrustedTree, name: str | PurePath, to: Path, most: int, mos
     The copy is read again to verify it.
 
     Raises:
-        FileNotFoundError, NotAFileError: as what UntrustedTree does; also where it has more than `most_holes` bytes of
+        FileNotFoundError, NotAFileError: as by UntrustedTree; also when the file has more than `most_holes` bytes of
             holes.
-        OSError: when `to` exists or cannot be written, or does not hold what was written; nothing is left there.
+        OSError: when `to` exists or cannot be written, or reads back differently; nothing is left there.
     """
     digest, size = hashlib.sha256(), 0
     with tree.open(name, most) as file:
@@ -35,7 +35,7 @@ def copy_out(tree: UntrustedTree, name: str | PurePath, to: Path, most: int, mos
                     copy.seek(offset)
                     copy.write(part)
                     size = offset + len(part)
-                # It may end with a hole.
+                # The file may end with a hole.
                 _add_zeros(digest, file.size - size)
                 copy.truncate(max(size, file.size))
                 copy.flush()

@@ -1,8 +1,8 @@
-"""The one way into a folder that a program which is not trusted writes to: its files are read and removed.
+"""The one way into a folder to which an untrusted program writes: reads and removes its files.
 
 Every name is opened relative to the descriptor of the folder above it, and no link is followed at any level. Only
-regular files are opened for reading, so nothing blocks and no device is touched, and no more is read of one than the
-caller's limit.
+regular files are opened for reading, so nothing blocks and no device is touched, and no more is read than the caller's
+limit.
 """
 
 import errno
@@ -20,15 +20,15 @@ from harness.base.files.tree_removal import remove_below
 from harness.base.text import one_line
 
 PIECE = 1 << 20
-# Of `st_blocks`.
+# Unit of `st_blocks`, in bytes.
 BLOCK = 512
-# For what is read by pieces.
+# Size limit for files that are read in pieces.
 ANY_SIZE = 1 << 63
-# Names in one folder that are looked at; the app makes a few dozen.
+# Most names in one folder; the app makes a few dozen.
 MOST_NAMES = 10_000
-# A run that makes more is ended.
+# Most nested folders: a run that makes more is ended.
 MOST_LEVELS = 128
-# A folder or file is first opened by name only, which has no effect on whatever it is.
+# A folder or file is first opened by its name only, which has no effect on it.
 NAME_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 KINDS = {
@@ -40,22 +40,23 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFREG: "a file",
 }
+# Longest name that is shown, in characters.
 LONGEST_SHOWN = 80
-# Of what is a sentence.
+# Longest sentence of the app's that a message quotes, in characters.
 LONGEST_SAID = 400
 PLAIN = re.compile(r"[\w.,=+@/<>-]*")
 GREW = "grew beyond {most} bytes while it was read"
 
 
 class NotAFileError(Exception):
-    """A file that cannot be read as one; the text says what it is instead."""
+    """Raised for a file that cannot be read as one; the text says what it is instead."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A name in a folder: what it stands for in words, its size, and the device and inode.
+    """A name in a folder: its kind in words, its size in bytes, and its device and inode.
 
-    `changed`: when anything of it was last changed, by this host's clock, in seconds since 1970; no program sets that.
+    `changed`: when anything of it was last changed (ctime), in seconds since 1970; no program can set that.
     """
 
     name: str
@@ -66,17 +67,17 @@ class Entry:
 
     @property
     def is_file(self) -> bool:
-        """Return whether it is a regular file."""
+        """True if it is a regular file."""
         return self.kind == KINDS[stat.S_IFREG]
 
     @property
     def is_folder(self) -> bool:
-        """Return whether it is a folder."""
+        """True if it is a folder."""
         return self.kind == KINDS[stat.S_IFDIR]
 
 
 class OpenFile:
-    """A regular file that is open for reading, with its size, holes, mode and inode when it was opened."""
+    """A regular file that is open for reading, with its size, holes, mode and inode at the time it was opened."""
 
     def __init__(self, descriptor: int, status: os.stat_result) -> None:
         self._descriptor = descriptor
@@ -86,7 +87,7 @@ class OpenFile:
         self.inode = (status.st_dev, status.st_ino)
 
     def read(self, offset: int, most: int) -> bytes:
-        """Return up to `most` bytes from an offset; fewer where the file ends."""
+        """Return up to `most` bytes from an offset; fewer at the end of the file."""
         parts = []
         while most > 0 and (part := self._piece(offset, most)):
             parts.append(part)
@@ -97,7 +98,7 @@ class OpenFile:
         """Yield the content from its beginning.
 
         Raises:
-            NotAFileError: after `most` bytes, where it has more: it grew since it was opened.
+            NotAFileError: after `most` bytes, if there are more, because the file grew since it was opened.
         """
         offset = 0
         while part := self._piece(offset, PIECE):
@@ -107,7 +108,7 @@ class OpenFile:
             yield part
 
     def data(self, most: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the content from its beginning without what is in holes, each piece with its offset.
+        """Yield the content from its beginning, without holes, as pieces with their offsets.
 
         Raises:
             NotAFileError: as `pieces`.
@@ -128,7 +129,7 @@ class OpenFile:
                 begin = os.lseek(self._descriptor, offset, os.SEEK_DATA)
                 return begin, os.lseek(self._descriptor, begin, os.SEEK_HOLE)
             except OSError as error:
-                # Some file systems tell nothing of holes.
+                # Some file systems do not report holes.
                 if error.errno == errno.EINVAL and offset < self.size:
                     return offset, self.size
                 if error.errno not in (errno.ENXIO, errno.EINVAL):
@@ -142,10 +143,10 @@ class OpenFile:
 
 @dataclass(frozen=True)
 class UntrustedTree:
-    """A folder by its path, which others write to. Names are relative to it: `output/model.pt`.
+    """A folder by its path, to which others write. Names are relative to it: `output/model.pt`.
 
-    Every method raises FileNotFoundError where the name is not there, and NotAFileError where it is not what is asked
-    for, cannot be opened, or is too large. No other error comes from what is in the folder.
+    Every method raises FileNotFoundError if the name does not exist, and NotAFileError if it is not of the requested
+    kind, cannot be opened, or is too large. The content of the folder causes no other errors.
     """
 
     path: PurePath
@@ -166,7 +167,7 @@ class UntrustedTree:
             return b"".join(file.pieces(most))
 
     def tail(self, name: str | PurePath, most: int, last: int) -> tuple[int, bytes]:
-        """Return the last bytes of a file of at most `most`, and how many lines end before them."""
+        """Return the last `last` bytes of a file of at most `most` bytes, and the number of line ends before them."""
         with self.open(name, most) as file:
             begin, skipped = max(0, file.size - last), 0
             for offset in range(0, begin, PIECE):
@@ -182,10 +183,10 @@ class UntrustedTree:
         return digest.hexdigest()
 
     def entries(self, folder: str | PurePath = "") -> list[Entry]:
-        """Return what is in a folder, in no order.
+        """Return the entries of a folder, in no particular order.
 
         Raises:
-            NotAFileError: also where more than MOST_NAMES are in it.
+            NotAFileError: also when it has more than MOST_NAMES entries.
         """
         with self._folder(*PurePath(folder).parts) as parent, _errors():
             found = []
@@ -197,32 +198,33 @@ class UntrustedTree:
             return found
 
     def names(self, folder: str | PurePath = "") -> list[str]:
-        """Return the names in a folder, in no order: asked ten times a second, so nothing is looked at."""
+        """Return the names in a folder, in no particular order, unexamined: this is called ten times a second."""
         with self._folder(*PurePath(folder).parts) as parent, _errors():
             return list(_names(parent))
 
     def some_names(self) -> list[str]:
-        """Return the names in the folder, in no order; of more than MOST_NAMES only so many."""
+        """Return the names in the folder, in no particular order, but no more than MOST_NAMES."""
         with self._folder() as parent, _errors():
             return list(islice(_names(parent), MOST_NAMES))
 
     def files(self, folder: str | PurePath = "") -> Iterator[Entry]:
-        """Yield the files below a folder, by their names in it, in no order; each folder is opened once.
+        """Yield the files below a folder, by their names in it, in no particular order; each folder is opened once.
 
         Raises:
-            NotAFileError: also where more than MOST_NAMES are in one, or they are more than MOST_LEVELS deep.
+            NotAFileError: also when one has more than MOST_NAMES entries, or they are nested more than MOST_LEVELS
+                deep.
         """
         with self._folder(*PurePath(folder).parts) as parent, _errors():
             yield from _files_below(parent, "", MOST_LEVELS)
 
     def look(self, name: str | PurePath) -> Entry:
-        """Return what a name stands for."""
+        """Return the entry of a name."""
         with self._folder(*PurePath(name).parts[:-1]) as folder, _errors():
             inner = PurePath(name).name
             return _entry(inner, os.stat(inner, dir_fd=folder, follow_symlinks=False))
 
     def remove(self, name: str | PurePath) -> str | None:
-        """Remove a file or a folder with everything in it, however deep; return what cannot be removed, in words."""
+        """Remove a file, or a folder with everything in it at any depth; return in words what cannot be removed."""
         try:
             with self._folder(*PurePath(name).parts[:-1], writable=True) as folder, _errors():
                 return remove_below(folder, PurePath(name).name)
@@ -233,7 +235,7 @@ class UntrustedTree:
 
     @contextmanager
     def _folder(self, *parts: str, writable: bool = False) -> Iterator[int]:
-        """Yield the descriptor of a folder, which was reached without a link."""
+        """Yield the descriptor of a folder that was reached without following a link."""
         if any(part in ("..", "/") for part in parts):
             raise NotAFileError("leads out of the folder")
         with _errors():
@@ -253,16 +255,16 @@ class UntrustedTree:
 
 
 def make_writable(descriptor: int) -> None:
-    """Let this user list and change a folder, by its descriptor: its program may have taken that right away."""
+    """Let this user list and change a folder, given by its descriptor, as a program may have removed that right."""
     if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
         with _errors():
             Path(f"/proc/self/fd/{descriptor}").chmod(stat.S_IRWXU)
 
 
 def shown(name: str | PurePath, most: int = LONGEST_SHOWN) -> str:
-    """Return a name as text that is safe to print: of `most` characters, none of which moves a cursor or ends a line.
+    """Return a name as text that is safe to print: at most `most` characters, without cursor movements and line ends.
 
-    It is quoted where it could be taken for words of ours.
+    It is quoted if it could be taken for our own words.
     """
     text = one_line(str(name))
     text = text if len(text) <= most else f"{text[: most - 3]}..."
@@ -278,14 +280,14 @@ def _open_file(folder: int, name: str, most: int) -> tuple[int, os.stat_result]:
             raise NotAFileError(f"is {_kind(status)}")
         if status.st_size > most:
             raise NotAFileError(f"has {status.st_size} bytes, more than {most}")
-        # The very file that was looked at, whatever has its name by now.
+        # This opens the file that was just checked, even if another one has its name by now.
         return os.open(f"/proc/self/fd/{named}", READING), status
     finally:
         os.close(named)
 
 
 def _folder_of(descriptor: int, name: str) -> int:
-    """Return the descriptor if it is a folder's, and close it otherwise."""
+    """Return the descriptor if it is a folder's; otherwise close it and raise NotAFileError."""
     status = os.fstat(descriptor)
     if not stat.S_ISDIR(status.st_mode):
         os.close(descriptor)
@@ -334,7 +336,7 @@ def _kind(status: os.stat_result) -> str:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Turn errors of opening and reading into the two that callers know."""
+    """Turn errors of opening and reading into the two that callers expect."""
     try:
         yield
     except FileNotFoundError:
@@ -342,5 +344,5 @@ def _errors() -> Iterator[None]:
     except OSError as error:
         raise NotAFileError(f"cannot be read: {error.strerror or error}") from None
     except ValueError:
-        # A null character in it, or half a surrogate.
+        # The name has a null character, or half of a surrogate pair.
         raise NotAFileError("cannot be read: no file can have that name") from None

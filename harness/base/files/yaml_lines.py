@@ -1,7 +1,7 @@
-"""YAML 1.2 -> plain data that knows the line of each of its parts.
+"""Reads YAML 1.2 as plain data that knows the line of each of its parts.
 
-PyYAML's C parser composes the nodes and their lines. What plain words mean is decided here, by the core schema of
-YAML 1.2: `yes`, `on` and `2026-11-22` are text, `012` is twelve and `1e-3` a number. Two equal keys are refused.
+PyYAML's C parser composes the nodes and their lines. The meaning of plain words is decided here, by the core schema of
+YAML 1.2: `yes`, `on` and `2026-11-22` are text, `012` is twelve and `1e-3` a number. Two equal keys are an error.
 """
 
 import re
@@ -18,17 +18,17 @@ from harness.base.errors import UserError
 
 YamlPath = Sequence[str | int]
 MOST_BYTES = 1 << 20
-"""Each two of them can be a node, which takes three hundred in memory."""
+"""Largest file, in bytes: every two bytes can be a node, which takes three hundred bytes in memory."""
 DEEPEST = 100
-"""Nodes within each other."""
+"""Most nodes within each other."""
 MOST_VALUES = 100_000
-"""Nodes, each as often as anchors name it: a few lines can say of it that there are billions."""
+"""Most nodes, each counted as often as anchors name it: a few lines can make billions."""
 
-# A 64-bit one in binary. Python cannot even print one of some thousand digits.
+# Longest integer, in characters: a 64-bit number in binary. Python cannot even print a number of some thousand digits.
 LONGEST_INTEGER = 67
 
 _TAG = "tag:yaml.org,2002:"
-# Tag, what a plain word must look like to have it, and its first letters.
+# For each tag: the pattern of its plain words, and their first letters.
 _PLAIN = (
     ("bool", r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF"),
     ("null", r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
@@ -44,7 +44,7 @@ _PLAIN = (
 
 
 class _Loader(CSafeLoader):
-    """PyYAML's loader, but for the meaning of plain words, and with a bound on nesting."""
+    """PyYAML's loader, with another meaning of plain words, and with a bound on nesting."""
 
     yaml_implicit_resolvers = BaseResolver.yaml_implicit_resolvers
 
@@ -53,13 +53,13 @@ class _Loader(CSafeLoader):
         self._depth = 0
 
     def descend_resolver(self, _parent: Node | None, _index: object) -> None:
-        """Count a node that is begun: the C parser itself has no bound but the end of its stack."""
+        """Count a node that begins, because the C parser has no bound but the end of its stack."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise RecursionError
 
     def ascend_resolver(self) -> None:
-        """Count a node that is ended."""
+        """Count a node that ends."""
         self._depth -= 1
 
 
@@ -69,15 +69,15 @@ for _name, _pattern, _first in _PLAIN:
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file that was read. `data`: dicts, lists, text, numbers, booleans and None."""
+    """The content of a YAML file. `data`: dicts, lists, text, numbers, booleans and None."""
 
     data: Any
     _root: Node | None
 
     def line(self, where: YamlPath) -> int:
-        """Return the line, counted from 1, of the last step of `where` that is really in the file.
+        """Return the line, counted from 1, of the last step of `where` that exists in the file.
 
-        `where`: keys and list positions from the top. Of a mapping's entry it is the line of its key.
+        `where`: keys and list positions from the top. The line of an entry of a mapping is the line of its key.
         """
         node, line = self._root, 1
         for step in where:
@@ -109,7 +109,7 @@ def read_yaml(file: Path) -> Document:
 
 
 def parse_yaml(text: str, file: Path) -> Document:
-    """Return what `text` holds; `file` is named in errors.
+    """Return the content of `text`. `file`: named in errors.
 
     Raises:
         UserError: `file:line: not valid YAML: what`.
@@ -132,7 +132,7 @@ def parse_yaml(text: str, file: Path) -> Document:
 
 
 def _size(node: Node, known: dict[int, int]) -> int:
-    """Return how many values a node is when each anchor is written out; one that holds itself is refused later."""
+    """Return how many values a node has with all anchors written out; one that contains itself is refused later."""
     if isinstance(node, ScalarNode):
         return 1
     if id(node) not in known:
@@ -143,7 +143,7 @@ def _size(node: Node, known: dict[int, int]) -> int:
 
 
 class _Reader:
-    """Nodes -> plain data. A node that is named again by its anchor is the same object again."""
+    """Converts nodes to plain data. A node that an anchor names again becomes the same object again."""
 
     def __init__(self) -> None:
         self._known: dict[int, Any] = {}
@@ -185,7 +185,7 @@ class _Reader:
 
 
 def _entries(node: MappingNode) -> Iterator[tuple[ScalarNode, Node]]:
-    """Yield keys and values, a mapping's own before those it merges, so that the first of equal keys counts."""
+    """Yield keys and values, a mapping's own before merged ones, so that the first of equal keys counts."""
     merged: list[Node] = []
     for key, value in node.value:
         if _is_merge(key):
