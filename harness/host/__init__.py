@@ -1,1 +1,1 @@
-"""The machine the harness runs on."""
+"""The machine that the harness runs on."""

@@ -1,4 +1,4 @@
-"""Keeps a host from going to sleep while something runs, where systemd can."""
+"""Keeps a host from suspending while something runs, if systemd can do that."""
 
 import contextlib
 import subprocess
@@ -10,10 +10,12 @@ END_SECONDS = 5.0
 
 @contextlib.contextmanager
 def stay_awake(why: str, say: Callable[[str], object]) -> Iterator[None]:
-    """Keep the host from suspending inside. `say` takes why that cannot be done, as soon as that is known.
+    """Keep the host from suspending during the block.
 
-    Who is asked for the right to it may take a while to refuse it. The inhibitor ends when its standard input does, so
-    that a harness that is killed leaves none.
+    `say`: called with the reason as soon as it is known that this cannot be done.
+
+    It may take a while until the right to do it is refused. The inhibitor ends when its standard input is closed, so
+    that it does not outlive a killed harness.
     """
     words = ["systemd-inhibit", "--what=sleep:idle", "--who=matrix", f"--why={why}", "--mode=block", "cat"]
     try:
@@ -22,7 +24,7 @@ def stay_awake(why: str, say: Callable[[str], object]) -> Iterator[None]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # Ctrl-C is for the harness, which needs it to the end.
+            # A session of its own, because Ctrl-C is meant for the harness, which needs the inhibitor to the end.
             start_new_session=True,
         )
     except OSError:
@@ -45,6 +47,6 @@ def stay_awake(why: str, say: Callable[[str], object]) -> Iterator[None]:
         assert inhibitor.stdin is not None
         inhibitor.stdin.close()
         telling.join(END_SECONDS)
-        # One that nobody has answered yet does not read its standard input.
+        # While systemd has not answered yet, the inhibitor does not read its standard input.
         inhibitor.kill()
         telling.join()

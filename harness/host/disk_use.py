@@ -1,4 +1,4 @@
-"""Measures the disk that a run takes, however hard its files make that: bounded, and without following links."""
+"""Measures the disk space that a run takes: in bounded time whatever its files are, and without following links."""
 
 import math
 import os
@@ -14,21 +14,22 @@ from harness.base.time_limits import Look
 from harness.base.wording import size_in_words
 
 BLOCK = 512
-# Compilers cache some thousand files; a limit on bytes alone does not see empty ones.
+# Most files and folders: compilers cache some thousand files, and a limit on bytes alone would not see empty ones.
 MOST_ENTRIES = 100_000
-# No cache is as deep, and each level takes a descriptor while it is read.
+# Most nested folders: no cache is as deep, and each level takes a descriptor while it is read.
 MOST_LEVELS = 100
 MOST_BYTES = 50 * 10**9
-# Of what is free at the start: the disk is not this run's alone.
+# Share of the free space at the start that a run may take: the disk is not the run's alone.
 SHARE_OF_FREE = 0.8
-# With less, databases and logs of the host begin to fail, and records cannot be written.
+# Space to leave free, in bytes and as a share: with less, databases and logs of the host begin to fail, and records
+# cannot be written.
 RESERVE_BYTES = 1 << 30
 RESERVE_SHARE = 0.1
 
-# Between two looks, unless looking takes long.
+# Pause between two measurements, in seconds; longer if a measurement takes more than this share of the time.
 LOOK_SECONDS = 2.0
 LOOK_SHARE = 0.05
-# For the last one, after the end.
+# Longest duration of the last measurement, after the end, in seconds.
 LAST_LOOK_SECONDS = 20.0
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,7 +37,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class DiskLimit:
-    """The most a run may take: bytes and entries of all its places, and what it has to leave free on their disk."""
+    """The most that a run may take: bytes and entries of all its places, and the space to leave free on their disk."""
 
     bytes: int = MOST_BYTES
     entries: int = MOST_ENTRIES
@@ -44,7 +45,7 @@ class DiskLimit:
 
     @classmethod
     def of(cls, place: Path) -> "DiskLimit":
-        """Return the limit of a run that begins now and writes to `place`."""
+        """Return the limit for a run that begins now and writes to `place`."""
         free = _free(place)
         if free is None:
             return cls()
@@ -54,7 +55,7 @@ class DiskLimit:
 
 @dataclass
 class DiskUse:
-    """Bytes and entries that were found, up to a limit. `too_deep`: more than MOST_LEVELS folders are nested."""
+    """The bytes and entries that were found, up to a limit. `too_deep`: more than MOST_LEVELS folders are nested."""
 
     bytes: int = 0
     entries: int = 0
@@ -62,7 +63,7 @@ class DiskUse:
 
 
 class DiskWatch:
-    """Looks now and then, in a thread of its own, at what a run takes."""
+    """Measures now and then, in a thread of its own, what a run takes."""
 
     def __init__(self, places: Sequence[Path], limit: DiskLimit | None = None) -> None:
         self._places = places
@@ -72,22 +73,22 @@ class DiskWatch:
 
     @property
     def limit(self) -> DiskLimit:
-        """The limit: that of what is free when it is first asked for, which is before anything is started."""
+        """The limit, from the space that is free at the first access; this has to be before anything is started."""
         if self._limit is None:
             self._limit = DiskLimit.of(self._places[0])
         return self._limit
 
     def last_excess(self) -> str:
-        """Return what the run takes above its limit now that it has ended: it may have written most of it at last."""
+        """Return the excess over the limit after the end of the run, which may have written most of its files last."""
         try:
             return Look(partial(excess, self._places, self.limit)).result(LAST_LOOK_SECONDS)
         except TimeoutError:
             return f"its files cannot be counted in {LAST_LOOK_SECONDS:.0f} s"
 
     def excess(self, now: float) -> str:
-        """Return what the run took above its limit at the last look that has ended; empty where it kept it.
+        """Return the excess over the limit at the last complete measurement, in words; empty where there is none.
 
-        `now` is on the monotonic clock.
+        `now`: on the monotonic clock.
         """
         if self._look is None and now >= self._next:
             self._look = Look(partial(_timed_excess, self._places, self.limit))
@@ -105,9 +106,9 @@ def _timed_excess(places: Sequence[Path], limit: DiskLimit) -> tuple[str, float]
 
 
 def excess(places: Sequence[Path], limit: DiskLimit) -> str:
-    """Return what a run takes above its limit, in words; empty where it keeps it.
+    """Return by what a run exceeds its limit, in words; empty where it does not.
 
-    What cannot be read is not counted.
+    Files that cannot be read are not counted.
     """
     use = measure(places, limit)
     if use.bytes > limit.bytes:
@@ -124,7 +125,7 @@ def excess(places: Sequence[Path], limit: DiskLimit) -> str:
 
 
 def measure(places: Sequence[Path], limit: DiskLimit) -> DiskUse:
-    """Add up files and folders until there are more than the limit allows."""
+    """Add up files and folders, until there are more than the limit allows."""
     use = DiskUse()
     for place in places:
         try:
@@ -155,7 +156,7 @@ def _measure_folder(folder: int, use: DiskUse, limit: DiskLimit, level: int) -> 
                         return
                     inner = os.open(entry.name, FOLDER, dir_fd=folder)
                 except OSError:
-                    # It went away, or became something else, meanwhile.
+                    # The entry has disappeared, or become something else, meanwhile.
                     continue
                 _measure_folder(inner, use, limit, level + 1)
     finally:
@@ -163,10 +164,10 @@ def _measure_folder(folder: int, use: DiskUse, limit: DiskLimit, level: int) -> 
 
 
 def require_room(place: Path) -> None:
-    """Refuse to begin a run that writes to `place` where the disk is nearly full: that would count against its cell.
+    """Refuse to begin a run that writes to `place` if the disk is nearly full: a failure would count against its cell.
 
     Raises:
-        NoSpaceError: saying how much is free.
+        NoSpaceError: when there is too little space, saying how much is free.
     """
     free = _free(place)
     if free is not None and free < RESERVE_BYTES:
@@ -177,7 +178,7 @@ def require_room(place: Path) -> None:
 
 
 def _free(place: Path) -> int | None:
-    """Return the bytes that are free where a file or folder is or will be; None where nobody can say."""
+    """Return the free bytes on the disk of an existing or future file or folder; None where they are unknown."""
     try:
         found = os.statvfs(next(one for one in (place, *place.parents) if one.exists()))
     except OSError:

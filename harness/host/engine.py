@@ -1,4 +1,4 @@
-"""The Docker engine of this host: whether one answers, where it keeps images, and what drives BuildKit there."""
+"""The Docker engine of this host: finds it, tells where it keeps images, and finds the command that drives BuildKit."""
 
 import os
 import re
@@ -23,11 +23,11 @@ from harness.base.wording import size_in_words
 from harness.host.disk_use import RESERVE_BYTES
 from harness.host.engine_client import Api, Client
 
-# Takes what is being done, for a person who waits.
+# Called with the current progress, for a person who waits.
 Notify = Callable[[str], None]
 TransferPart = TypeVar("TransferPart")
 CONNECT_SECONDS = 2
-# What an engine that is well takes a few milliseconds to answer.
+# Longest wait for a short answer, in seconds: a healthy engine takes a few milliseconds.
 ANSWER_SECONDS = 10.0
 NOT_PERMITTED = (
     "the Docker engine at {address} is there, but this user may not use it: `sudo usermod -aG docker $USER`, "
@@ -45,7 +45,7 @@ NAMESPACE = (
     "root here is another user to the Docker engine at {address}, as in a user namespace (unshare -Ur): a container "
     "could not write to its work folder; leave that namespace (`exit`), or run cells with --executor process"
 )
-# Whom the kernel gives the files of a user that a namespace does not know.
+# The owner that the kernel shows for files of a user whom the user namespace does not map.
 UNKNOWN_USER = 65534
 PODMAN = (
     "the engine at {address} is {which}: images are built with BuildKit, which Podman lacks; take Docker's own "
@@ -58,21 +58,22 @@ NO_BUILDER = (
 # The docker command had BuildKit built in up to this major version; later ones need the buildx plugin.
 LAST_WITH_BUILDKIT = 22
 GONE = "the Docker engine does not answer any more"
-# A package manager restarts an engine in seconds; one that is overloaded may be silent for longer.
+# Longest wait for an engine, in seconds: a package manager restarts one quickly, but an overloaded one may be silent
+# for longer.
 WAIT_SECONDS = 120.0
 WAITING = f"the Docker engine does not answer; it is waited for, {WAIT_SECONDS:.0f} s at most"
 AGAIN_SECONDS = 1.0
-# What can go wrong on the way to an engine; a refusal of the engine's own is an APIError among them.
+# Errors of talking to an engine. An APIError is among them: the engine's own refusal.
 ENGINE_ERRORS = (DockerException, RequestException, HTTPError)
-# What an engine says of a registry that it cannot reach, or that broke off.
+# An engine's words for a registry that it cannot reach, or that broke off.
 NO_ANSWER = re.compile(
     r"connection (refused|reset)|broken pipe|\bEOF\b|time-?out|timed out|unreachable|no such host|no route to host"
     r"|server misbehaving|closed network connection|unexpected (HTTP )?status[^:]*: (5\d\d|429)|toomanyrequests",
     re.IGNORECASE,
 )
-# What Docker says of a layer that was cut off, and 20.10 also of one that is packed with zstd.
+# Docker's words for a layer that was cut off; those of 20.10 also for a layer that is packed with zstd.
 NOT_UNPACKED = re.compile(r"processing tar file.*(invalid tar header|unexpected EOF)")
-# What it says where something of this host does not answer it.
+# An engine's words where a service on this host does not answer it.
 OF_THIS_HOST = re.compile(r"\bdial unix\b|\.sock\b", re.IGNORECASE)
 CONTAINERD_STORE = "io.containerd.snapshotter.v1"
 CONTAINERD_FOLDER = Path("/var/lib/containerd")
@@ -87,26 +88,26 @@ class Engine:
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """Return what the engine says of itself.
+        """The engine's description of itself.
 
         Raises:
-            UserError: when it does not answer any more.
+            UserError: when the engine does not answer any more.
         """
         with engine_errors("asking the Docker engine about itself"):
             return dict(self.client.info())
 
     @cached_property
     def patient(self) -> Any:
-        """A client that waits as long as it takes, for transfers of gigabytes."""
+        """A client without a timeout, for transfers of gigabytes."""
         return Client(base_url=self.address, timeout=None)
 
     @cached_property
     def brief(self) -> Any:
-        """The API for short questions: a silent engine keeps who asks for some seconds."""
+        """An API client for short questions, with a timeout of ANSWER_SECONDS."""
         return self._brief()
 
     def answers(self) -> bool:
-        """Return whether it answers on a new connection: one that is ending still does on those that it has."""
+        """Return whether the engine answers on a new connection; while it is ending it still does on open ones."""
         try:
             if self.address.startswith("unix://"):
                 _try_socket(self.address.removeprefix("unix://"))
@@ -121,25 +122,25 @@ class Engine:
 
     @property
     def keeps_compressed(self) -> bool:
-        """Return whether images take their compressed layers' room as well, as in containerd's own store."""
+        """True if the engine also stores the compressed layers of images, as containerd's own store does."""
         return any(CONTAINERD_STORE in row for row in self.facts.get("DriverStatus") or [])
 
     @cached_property
     def folder(self) -> Path | None:
-        """Where on this host the engine keeps images; None where that is not on this host, or not to be seen."""
+        """The folder on this host where the engine keeps images; None where it is on another host or cannot be seen."""
         if not self.address.startswith("unix://"):
             return None
         own = Path(str(self.facts.get("DockerRootDir", "")))
-        # An engine that starts its own containerd keeps that one's folder in its own.
+        # An engine that starts its own containerd keeps containerd's folder in its own.
         within = own / "containerd"
         stores = (within, CONTAINERD_FOLDER) if self.keeps_compressed else (own,)
         return next((store for store in stores if _has_store(store, within)), None)
 
     def roomy(self, told: Iterable[TransferPart], doing: str) -> Iterator[TransferPart]:
-        """Yield what a transfer tells or takes, as long as the disk of images has room: no manifest says it.
+        """Yield the parts of a transfer while the disk of images has room: no manifest says how much room it takes.
 
         Raises:
-            NoSpaceError: when it has not, saying how much is left.
+            NoSpaceError: when there is too little room, saying how much is left.
         """
         for one in told:
             free = shutil.disk_usage(self.folder).free if self.folder else RESERVE_BYTES
@@ -149,10 +150,10 @@ class Engine:
 
     @cached_property
     def builder(self) -> "Builder":
-        """Return what drives BuildKit.
+        """The docker command that drives BuildKit.
 
         Raises:
-            UserError: when nothing here does.
+            UserError: when no command on this host does.
         """
         for folder in os.environ.get("PATH", "").split(os.pathsep):
             program = shutil.which("docker", path=folder)
@@ -168,7 +169,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Builder:
-    """A docker command that drives BuildKit, and its words for building and for pruning."""
+    """A docker command that drives BuildKit, with its arguments for building and for pruning."""
 
     program: str
     address: str
@@ -177,17 +178,17 @@ class Builder:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The environment it needs."""
-        # The engine's own builder: another would not see the images that are there.
+        """The environment that the command needs."""
+        # The engine's own builder, because another one would not see the engine's images.
         chosen = {"BUILDX_BUILDER": "default", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
         return {**os.environ, "DOCKER_HOST": self.address, "DOCKER_BUILDKIT": "1", **chosen}
 
 
 def find_engine() -> Engine | None:
-    """An engine that cells can be run on; None where there is none.
+    """Return an engine on which cells can run; None where there is none.
 
     Raises:
-        UserError: as `reach_engine`, and when it maps users.
+        UserError: as `reach_engine`, and when the engine maps users.
     """
     engine = reach_engine()
     options = (engine.facts.get("SecurityOptions") or []) if engine else []
@@ -197,10 +198,10 @@ def find_engine() -> Engine | None:
 
 
 def wait_for_engine(engine: Engine, say: Callable[[str], object]) -> None:
-    """Return once an engine answers, at once where it does; say so where it is waited for.
+    """Return once an engine answers; say so if it has to be waited for.
 
     Raises:
-        NoEngineError: when it does not answer for two minutes.
+        NoEngineError: when the engine does not answer for two minutes.
     """
     began, told = time.monotonic(), False
     while not engine.answers():
@@ -215,11 +216,11 @@ def wait_for_engine(engine: Engine, say: Callable[[str], object]) -> None:
 
 
 def reach_engine() -> Engine | None:
-    """The engine of `DOCKER_HOST` or of the docker command's context, which has answered; None where there is none.
+    """Return the engine of `DOCKER_HOST` or of the docker command's context, once it has answered; None for no engine.
 
     Raises:
-        UserError: when one is there that this user may not use, that takes root here for another user, that does not
-            answer, or that is Podman.
+        UserError: when there is an engine that this user may not use, that takes root in this namespace for another
+            user, that does not answer, or that is Podman.
     """
     wanted = os.environ.get("DOCKER_HOST")
     address = wanted or _context_address()
@@ -237,7 +238,7 @@ def reach_engine() -> Engine | None:
             raise NoEngineError(DEAD.format(address=address)) from None
         return None
     except (OSError, UserError, *ENGINE_ERRORS):
-        # Running something else instead would be another campaign.
+        # Falling back to processes would make another campaign.
         raise NoEngineError(DEAD.format(address=address)) from None
     if podman := _podman(engine.facts):
         raise NoEngineError(PODMAN.format(address=address, which=podman))
@@ -248,7 +249,7 @@ def reach_engine() -> Engine | None:
 
 @contextmanager
 def engine_errors(doing: str) -> Iterator[None]:
-    """Turn what the engine refuses, and its silence, into one line.
+    """Turn a refusal or the silence of the engine into an error of one line.
 
     Raises:
         UserError: saying what was being done.
@@ -263,10 +264,10 @@ def engine_errors(doing: str) -> Iterator[None]:
 
 @contextmanager
 def transfer_errors(doing: str) -> Iterator[None]:
-    """Turn errors into one line as `engine_errors` does, while an engine talks to a registry.
+    """Turn errors into one line as `engine_errors` does, while the engine talks to a registry.
 
     Raises:
-        NoAnswerError: when the engine says that the registry does not answer.
+        NoAnswerError: when the engine reports that the registry does not answer.
         UserError: saying what was being done.
     """
     with engine_errors(doing):
@@ -277,17 +278,17 @@ def transfer_errors(doing: str) -> Iterator[None]:
 
 
 def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Notify) -> str | None:
-    """Read what the engine tells of a push or pull to its end; the digest, where it gives one.
+    """Read the engine's events of a push or pull to the end; return the digest, or None where the engine gives none.
 
     Raises:
-        UserError: when the engine tells of an error.
+        UserError: when the engine reports an error.
     """
     digest = None
     sizes: dict[str, int] = {}
     for event in events:
         if error := event.get("error"):
             raise _refusal(doing, " ".join(str(error).split()))
-        # The one in `aux` is only given by some kinds of image store.
+        # Only some kinds of image store give the digest in `aux`.
         told = re.search(r"[Dd]igest: (sha256:[0-9a-f]{64})", str(event.get("status") or ""))
         digest = (event.get("aux") or {}).get("Digest") or (told[1] if told else digest)
         detail = event.get("progressDetail") or {}
@@ -298,12 +299,12 @@ def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Not
 
 
 def explain(error: Exception) -> str:
-    """Return what the engine says, in one line."""
+    """Return the engine's error message in one line."""
     return " ".join(str(getattr(error, "explanation", None) or error).split())
 
 
 def _podman(facts: Mapping[str, Any]) -> str | None:
-    """Return which Podman answers in the engine's place; None where it is Docker's engine."""
+    """Return the version of Podman that answers in the engine's place; None where it is Docker's engine."""
     if "BuildahVersion" not in facts:
         return None
     rootless = facts.get("Rootless") or any("rootless" in option for option in facts.get("SecurityOptions") or ())
@@ -338,7 +339,7 @@ def _says(*command: str) -> str | None:
 
 
 def _has_store(folder: Path, within: Path) -> bool:
-    """Return whether a folder of images can be seen; that of an engine's own containerd has its content one below."""
+    """Return whether a folder of images can be seen; an engine's own containerd has its content in a subfolder."""
     try:
         return (folder / "daemon" if folder == within else folder).is_dir()
     except OSError:

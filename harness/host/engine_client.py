@@ -1,7 +1,7 @@
-"""A client of a Docker engine that takes no more of an answer than engines tell of what is sound.
+"""A client of a Docker engine that limits the size of its answers.
 
-The author of an image writes most of what an engine tells of it and of its containers, which are asked for every second
-and kept in records: labels and variables of any size.
+The author of an image writes most of what an engine reports about the image and its containers, which is requested
+every second and kept in records: labels and variables of any size.
 """
 
 import base64
@@ -20,29 +20,32 @@ from harness.host.json_elements import elements
 
 _log = logging.getLogger(__name__)
 PIECE = 1 << 16
-# Lists of some thousand images or containers, each with its labels. In memory it may take fifteen times as much.
+# Largest answer, in bytes: lists of some thousand images or containers, each with its labels. In memory it may take
+# fifteen times as much.
 LARGEST_ANSWER = 8 << 20
-# An image that is built here has some twenty kilobytes, and an engine tells of a container what it does of its image.
+# Largest description of an image, in bytes. That of an image built here has some twenty kilobytes; an engine repeats it
+# for a container.
 LARGEST_IMAGE = 1 << 20
-# An engine tells it before labels and variables. In a label each quotation mark has a backslash before it.
+# An engine writes the id before labels and variables. In a label each quotation mark has a backslash before it.
 ID = re.compile(rb'"Id":"((?:sha256:)?[0-9a-f]{64})"')
 
 
 NOT_FOUND = 404
 STAT_HEADER = "X-Docker-Container-Path-Stat"
-# Folder, link, device, pipe, socket, character device and what else is no regular file, in Go's `os.FileMode`.
+# Bits of Go's `os.FileMode` for a folder, link, device, pipe, socket, character device and other irregular files.
 FOLDER_MODE, LINK_MODE = 1 << 31, 1 << 27
 KINDS = FOLDER_MODE | LINK_MODE | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19
 
 
 class TooLargeAnswerError(DockerException):  # type: ignore[misc]
-    """An answer of an engine that is larger than any of what is sound."""
+    """Raised for an answer of an engine that is larger than any regular one."""
 
 
 class Api(docker.APIClient):  # type: ignore[misc]
-    """The library's, but for what is said above; what is read as it comes has no such bound.
+    """The library's client with bounded answers; streamed answers have no bound.
 
-    One image of which too much is reported is passed over in a list, as is its container, and named once.
+    An image with a description that is too large is left out of lists, as are its containers, and a warning names it
+    once.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -53,7 +56,7 @@ class Api(docker.APIClient):  # type: ignore[misc]
         """Send a request and read its answer.
 
         Raises:
-            TooLargeAnswerError: when that is too large.
+            TooLargeAnswerError: when the answer is too large.
         """
         if kwargs.pop("stream", False):
             return super().send(request, stream=True, **kwargs)  # type: ignore[no-any-return]
@@ -72,10 +75,10 @@ class Api(docker.APIClient):  # type: ignore[misc]
         return answer  # type: ignore[no-any-return]
 
     def inspect_image(self, image: str) -> Any:
-        """Return what the engine says of an image.
+        """Return the engine's description of an image.
 
         Raises:
-            TooLargeAnswerError: when that is too much for an image.
+            TooLargeAnswerError: when it is too large for an image.
         """
         answer = self._get(self._url("/images/{0}/json", image))
         if len(answer.content) > LARGEST_IMAGE:
@@ -86,9 +89,10 @@ class Api(docker.APIClient):  # type: ignore[misc]
         return self._result(answer, True)
 
     def seen_in(self, container: str, path: str) -> tuple[int, int] | None:
-        """Return the kind and the size of what is at a path of a container; None where nothing is.
+        """Return the kind and size of a file at a path of a container; None where there is none.
 
-        The kind is of Go's `os.FileMode`, 0 of a regular file. What is there is not opened, and no link is followed.
+        The kind has the bits of Go's `os.FileMode`, 0 for a regular file. The file is not opened, and no link is
+        followed.
         """
         asked = {"params": {"path": path}}
         answer = self.head(self._url("/containers/{0}/archive", container), **self._set_request_timeout(asked))
@@ -99,7 +103,7 @@ class Api(docker.APIClient):  # type: ignore[misc]
         return int(told["mode"]) & KINDS, int(told["size"])
 
     def _sound(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield a list again, without what is larger than of any image."""
+        """Yield a JSON list again, without elements that are larger than the description of any regular image."""
         before = b"["
         for element in elements(pieces, LARGEST_IMAGE):
             if len(element) <= LARGEST_IMAGE:
@@ -113,14 +117,14 @@ class Api(docker.APIClient):  # type: ignore[misc]
 
 
 class Client(docker.DockerClient):  # type: ignore[misc]
-    """The library's, with that way to the engine."""
+    """The library's client, using `Api`."""
 
     def __init__(self, **options: Any) -> None:
         self.api = Api(**options)
 
 
 def _why_so_large(beginning: bytes | bytearray) -> str:
-    """Return what has such a length at the beginning of an answer, and what removes it."""
+    """Return what makes an answer so long, from its beginning, and the command that removes it."""
     ids = list(ID.finditer(beginning))
     ends = [*(one.start() for one in ids[1:]), len(beginning)]
     size, name = max(((end - one.end(), one[1].decode()) for one, end in zip(ids, ends, strict=False)), default=(0, ""))

@@ -1,4 +1,4 @@
-"""The facts of a machine and its GPUs, as records keep them."""
+"""The facts about a machine and its GPUs, as records keep them."""
 
 from pydantic import Field
 
@@ -20,10 +20,10 @@ class GpuFacts(File):
 
 
 class HostFacts(File):
-    """The machine. Its kind (what evidence is bound to) is GPU targets, their count and firmware, driver and kernel.
+    """The machine. Its kind, to which evidence is bound, is GPU targets, their count and firmware, driver and kernel.
 
-    A change that a person reported makes another kind of it. A simulated one (`matrix --root FOLDER`) is a kind of its
-    own: no real host is ever taken for it.
+    A change that a person reported makes it another kind. A simulated host (`matrix --root FOLDER`) is a kind of its
+    own, so that it is never taken for a real one.
     """
 
     fingerprint: str

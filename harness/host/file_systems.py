@@ -1,4 +1,4 @@
-"""File systems of a network, of which another host sees later what one wrote, and mounts in the folder of a run."""
+"""Network file systems, on which other hosts see a change later, and mounts in the folder of a run."""
 
 import os
 from collections.abc import Iterator
@@ -15,26 +15,26 @@ OF_NETWORKS = (
 
 
 def is_network(place: Path, mounts: Path = MOUNTS) -> bool:
-    """Return whether a place is on a file system of a network; programs that serve one (FUSE) may always be."""
+    """Return whether a place is on a network file system; one that a program serves (FUSE) is taken for one, too."""
     best, kind = "", ""
     for point, source in _mounts(mounts):
-        # The last of equal ones lies above the others.
+        # Of equal mount points, the last one lies above the others.
         if _holds(point, str(place.absolute())) and len(point) >= len(best):
             best, kind = point, source
     return kind in OF_NETWORKS or kind.startswith("fuse.")
 
 
 def mount_in(folder: Path, mounts: Path = MOUNTS) -> str:
-    """Return in words that something is mounted over a folder or in it; empty where nothing is.
+    """Return in words that something is mounted over a folder or in it; an empty text where nothing is.
 
-    Nothing there is opened or looked at: the program that serves it may never answer.
+    Nothing in the folder is opened or examined, because the program that serves the mount may never answer.
     """
     own = str(folder.parent.resolve() / folder.name)
     return next((f"{shown(point)} was mounted over" for point, _ in _mounts(mounts) if _holds(own, point)), "")
 
 
 def _mounts(mounts: Path) -> Iterator[tuple[str, str]]:
-    """Yield where something is mounted, and the kind of its file system."""
+    """Yield each mount point, and the kind of its file system."""
     with suppress(OSError):
         for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
             own, _, source = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""Reads what machine this is from /proc and /sys, or from a folder that stands for them (a simulated host)."""
+"""Reads the facts of this machine from /proc and /sys, or from a folder in their place (a simulated host)."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from harness.host.gpus.displays import connected_displays
 from harness.host.processes.processes import boot_id
 from harness.matrix.wheels import supported_targets
 
-# Of amdgpu, and of the kernel's command line: those that change how ROCm computes, copies or recovers.
+# Parameters of amdgpu and of the kernel's command line that change how ROCm computes, copies or recovers.
 DRIVER_PARAMETERS = (
     "aspm", "cwsr_enable", "debug_mask", "dpm", "gpu_recovery", "gttsize", "halt_if_hws_hang", "hws_max_conc_proc",
     "lockup_timeout", "mcbp", "mes", "mes_kiq", "noretry", "no_system_mem_limit", "ppfeaturemask",
@@ -32,7 +32,7 @@ MACHINE_LENGTH = 16
 def read_host(root: Path) -> HostFacts:
     """Return the facts of the host at a root, which is `/` for the machine itself.
 
-    Processes, and so the boot they run in and the cores they may use, are always those of this machine.
+    The boot id and the number of usable cores are always those of this machine, because processes run on it.
     """
     gpus = tuple(read_gpus(root))
     kernel = read_text(root / "proc/sys/kernel/osrelease") or platform.release()
@@ -43,7 +43,7 @@ def read_host(root: Path) -> HostFacts:
     memory = int(_match(root / "proc/meminfo", r"^MemTotal:\s*(\d+) kB$") or 0) * 1024
     targets = sorted(gpu.gfx for gpu in gpus)
     simulated = is_simulated(root)
-    # Left out where it is false: the kinds of real hosts that records name stay what they are.
+    # Left out where it is false, so that kinds of real hosts in older records stay the same.
     kind: dict[str, Any] = {
         "gpus": targets,
         "driver": driver,
@@ -51,7 +51,7 @@ def read_host(root: Path) -> HostFacts:
         **({"simulated": True} if simulated else {}),
     }
     if any(gpu.firmware for gpu in gpus):
-        # The same, for a driver that does not tell of it.
+        # Left out where the driver does not report it, for the same reason.
         kind["firmware"] = sorted((gpu.gfx, sorted(gpu.firmware.items())) for gpu in gpus)
     machine = _machine(root)
     return HostFacts(
@@ -72,18 +72,18 @@ def read_host(root: Path) -> HostFacts:
 
 
 def machine_of(root: Path) -> str:
-    """Return `HostFacts.machine` alone: the same whatever kernel and driver the machine runs."""
+    """Return only `HostFacts.machine`, which does not depend on the kernel and driver that the machine runs."""
     return _machine(root)[:MACHINE_LENGTH]
 
 
 def _machine(root: Path) -> str:
     names = [read_text(root / "etc/machine-id"), read_text(root / "proc/sys/kernel/hostname") or platform.node()]
-    # A simulated host is another one on every real machine, since its processes are that machine's.
+    # A simulated host differs between real machines, because its processes run on the real machine.
     return json_hash([*names, _machine(REAL_ROOT)] if is_simulated(root) else names)
 
 
 def read_gpus(root: Path) -> Iterator[GpuFacts]:
-    """Yield AMD GPUs in the order of the KFD topology, which is the order ROCm counts them in."""
+    """Yield the AMD GPUs in the order of the KFD topology, in which ROCm counts them, too."""
     nodes = root / "sys/class/kfd/kfd/topology/nodes"
     folders = sorted(nodes.iterdir(), key=lambda f: int(f.name)) if nodes.is_dir() else []
     index = 0
@@ -109,14 +109,14 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
 
 def _name(node: Path) -> str | None:
     name = read_text(node / "name")
-    # What the kernel calls every GPU that describes itself to it, as all have since gfx1030.
+    # The kernel uses this name for every GPU that describes itself to the kernel, as all do since gfx1030.
     return None if name == "ip discovery" else name
 
 
 def _kernel_parameters(root: Path) -> Iterator[tuple[str, str]]:
     yield from sorted(KERNEL_PARAMETERS.findall(read_text(root / "proc/cmdline") or ""))
     for name in DRIVER_PARAMETERS:
-        # However they were set: on the command line or by modprobe.
+        # Read here, so that it does not matter if they were set on the command line or by modprobe.
         value = read_text(root / "sys/module/amdgpu/parameters" / name)
         if value is not None:
             yield f"amdgpu.{name}", value
@@ -128,12 +128,12 @@ def gfx_target(version: int) -> str:
 
 
 def training_gpus(host: HostFacts) -> tuple[GpuFacts, ...]:
-    """Return the GPUs that PyTorch's wheels have kernels for."""
+    """Return the GPUs for which PyTorch's wheels have kernels."""
     return tuple(gpu for gpu in host.gpus if gpu.gfx in supported_targets())
 
 
 def wheel_targets(root: Path) -> tuple[str, ...]:
-    """Return the targets of the GPUs that PyTorch's wheels have kernels for, each once."""
+    """Return the targets, each once, of the GPUs for which PyTorch's wheels have kernels."""
     return tuple(sorted({gpu.gfx for gpu in read_gpus(root) if gpu.gfx in supported_targets()}))
 
 

@@ -1,4 +1,4 @@
-"""The elements of a JSON list, one after the other as its bytes come, each without more of it than is asked for."""
+"""Splits a JSON list into its elements while its bytes arrive, and keeps only a limited part of each element."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ QUOTE, BACKSLASH = b'"\\'
 
 
 def elements(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Yield the bytes of each element of a list; of one that has more than `most`, the first `most` and one."""
+    """Yield the bytes of each element of a list; for an element of more than `most` bytes, the first `most` + 1."""
     element = bytearray()
     depth, in_string, escaped = 0, False, False
     for piece in pieces:
@@ -23,7 +23,7 @@ def elements(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
                 break
             sign = piece[at]
             if in_string:
-                # A backslash that is the last of a piece.
+                # The backslash may be the last byte of a piece.
                 escaped, in_string = sign == BACKSLASH, sign != QUOTE
             elif sign == QUOTE:
                 in_string = True

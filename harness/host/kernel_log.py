@@ -1,6 +1,6 @@
-"""The kernel's messages, as an ordinary user may read them: by the journal, else /dev/kmsg.
+"""Reads the kernel's messages as an ordinary user may: from the journal, or else from /dev/kmsg.
 
-Not by dmesg: where that calls syslog(), what follows an end of line in the name of a process is a line of its own.
+Not by dmesg: where dmesg calls syslog(), the text after a line end in the name of a process becomes a line of its own.
 """
 
 import contextlib
@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 COMMAND_SECONDS = 10
-# The kernel's own clock and the wall clock drift apart, and a message may have come just before a run was noted down.
+# Tolerance in seconds: the kernel's own clock and the wall clock drift apart, and a message may have come just before
+# the start of a run was recorded.
 SLACK_SECONDS = 2.0
 RECORD_BYTES = 8192
-# Of a kernel that was told to keep much; the file of a simulated host may have no end.
+# Most bytes that are read: a kernel may keep a large log, and the file of a simulated host may be endless.
 LARGEST_LOG = 32 << 20
-# The fourth field of a record, after priority, number and time.
+# Index of the flags among the fields of a record, after priority, number and time.
 FLAGS = 3
-# How journalctl says, with exit status 0, that the kernel's messages are not among those it shows, or that it has none.
+# journalctl's words, with exit code 0, where it cannot show the kernel's messages or has none.
 JOURNAL_REFUSES = re.compile(r"insufficient permissions|not seeing messages|No journal files", re.IGNORECASE)
 REMEDY = "add this user to group adm"
-# A process chooses its name, and that of the file in which it crashes: of 15 characters, and of 255. The driver names
-# two in a line, the process and its thread.
+# A process chooses its own name, of 15 characters, and that of the file in which it crashes, of 255. The driver writes
+# two names in a line: the process and its thread.
 _NOT_TWO_NAMES = r"(?:(?! ?pid \d+ thread ).)"
 OF_PROCESS = re.compile(
     rf"\[\d+\](?:: segfault at| (?:{_NOT_TWO_NAMES}{{1,60}} )?ip:)|/\d+ took a \w+ trap|\bComm: "
@@ -37,39 +38,39 @@ NAMED = re.compile(r"(?<=rocess |thread ).{1,15}(?= pid \d)|(?<= comm ).{1,15}(?
 
 @dataclass(frozen=True)
 class KernelLog:
-    """Lines of the kernel log, the oldest first; `missing` says why there is none to read."""
+    """Lines of the kernel log, the oldest first. `missing`: why the log cannot be read; None where it was read."""
 
     lines: tuple[str, ...]
     missing: str | None
 
 
 class _Refused(Exception):  # noqa: N818
-    """Why a way of reading it does not work here."""
+    """Raised where a way to read the log does not work on this host; the text says why."""
 
 
 def is_of_process(line: str) -> bool:
-    """Return whether a line tells of a process, in words that this may have chosen: none of them is the driver's.
+    """Return whether a line is about a process, which may have chosen its words; no such line is the driver's.
 
-    What is but part of a name in the driver's words tells nothing.
+    Text that is only a part of a name in a line of the driver does not count.
     """
     found = OF_PROCESS.search(line)
     names = [name.span() for name in NAMED.finditer(line)] if found else []
-    # With the space or colon after the name.
+    # The end of a name, with the space or colon after it.
     while found and any(begins <= found.start() and found.end() <= ends + 1 for begins, ends in names):
         found = OF_PROCESS.search(line, found.start() + 1)
     return found is not None
 
 
 def names_as_words(line: str) -> str:
-    """Return a line with each name of a process among the driver's words as one word: none of its words has no space.
+    """Return a line in which each name of a process in the driver's text is one word without spaces.
 
-    The longest one that can be, as part of a name may read like what follows names.
+    The longest possible name is taken, as a part of a name may read like the text that follows names.
     """
     return NAMED.sub(lambda name: name[0].replace(" ", "_"), line)
 
 
 def read_kernel_log(since: float, root: Path = Path("/")) -> KernelLog:
-    """The kernel log from `since` (seconds since 1970) on. Of another `root` only its dev/kmsg is read."""
+    """Read the kernel log from `since` (seconds since 1970) on. For another `root` only its dev/kmsg is read."""
     uptime = time.monotonic() - (time.time() - since) - SLACK_SECONDS
     ways: dict[str, Callable[[], tuple[str, ...]]] = {}
     if root == Path("/"):
@@ -89,7 +90,7 @@ def _journal(since: float) -> tuple[str, ...]:
     out, err = _run("journalctl", "--dmesg", "--no-pager", "--output=short-iso-precise", f"--since={stamp}")
     if refusal := JOURNAL_REFUSES.search(err):
         raise _Refused(refusal[0])
-    # A name may hold the end of a line, also one that only Unicode knows; what follows is indented.
+    # A name may contain a line end, also one that only Unicode knows; journalctl indents what follows.
     return tuple(line for line in re.sub(r"\n +", " ", out).split("\n") if line and not line.startswith("-- "))
 
 
@@ -115,7 +116,7 @@ def _run(*command: str) -> tuple[str, str]:
 
 
 def _kmsg(file: Path, uptime: float) -> tuple[str, ...]:
-    """Documentation/ABI/testing/dev-kmsg of the kernel: `priority,number,microseconds,flags;text`, a record a read."""
+    """Read /dev/kmsg, one record a read: `priority,number,microseconds,flags;text` (kernel, ABI/testing/dev-kmsg)."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -131,7 +132,7 @@ def _kmsg(file: Path, uptime: float) -> tuple[str, ...]:
 def _reads(descriptor: int) -> Iterator[bytes]:
     left = LARGEST_LOG
     while left > 0:
-        # What is read may have been overwritten meanwhile: the next read goes on behind it.
+        # EPIPE: the next record was overwritten meanwhile, and the following read continues behind it.
         with contextlib.suppress(BrokenPipeError):
             try:
                 record = os.read(descriptor, RECORD_BYTES)

@@ -1,7 +1,7 @@
 """Writes a simulated host: the files that Linux and the amdgpu driver would have in /sys, /proc and /dev.
 
-`matrix simulate` makes one for people, and the tests make theirs with it. Nothing reads a file here that a host with
-such hardware would not have; formats are those of Linux 6.8 and of AMD's driver 6.14.
+`matrix simulate` makes one for users, and the tests use it, too. All files exist on a host with such hardware; their
+formats are those of Linux 6.8 and of AMD's driver 6.14.
 """
 
 import os
@@ -44,7 +44,7 @@ class SimulatedHost:
         return [f"renderD{FIRST_MINOR + number}" for number in range(len(self.gpus))]
 
     def write(self, path: str | Path, text: str | int) -> None:
-        """Write a file with a line, as the kernel ends it."""
+        """Write a file with one line, ended as the kernel does."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n" if not str(text).endswith("\n") else str(text), encoding="utf-8")
@@ -69,18 +69,18 @@ class SimulatedHost:
         self.write("proc/sys/kernel/osrelease", release)
 
     def groups(self, *numbers: int, uid: int | None = None) -> None:
-        """Set who asks: a user and the numbers of its groups."""
+        """Set the calling user and the numbers of its groups."""
         of = self.caller if uid is None else uid
         self.write("proc/self/status", STATUS.format(uid=of, groups=" ".join(map(str, numbers))))
 
     def node(self, path: str) -> None:
-        """Make a device node that everybody may use, and a container can be given: behind it is /dev/null."""
+        """Make a device node that every user may use, and that can be given to a container: a link to /dev/null."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.symlink_to("/dev/null")
 
     def pci(self, chain: str, vendor: int, device: int, kind: int) -> Path:
-        """Add a device at the end of a chain of addresses below a root complex; returns its folder."""
+        """Add a device at the end of a chain of addresses below a root complex; return its folder."""
         folder = self.root / "sys/devices" / chain
         self.write(folder / "vendor", f"{vendor:#06x}")
         self.write(folder / "device", f"{device:#06x}")
@@ -89,13 +89,13 @@ class SimulatedHost:
         return folder
 
     def width(self, folder: Path, lanes: int, speed: str = "16.0", most: int = 16, most_speed: str = "16.0") -> None:
-        """Set the link of a device to what is above it: lanes, and GT/s."""
+        """Set the PCIe link of a device to the device above it: lanes, and GT/s."""
         for name, value in {"current": (lanes, speed), "max": (most, most_speed)}.items():
             self.write(folder / f"{name}_link_width", value[0])
             self.write(folder / f"{name}_link_speed", f"{value[1]} GT/s PCIe")
 
     def bar(self, folder: Path, size: int) -> None:
-        """Set how many bytes of a device's memory the processor sees."""
+        """Set the number of bytes of a device's memory that the processor can address."""
         start = 0x7800000000
         rest = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n" * 5
         self.write(folder / "resource", f"{start:#018x} {start + size - 1:#018x} 0x000000000014220c\n{rest}")
@@ -108,12 +108,12 @@ class SimulatedHost:
         self.write(folder / "uevent", f"DRIVER={driver}\nPCI_CLASS=30000\nPCI_SLOT_NAME={folder.name}\n")
 
     def topology(self, gpu: Path, version: int, simd: int, vram: int, device: int = NAVI_31) -> int:
-        """Add a GPU to KFD; returns its number among the nodes."""
+        """Add a GPU to KFD; return the number of its node."""
         index = len(self.gpus)
         number, minor = index + 1, FIRST_MINOR + index
         bus = int(gpu.name.split(":")[1], 16)
         node = GpuNode(number, FIRST_KFD_ID + number, version, simd, vram, device, bus << 8, minor)
-        # The processor's node counts the links to it.
+        # The node of the processor counts its links.
         for name, text in {**gpu_node(node), **cpu_node(links=number)}.items():
             self.write(f"{TOPOLOGY}/nodes/{name}", text)
         for name in (f"renderD{minor}", f"card{index}"):
@@ -125,14 +125,14 @@ class SimulatedHost:
         return number
 
     def radeon(self, root_port: str, bus: int, version: int = 110000, vram: int = VRAM_7900XT) -> Path:
-        """Add a Radeon card, which has a PCIe switch of its own between its slot and its GPU; returns the GPU."""
+        """Add a Radeon card, which has a PCIe switch of its own between its slot and its GPU; return the GPU."""
         first, second, third = (f"0000:{bus + n:02x}:00.0" for n in range(3))
         upstream = self.pci(f"{root_port}/{first}", AMD, 0x1478, 0x060400)
         self.width(upstream, 16)
         downstream = self.pci(f"{root_port}/{first}/{second}", AMD, 0x1479, 0x060400)
         self.width(downstream, 16)
         gpu = self.pci(f"{root_port}/{first}/{second}/{third}", AMD, NAVI_31, 0x030000)
-        # The GPU's own link is the one to its switch: always whole, whatever the slot.
+        # The GPU's own link goes to this switch and always has its full width, whatever the slot has.
         self.width(gpu, 16)
         self.bar(gpu, 32 * GIB)
         self.write(gpu / "mem_info_vram_total", vram)
@@ -157,7 +157,7 @@ class SimulatedHost:
             self.write(gpu / "fw_version" / f"{block}_fw_version", version)
 
     def connect(self, gpu: Path, connector: str, status: str = "connected") -> None:
-        """Attach a screen to a connector of a GPU, or let the connector say something else."""
+        """Attach a screen to a connector of a GPU, or set another status of the connector."""
         card = f"card{self.gpus.index(gpu)}"
         place = gpu / f"drm/{card}/{card}-{connector}"
         self.write(place / "status", status)
@@ -168,7 +168,7 @@ Host = TypeVar("Host", bound=SimulatedHost)
 
 
 def without_gpu(host: Host) -> Host:
-    """Write a virtual machine with Ubuntu, without a GPU."""
+    """Write a virtual machine with Ubuntu and without a GPU."""
     host.kernel("6.8.0-60-generic")
     host.groups(4, 27, host.render_group)
     host.write("proc/sys/kernel/hostname", "simulated")
@@ -186,7 +186,7 @@ def without_gpu(host: Host) -> Host:
     glibc = "\0GNU C Library (Ubuntu GLIBC 2.39-0ubuntu8.4) stable release version 2.39.\n"
     host.write("usr/lib/x86_64-linux-gnu/libc.so.6", glibc)
     (host.root / "lib").symlink_to("usr/lib")
-    # Where the locks of GPUs are, which every user may take.
+    # The folder for the locks of GPUs, which every user may take.
     locks = host.root / "run/lock"
     locks.mkdir(parents=True)
     locks.chmod(0o1777)
@@ -195,7 +195,7 @@ def without_gpu(host: Host) -> Host:
 
 
 def with_driver(host: Host) -> Host:
-    """Add the driver of ROCm 7.0 and the topology of KFD, with the processor alone."""
+    """Add the driver of ROCm 7.0 and the topology of KFD, with the node of the processor only."""
     host.write("sys/module/amdgpu/version", "6.14.14")
     for name, value in {"cwsr_enable": "1", "gpu_recovery": "-1", "mes": "0", "ppfeaturemask": "0xfff7bfff"}.items():
         host.write(f"sys/module/amdgpu/parameters/{name}", value)

@@ -1,7 +1,7 @@
-"""The files of KFD's nodes in /sys/devices/virtual/kfd, for a simulated host: one processor, and GPUs.
+"""The files of KFD's nodes in /sys/devices/virtual/kfd, for a simulated host with one processor and GPUs.
 
 The keys and their order are those of `node_show`, `mem_show`, `kfd_cache_show` and `iolink_show` in kfd_topology.c of
-Linux 6.8. AMD's libhsakmt reads all of it; `tests/oracles` has it read these.
+Linux 6.8. AMD's libhsakmt reads all of them; `tests/oracles` has it read these files.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from pathlib import Path
 
 TOPOLOGY = Path("sys/devices/virtual/kfd/kfd/topology")
 CORES, HOST_MEMORY = 48, 131072000 << 10
-# Of the kernel's kfd_crat.h: kinds of memory, of links and of caches.
+# From the kernel's kfd_crat.h: kinds of memory, of links and of caches.
 SYSTEM_HEAP, PUBLIC_HEAP, PCI_EXPRESS, DATA_OF_GPU = 0, 1, 2, 9
 NODE = """cpu_cores_count {cores}
 simd_count {simd}
@@ -83,7 +83,7 @@ recommended_sdma_engine_id_mask 0
 flags {flags}
 """
 FIRST_SIMD = 1 << 31
-# Level, KiB, bytes of a line: one of each level, where a card has one for each pair of compute units.
+# Level, KiB, bytes of a line. There is one cache of each level here; a card has one for each pair of compute units.
 CACHES = ((1, 32, 128), (2, 6144, 128), (3, 81920, 64))
 
 
@@ -104,7 +104,7 @@ class GpuNode:
 def gpu_node(gpu: GpuNode) -> dict[str, str | int]:
     """Return the files of a GPU's node, and of the processor's link to it, by their paths below `nodes`.
 
-    The processor reaches all memory of the GPU: a link leads each way.
+    The processor reaches all memory of the GPU, so there is a link in each direction.
     """
     properties = NODE.format(
         cores=0, simd=gpu.simd, caches=len(CACHES), links=1, first_simd=FIRST_SIMD + gpu.number * gpu.simd, waves=16,
@@ -117,7 +117,7 @@ def gpu_node(gpu: GpuNode) -> dict[str, str | int]:
     files: dict[str, str | int] = {
         f"{node}/properties": properties,
         f"{node}/gpu_id": gpu.gpu_id,
-        # What the kernel calls every GPU that describes itself to it.
+        # The kernel uses this name for every GPU that describes itself to the kernel.
         f"{node}/name": "ip discovery",
         f"{node}/mem_banks/0/properties": MEMORY.format(heap=PUBLIC_HEAP, size=gpu.vram, width=320, clock=1250),
         f"{node}/io_links/0/properties": io_link(gpu.number, 0),
@@ -132,8 +132,8 @@ def gpu_node(gpu: GpuNode) -> dict[str, str | int]:
 
 
 def cpu_node(links: int) -> dict[str, str | int]:
-    """Return the files of the processor's node, with so many links, by their paths below `nodes`."""
-    # Of its caches /sys/devices/system/cpu tells; the rest is of GPUs.
+    """Return the files of the processor's node, with this number of links, by their paths below `nodes`."""
+    # The processor's caches are in /sys/devices/system/cpu; the other keys only matter for GPUs.
     properties = NODE.format_map(defaultdict(int, cores=CORES, links=links)) + CLOCK.format(clock=4853)
     return {
         "0/properties": properties,

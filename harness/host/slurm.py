@@ -1,7 +1,7 @@
-"""The one module that speaks to Slurm: sbatch, squeue, scancel and sinfo, and of those what AMD's Spur takes, too.
+"""The one module that talks to Slurm, by sbatch, squeue, scancel and sinfo, with options that AMD's Spur knows, too.
 
-Nothing else of Slurm is needed: jobs are found again by their names, without a database of it. What scontrol says of
-nodes and settings is used where it says something.
+Nothing else of Slurm is needed: jobs are found again by their names, without Slurm's database. What scontrol reports
+about nodes and settings is used where it is available.
 """
 
 import os
@@ -17,31 +17,32 @@ from harness.base.errors import UserError
 from harness.host.jobs import NODE_NAME, JobEnding, JobPhase
 from harness.host.slurm_programs import SlurmSilentError, answer_of_slurm
 
-# Between TERM and KILL, by which a run has to have its record, Slurm often leaves half a minute.
+# Longest wait for an answer inside a job, in seconds: Slurm often leaves half a minute between TERM and KILL, and the
+# run needs its record by then.
 ANSWER_IN_JOB_SECONDS = 8.0
 SEPARATOR = "|"
-# How programs of Slurm are to print a moment.
+# Makes the programs of Slurm print times as seconds since 1970.
 SECONDS_SINCE_1970 = {"SLURM_TIME_FORMAT": "%s"}
 HOOKS = ("Prolog", "Epilog")
-# What becomes a word of a command; no option begins so.
+# A job id, which becomes an argument of a command; no option begins like this.
 _JOB_ID = re.compile(r"[0-9][0-9_+\[\],%-]*", re.ASCII)
 _NUMBER = r"[0-9]{1,12}"
 MOST_NAMED = 20
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 RUNNING = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
-# As sinfo shortens them.
+# States of nodes that take jobs, as sinfo abbreviates them.
 TAKING_JOBS = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv", "unk", "boot"})
-# A job that waits for one of these waits for ever.
+# Reasons for which a job waits for ever.
 NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "AccountNotAllowed", "QOSNotAllowed"})
-# For one of these it waits as every job does while others are before it.
+# Reasons for which a job waits while other jobs are before it.
 ORDINARY = frozenset({"", "None", "Priority", "Resources"})
-# As sbatch says that the queue is full, before it tries again for minutes.
+# sbatch's words for a full queue, after which it retries for minutes.
 FULL = "temporarily unable to accept job"
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job as squeue tells it. `node` is where it runs or ran; `reason` is why it waits."""
+    """A job as squeue lists it. `node`: where the job runs or ran. `reason`: why it waits."""
 
     id: str
     name: str
@@ -51,15 +52,16 @@ class SlurmJob:
 
     @property
     def phase(self) -> JobPhase:
-        """Return whether it waits, runs or is over."""
+        """Whether the job waits, runs or is over."""
         return "waits" if self.state in WAITING else "runs" if self.state in RUNNING else "over"
 
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node of a partition. `seconds` is the longest that a job may take there, None without a limit.
+    """A node of a partition.
 
-    `reason` is why it takes no jobs.
+    `seconds`: the longest that a job may take on the node; None without a limit.
+    `reason`: why the node takes no jobs.
     """
 
     name: str
@@ -70,31 +72,31 @@ class SlurmNode:
 
     @property
     def takes_jobs(self) -> bool:
-        """Return whether it runs jobs, or will; a slurmctld that was just started knows of none how it is."""
+        """True if the node runs jobs or will do so; right after its start, slurmctld does not know any node's state."""
         return self.state.rstrip("*~#!%$@^-+") in TAKING_JOBS
 
 
 def is_there() -> bool:
-    """Return whether the programs of Slurm are on this host."""
+    """Return whether the programs of Slurm are installed on this host."""
     return all(shutil.which(name) for name in ("sbatch", "squeue", "scancel", "sinfo"))
 
 
 def submit(script: Path) -> str:
-    """Have Slurm run a script, with the options in it; returns the id of the job.
+    """Submit a script to Slurm, with the options that it contains; return the id of the job.
 
     Raises:
-        SlurmSilentError: when it does not answer, or its queue is full.
-        UserError: when it refuses the job.
+        SlurmSilentError: when Slurm does not answer, or its queue is full.
+        UserError: when Slurm refuses the job.
     """
     said = answer_of_slurm(["sbatch", "--parsable", str(script)], until=FULL)
-    # With the name of the cluster behind a semicolon, where there are several.
+    # With several clusters, a semicolon and the name of the cluster follow the id.
     return said.strip().rpartition("\n")[2].partition(";")[0]
 
 
 def own_jobs() -> dict[str, SlurmJob]:
-    """Return this user's jobs by their names, those too that were over a moment ago.
+    """Return this user's jobs by their names, with those that ended a moment ago.
 
-    Of several of one name it is the newest that is not over.
+    Of several jobs of the same name, the newest one that is not over is returned.
 
     Raises:
         SlurmSilentError: when Slurm does not answer.
@@ -102,7 +104,7 @@ def own_jobs() -> dict[str, SlurmJob]:
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
-        # Without an entry in passwd, as in many containers; squeue takes the number, too.
+        # As in many containers, the user has no entry in passwd; squeue also takes the number.
         user = str(os.geteuid())
     form = SEPARATOR.join(("%i", "%T", "%N", "%r", "%j"))
     said = answer_of_slurm(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
@@ -117,16 +119,16 @@ def own_jobs() -> dict[str, SlurmJob]:
 
 
 def cancel(jobs: Iterable[SlurmJob]) -> None:
-    """Cancel jobs; those that are over stay as they are. Raises SlurmSilentError."""
+    """Cancel jobs; jobs that are over are not changed. Raises SlurmSilentError."""
     ids = [job.id for job in jobs]
     if ids:
         answer_of_slurm(["scancel", "--quiet", *ids])
 
 
 def keep_from(jobs: Iterable[SlurmJob], nodes: Iterable[str]) -> None:
-    """Have jobs that wait go to other nodes than these, where Slurm does that: Spur may not.
+    """Keep waiting jobs away from these nodes, if Slurm does that; Spur may not.
 
-    Those that have begun stay where they are.
+    Jobs that have started stay where they are.
     """
     if ids := ",".join(job.id for job in jobs):
         with suppress(SlurmSilentError, UserError):
@@ -134,11 +136,11 @@ def keep_from(jobs: Iterable[SlurmJob], nodes: Iterable[str]) -> None:
 
 
 def nodes_of(partition: str | None) -> list[SlurmNode]:
-    """Return the nodes of a partition, of the default one where none is named.
+    """Return the nodes of a partition; of the default partition for None.
 
     Raises:
         SlurmSilentError: when Slurm does not answer.
-        UserError: where there is no such partition.
+        UserError: when there is no such partition.
     """
     form = SEPARATOR.join(("%P", "%N", "%t", "%l", "%G", "%E"))
     words = ["sinfo", "--noheader", "--Node", f"--format={form}"]
@@ -154,9 +156,10 @@ def nodes_of(partition: str | None) -> list[SlurmNode]:
 
 
 def boot_times() -> dict[str, float]:
-    """Return when nodes were booted by the clock of slurmctld, in seconds since 1970, by their names.
+    """Return when each node was booted, by its name, in seconds since 1970 by the clock of slurmctld.
 
-    None of them where it does not say, as Spur may not: then a run that comes to a node of another kind is not begun.
+    The result is empty where Slurm does not report it, as Spur may not: then a run that gets to a node of another kind
+    is not begun.
     """
     try:
         words = ["scontrol", "--oneliner", "show", "nodes"]
@@ -170,33 +173,33 @@ def boot_times() -> dict[str, float]:
 def hooks_of_nodes() -> dict[str, tuple[str, ...]] | None:
     """Return the programs that Slurm runs on a node before and after a job, by `Prolog` and `Epilog`.
 
-    None where it does not say: Spur has no `scontrol show config`. Nothing but advice depends on it.
+    Return None where Slurm does not report them: Spur has no `scontrol show config`. Only advice depends on this.
     """
     try:
         said = answer_of_slurm(["scontrol", "show", "config"], ANSWER_IN_JOB_SECONDS)
     except (SlurmSilentError, UserError):
         return None
     lines = [(key.strip(), value.strip()) for key, _, value in (line.partition("=") for line in said.splitlines())]
-    # Since 24.05 each of several has a number.
+    # Since 24.05, several programs of one kind are numbered.
     found = [(key.partition("[")[0], value) for key, value in lines if value != "(null)"]
     return {name: tuple(value for key, value in found if key == name) for name in HOOKS}
 
 
 def job_here() -> str | None:
-    """Return the id of the Slurm job that this process is in; None outside of one."""
+    """Return the id of the Slurm job in which this process runs; None outside a job."""
     return os.environ.get("SLURM_JOB_ID")
 
 
 def node_here() -> str | None:
-    """Return the name of this node in Slurm; None outside of a job."""
+    """Return the name of this node in Slurm; None outside a job."""
     return os.environ.get("SLURMD_NODENAME")
 
 
 def why_ended(job: str) -> JobEnding:
     """Return why Slurm ends a job that was sent TERM.
 
-    Of one that still runs for all squeue knows it is taken for cancelled, too: a slurmctld that was just restarted may
-    know of an earlier time, and by whose hand TERM came cannot be seen.
+    A job that still runs, as far as squeue knows, counts as cancelled, too: a slurmctld that was just restarted may
+    report an earlier state, and the sender of TERM cannot be seen.
     """
     form = SEPARATOR.join(("%T", "%M", "%l"))
     words = ["squeue", "--noheader", "--states=all", f"--jobs={job}", f"--format={form}"]
@@ -204,20 +207,20 @@ def why_ended(job: str) -> JobEnding:
         state, used, limit = answer_of_slurm(words, ANSWER_IN_JOB_SECONDS).strip().split(SEPARATOR)
     except (SlurmSilentError, UserError, ValueError):
         return "cancelled"
-    # While its processes end the state says no more than that.
+    # While the processes of a job end, its state says no more than that.
     at_most, took = seconds_of(limit), seconds_of(used)
     at_limit = at_most is not None and took is not None and took >= at_most
     return "time-limit" if state == "TIMEOUT" or (at_limit and state == "COMPLETING") else "cancelled"
 
 
 def _rows(said: str, columns: int) -> Iterator[list[str]]:
-    """Yield the columns of each line; the rest of a name or reason that holds the end of a line is none."""
+    """Yield the columns of each line; a line that is the rest of a name or reason with a line end in it is skipped."""
     rows = (line.split(SEPARATOR, columns - 1) for line in said.split("\n"))
     return (row for row in rows if len(row) == columns)
 
 
 def count_gpus(gres: str) -> int:
-    """Return the number of GPUs in what sinfo says of a node, such as `gpu:gfx1100:2(S:0-1),nic:1`."""
+    """Return the number of GPUs in sinfo's description of a node, such as `gpu:gfx1100:2(S:0-1),nic:1`."""
     count = 0
     for one in gres.split(","):
         words = one.partition("(")[0].split(":")
@@ -227,7 +230,7 @@ def count_gpus(gres: str) -> int:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return a time of Slurm, `[DAYS-]HOURS:MINUTES:SECONDS` or a part of it, in seconds; None where it is no time."""
+    """Return a time of Slurm, `[DAYS-]HOURS:MINUTES:SECONDS` or a part of it, in seconds; None if it is none."""
     days, dash, rest = text.rpartition("-")
     numbers = [*([days] if dash else []), *rest.split(":")]
     if not all(re.fullmatch(_NUMBER, number) for number in numbers):

@@ -1,4 +1,4 @@
-"""Runs the programs of Slurm, which may be silent for minutes, print without an end, or leave their pipes open."""
+"""Runs the programs of Slurm, which may be silent for minutes, print endlessly, or leave their pipes open."""
 
 import os
 import selectors
@@ -10,15 +10,16 @@ from contextlib import suppress
 
 from harness.base.errors import UserError
 
-# A program of Slurm waits for slurmctld as long as slurm.conf says, often ten seconds, several times over.
+# Longest wait for an answer, in seconds: the programs wait for slurmctld as long as slurm.conf says, often ten seconds,
+# and do so several times.
 ANSWER_SECONDS = 60.0
-# After so long it is looked whether a program says that it waits.
+# Pause between two looks at a program's output, in seconds.
 PATIENCE_SECONDS = 0.5
-# Some ten thousand nodes, as scontrol describes them.
+# Longest output, in bytes: some ten thousand nodes, as scontrol describes them.
 MOST_BYTES = 16 << 20
 WORDS_BYTES = 1000
 PIPE_BYTES = 1 << 16
-# Variables that come before what a script says of itself; whose account pays, and the like, stays as the user has it.
+# Variables that override the options in a script. Others, such as the account that pays, stay as the user has set them.
 OVERRIDES = frozenset(
     f"SBATCH_{name}"
     for name in (
@@ -34,11 +35,11 @@ OVERRIDES = frozenset(
         "WAIT",
     )
 )
-# As sbatch says that slurmctld is not there, or takes no more jobs for now.
+# sbatch's words when slurmctld is not reachable, or takes no more jobs for now.
 SILENT = (
     "Unable to contact slurm controller",
     "Connection refused",
-    # Killed in the middle of an answer.
+    # slurmctld was killed in the middle of an answer.
     "Connection reset by peer",
     "Connection aborted",
     "Broken pipe",
@@ -52,12 +53,12 @@ SILENT = (
     "Transport endpoint",
     "Resource temporarily unavailable",
 )
-# As it says that this user's part of the queue is full.
+# sbatch's words when this user has too many jobs in the queue.
 LIMITED = ("AssocMaxSubmitJobLimit", "QOSMaxSubmitJob", "Job violates accounting/QOS")
 
 
 class SlurmSilentError(Exception):
-    """Slurm does not answer now, or takes no more jobs for now: what was asked may have been done all the same."""
+    """Raised when Slurm does not answer, or takes no more jobs for now. It may have done what it was asked to do."""
 
 
 def answer_of_slurm(
@@ -66,14 +67,14 @@ def answer_of_slurm(
     until: str | None = None,
     variables: dict[str, str] | None = None,
 ) -> str:
-    """Return what a program of Slurm prints, with further variables set; it is ended when it says `until`.
+    """Return the output of a program of Slurm, run with these further variables; end it once it prints `until`.
 
     Raises:
         SlurmSilentError: when slurmctld does not answer, or takes no more jobs.
-        UserError: when there is no such program, or it refuses what is asked.
+        UserError: when there is no such program, or it refuses the request.
     """
     try:
-        # Ctrl-C is for who asks, not for a question that is under way.
+        # A process group of its own, because Ctrl-C is meant for the harness, not for a request that is under way.
         process = subprocess.Popen(
             words,
             env={name: value for name, value in os.environ.items() if name not in OVERRIDES} | (variables or {}),
@@ -96,7 +97,7 @@ def answer_of_slurm(
 def _printed(
     process: subprocess.Popen[bytes], program: str, seconds: float, until: str | None
 ) -> tuple[bytearray, bytearray]:
-    """Return what a program prints to its two outputs until it has ended; one that goes on is ended."""
+    """Return what a program printed to its two outputs before it ended; end a program that takes or prints too much."""
     assert process.stdout is not None
     assert process.stderr is not None
     told, errors, why = bytearray(), bytearray(), ""
@@ -106,7 +107,7 @@ def _printed(
             os.set_blocking(stream.fileno(), False)
             coming.register(stream, selectors.EVENT_READ, printed)
         while not why:
-            # Of one that has ended all is there, though what it started may keep its pipes open.
+            # Once the program has ended its output is complete, even if processes that it started keep its pipes open.
             ended = process.poll() is not None
             for key in list(coming.get_map().values()):
                 if not _read(key.fd, key.data):
@@ -125,7 +126,7 @@ def _printed(
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(PATIENCE_SECONDS)
     if why:
-        # With what it started: a site may have a script in the place of the program.
+        # With its process group: a site may have replaced the program by a script.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -134,7 +135,7 @@ def _printed(
 
 
 def _read(pipe: int, printed: bytearray) -> bool:
-    """Read what is in a pipe, and no more than shows that it is too much; return whether more may come."""
+    """Read what is in a pipe, but little more than MOST_BYTES; return whether more may come."""
     while len(printed) <= MOST_BYTES:
         try:
             piece = os.read(pipe, PIPE_BYTES)

@@ -1,1 +1,1 @@
-"""The GPUs of this host, as driver and kernel tell of them."""
+"""The GPUs of this host, as driver and kernel report them."""

@@ -1,4 +1,4 @@
-"""Which GPUs have a screen attached, as the kernel's DRM connectors tell it. `root` can be a fake tree."""
+"""Finds the GPUs with a screen attached, from the kernel's DRM connectors. `root` may be a fake tree."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,9 +16,9 @@ def connected_displays(gpu: GpuFacts, root: Path = Path("/")) -> tuple[str, ...]
 
 
 def why_a_screen_may_be_lost(gpu: GpuFacts, root: Path = Path("/")) -> str | None:
-    """Return what a GPU has that a screen may be attached to, in words; None where every connector says there is none.
+    """Return in words why a screen may be attached to a GPU; None where every connector says that there is none.
 
-    A connector whose status cannot be read, or is `unknown`, may have one.
+    A connector whose status cannot be read, or is `unknown`, may have a screen.
     """
     if screens := connected_displays(gpu, root):
         return f"a screen is attached to it ({', '.join(screens)})"
@@ -31,12 +31,12 @@ def why_a_screen_may_be_lost(gpu: GpuFacts, root: Path = Path("/")) -> str | Non
 
 
 def headless_first(gpus: Iterable[GpuFacts]) -> tuple[int, ...]:
-    """Return the indexes of GPUs in the order in which to use them: one that hangs should not take a screen with it."""
+    """Return the indexes of GPUs, those without a screen first: a GPU that hangs should not take a screen with it."""
     return tuple(gpu.index for gpu in sorted(gpus, key=lambda gpu: (bool(gpu.displays), gpu.index)))
 
 
 def _connectors(gpu: GpuFacts, root: Path) -> list[tuple[str, str]]:
-    """Return the name and the status of each."""
+    """Return the name and the status of each connector."""
     folder = device_folder(gpu, root)
     places = sorted(folder.glob("drm/card[0-9]*/card[0-9]*-*")) if folder else []
     return [(place.name.partition("-")[2], _status(place)) for place in places]

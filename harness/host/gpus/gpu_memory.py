@@ -1,4 +1,4 @@
-"""Reads from the driver which processes hold memory on which GPU: the view from outside a run."""
+"""Reads from the driver which processes hold memory on which GPU, as seen from outside a run."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.base.sysfs import is_simulated, read_text
 from harness.base.time_limits import Look
 
-# A HIP or CUDA context with one small tensor takes more than this.
+# A GPU counts as used above this, in bytes: a HIP or CUDA context with one small tensor takes more.
 USED_BYTES = 16 << 20
 QUERY = ("nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
 QUERY_SECONDS = 10
@@ -19,17 +19,17 @@ ByProcess = Mapping[int, Mapping[str, int]]
 
 
 def memory_by_process(root: Path = Path("/")) -> ByProcess:
-    """Return the bytes held, by pid and GPU: AMD GPUs by the driver's id (`kfd_id`), NVIDIA ones by UUID.
+    """Return the bytes held, by pid and GPU: AMD GPUs by the driver's id (`kfd_id`), NVIDIA GPUs by UUID.
 
-    What cannot be read counts as nothing: an unhealthy GPU must not keep a run from being watched.
+    Values that cannot be read count as zero, because an unhealthy GPU must not stop a run from being watched.
     """
     return kfd_memory(root) or ({} if is_simulated(root) else _nvidia())
 
 
 def kfd_memory(root: Path = Path("/")) -> ByProcess:
-    """Return the same of AMD GPUs alone.
+    """Return the same for AMD GPUs only.
 
-    By drivers/gpu/drm/amd/amdkfd/kfd_process.c: `proc/<pid>/vram_<gpu id>`, in bytes.
+    The format is that of drivers/gpu/drm/amd/amdkfd/kfd_process.c: `proc/<pid>/vram_<gpu id>`, in bytes.
     """
     held: dict[int, dict[str, int]] = defaultdict(dict)
     for file in root.glob("sys/class/kfd/kfd/proc/[0-9]*/vram_*"):
@@ -54,7 +54,7 @@ def _nvidia() -> ByProcess:
 
 
 class GpuWatch:
-    """Notes on how many GPUs a run's own processes held memory. `given`: the GPUs that count; None for any."""
+    """Notes on how many GPUs a run's own processes held memory. `given`: the GPUs that count; None for any GPU."""
 
     def __init__(self, given: Collection[str] | None, root: Path = Path("/")) -> None:
         self._given = given
@@ -63,12 +63,12 @@ class GpuWatch:
         self._look: Look[None] | None = None
 
     def look(self, of_run: Callable[[int], bool]) -> None:
-        """Begin to look, as `sample` does, unless the driver has not answered yet; that takes no time here."""
+        """Call `sample` in the background, unless the last call still waits for the driver; this takes no time here."""
         if self._look is None or self._look.done:
             self._look = Look(partial(self.sample, of_run))
 
     def sample(self, of_run: Callable[[int], bool]) -> None:
-        """Look once at what the processes hold that are of the run, as is asked for each that holds something."""
+        """Note the GPUs on which processes of the run hold memory. `of_run`: says whether a pid belongs to the run."""
         for pid, held in memory_by_process(self._root).items():
             counted = {
                 gpu for gpu, used in held.items() if used > USED_BYTES and (self._given is None or gpu in self._given)
@@ -78,5 +78,5 @@ class GpuWatch:
 
     @property
     def used(self) -> int:
-        """Return how many GPUs were seen in use so far."""
+        """The number of GPUs that were seen in use so far."""
         return len(self._held)

@@ -1,4 +1,4 @@
-"""Resets one GPU, where that is permitted and takes nothing away from anybody."""
+"""Resets one GPU, if that is permitted and disturbs nobody."""
 
 import contextlib
 import json
@@ -24,16 +24,16 @@ KILLED_SECONDS = 2
 
 @dataclass(frozen=True)
 class Reset:
-    """The result of a reset: done or not, and by what or why not."""
+    """The result of a reset: whether it was done, and by what, or why not."""
 
     done: bool
     detail: str
 
 
 def reset_gpu(gpu: GpuFacts, root: Path = Path("/")) -> Reset:
-    """Reset a GPU. Refused when it may drive a screen or a process holds memory on it, or that is not known.
+    """Reset a GPU. Refuse it if the GPU may drive a screen or a process holds memory on it, or if that is not known.
 
-    Of a simulated host only the kernel's file is written to: AMD's tools would reset a GPU of the machine itself.
+    On a simulated host only the kernel's file is written: AMD's tools would reset a GPU of the real machine.
     """
     try:
         used_by = Look(partial(_used_by, gpu, root)).result(ANSWER_SECONDS)
@@ -50,7 +50,7 @@ def reset_gpu(gpu: GpuFacts, root: Path = Path("/")) -> Reset:
 
 
 def _used_by(gpu: GpuFacts, root: Path) -> str | None:
-    """Whom a reset would take something away from, in words."""
+    """Return in words what a reset would disturb; None where nothing."""
     if why := why_a_screen_may_be_lost(gpu, root):
         return why
     names = {str(gpu.kfd_id), pci_address(gpu, root)}
@@ -61,7 +61,7 @@ def _used_by(gpu: GpuFacts, root: Path) -> str | None:
 
 
 def _ways(gpu: GpuFacts, root: Path) -> Iterator[Reset]:
-    """Every way to reset it that this host has, tried as they are asked for."""
+    """Yield the result of each way to reset the GPU that this host has; each is tried when it is requested."""
     address = pci_address(gpu, root)
     if address is None:
         yield Reset(False, "its PCI address is not known")
@@ -71,7 +71,7 @@ def _ways(gpu: GpuFacts, root: Path) -> Iterator[Reset]:
         yield _by_tool("amd-smi", "reset", "--gpureset", "--gpu", address)
     if tools and shutil.which("rocm-smi"):
         number = _rocm_smi_number(address)
-        # Its numbers are its own: without the address beside the number, another GPU might be reset.
+        # rocm-smi has numbers of its own: without the address beside the number, another GPU might be reset.
         unknown = Reset(False, f"rocm-smi does not list {address}")
         yield unknown if number is None else _by_tool("rocm-smi", "--gpureset", "-d", number)
     yield _by_file(gpu, root)
@@ -88,7 +88,7 @@ def _by_tool(*command: str) -> Reset:
             process.wait(TOOL_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            # Not for long: what hangs in the driver cannot be killed either.
+            # A short wait, because a process that hangs in the driver cannot be killed.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(KILLED_SECONDS)
             return Reset(False, f"{name}: no answer in {TOOL_SECONDS} s")
@@ -99,7 +99,7 @@ def _by_tool(*command: str) -> Reset:
 
 
 def _rocm_smi_number(address: str) -> str | None:
-    """The number by which rocm-smi calls the GPU at an address, from `{"card0": {"PCI Bus": "0000:03:00.0"}}`."""
+    """Return rocm-smi's number of the GPU at an address, from `{"card0": {"PCI Bus": "0000:03:00.0"}}`."""
     command = ("rocm-smi", "--showbus", "--json")
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=True).stdout
@@ -111,13 +111,13 @@ def _rocm_smi_number(address: str) -> str | None:
 
 
 def _by_file(gpu: GpuFacts, root: Path) -> Reset:
-    """By the kernel's own file, which only root may write to."""
+    """Reset a GPU by the kernel's own file, to which only root may write."""
     folder = device_folder(gpu, root)
     file = folder / "reset" if folder else None
     if file is None or not file.exists():
         return Reset(False, "the kernel offers no reset of it")
     if not os.access(file, os.W_OK):
         return Reset(False, f"{file}: Permission denied; resetting needs root")
-    # By another process: the write can hang in the driver.
+    # Written by another process, because the write can hang in the driver.
     told = _by_tool("sh", "-c", 'echo 1 > "$1"', "sh", str(file))
     return Reset(told.done, f"reset by {file}" if told.done else f"{file}: {told.detail}")

@@ -1,4 +1,4 @@
-"""Memory, load, power, clocks and temperature of every AMD GPU, as sysfs tells them. `root` can be a fake tree."""
+"""Reads memory, load, power, clocks and temperature of every AMD GPU from sysfs. `root` may be a fake tree."""
 
 import re
 from dataclasses import dataclass
@@ -9,13 +9,14 @@ from harness.host.gpus.amdgpu import product_name, total_memory, used_memory
 
 AMD = "0x1002"
 BUSY_PERCENT = 99
-# A GPU that computes draws most of its limit, an idle one a twentieth to a tenth.
+# Share of the power limit below which a GPU does not compute: one that computes draws most of its limit, an idle one a
+# twentieth to a tenth.
 LITTLE_POWER = 1 / 3
 
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU, by its PCI address; None is what the driver does not tell. Temperatures and clocks by their names."""
+    """One GPU, by its PCI address; None for values that the driver does not report. Temperatures, clocks by name."""
 
     card: str
     name: str
@@ -29,7 +30,7 @@ class GpuSample:
 
     @property
     def idle_at_full_load(self) -> str | None:
-        """That it says it is busy and draws little power, in words: it waits for something that does not come."""
+        """A note that the GPU reports full load but draws little power, so that it only waits; None otherwise."""
         watts, limit = self.power_watts, self.power_limit_watts
         busy = self.busy_percent is not None and self.busy_percent >= BUSY_PERCENT
         if not busy or watts is None or not limit or watts >= LITTLE_POWER * limit:
@@ -38,7 +39,7 @@ class GpuSample:
 
 
 def sample_gpus(root: Path = Path("/")) -> tuple[GpuSample, ...]:
-    """Every AMD GPU, by PCI address."""
+    """Return a sample of every AMD GPU, in the order of PCI addresses."""
     folders = (folder for folder in root.glob("sys/class/drm/card*/device") if _is_gpu(folder))
     return tuple(sorted((sample_gpu(folder) for folder in folders), key=lambda sample: sample.card))
 
@@ -49,10 +50,10 @@ def _is_gpu(folder: Path) -> bool:
 
 
 def sample_gpu(folder: Path) -> GpuSample:
-    """Return the same of one GPU, from its own folder in sysfs."""
+    """Return a sample of one GPU, from its own folder in sysfs."""
     sensors = next(iter(sorted(folder.glob("hwmon/hwmon*"))), folder / "hwmon")
     power = read_number(sensors / "power1_average")
-    # Newer GPUs tell only what they draw at this moment.
+    # Newer GPUs report only the power that they draw at this moment.
     watts = read_number(sensors / "power1_input") if power is None else power
     limit = read_number(sensors / "power1_cap")
     return GpuSample(
@@ -64,7 +65,8 @@ def sample_gpu(folder: Path) -> GpuSample:
         power_watts=None if watts is None else watts / 1e6,
         power_limit_watts=None if limit is None else limit / 1e6,
         celsius=_named(sensors, "temp*_input", 1e3),
-        # By gpu/amdgpu/thermal of the kernel: freq1 is the clock of the shaders, freq2 that of the memory, in hertz.
+        # As in gpu/amdgpu/thermal of the kernel's docs: freq1 is the clock of the shaders, freq2 that of the memory, in
+        # hertz.
         megahertz=_named(sensors, "freq*_input", 1e6),
     )
 

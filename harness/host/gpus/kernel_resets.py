@@ -1,4 +1,4 @@
-"""Messages of the kernel log about GPUs that stopped answering."""
+"""Finds messages of the kernel log about GPUs that stopped answering."""
 
 import math
 import re
@@ -11,18 +11,18 @@ from harness.base.files.yaml_lines import read_yaml
 from harness.host.kernel_log import is_of_process, names_as_words
 
 SIGNATURES = Path(__file__).parents[2] / "diagnosis" / "signatures.yaml"
-"""The one place for how amdgpu words it: the rules for the kernel log whose class says `gpu: reset`."""
+"""The only place with amdgpu's wordings: the rules for the kernel log whose class says `gpu: reset`."""
 ADDRESS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 SINCE_BOOT = re.compile(r"^\[ *(\d+\.\d+)\]")
-# The lines of one reset are at most so far apart, with an address and without.
+# The lines of one reset, with an address and without, are at most this far apart.
 SAME_RESET_SECONDS = 10.0
 
 
 def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[str]:
-    """The lines that tell of a reset or a timeout of the GPUs at these PCI addresses (as `0000:03:00.0`).
+    """Return the lines that report a reset or a timeout of the GPUs at these PCI addresses (as `0000:03:00.0`).
 
-    A line that names no address counts, as older drivers leave it out, unless another GPU was reset within ten seconds
-    of it. One that names another GPU does not.
+    A line without an address counts, because older drivers leave it out, unless another GPU was reset within ten
+    seconds of it. A line that names another GPU does not count.
     """
     patterns = reset_patterns()
     told = (line.strip() for line in kernel_log if any(one.search(names_as_words(line)) for one in patterns))
@@ -43,7 +43,7 @@ def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[s
 
 @cache
 def reset_patterns(file: Path = SIGNATURES) -> tuple[re.Pattern[str], ...]:
-    """Return how the kernel says that a ring or the scheduler of a GPU does not answer, or that it resets the GPU."""
+    """Return patterns of messages that a ring or scheduler of a GPU does not answer, or that the GPU is reset."""
     data = read_yaml(file).data
     resets = {name for name, one in data["classes"].items() if one.get("gpu") == "reset"}
     rules = [one for one in data["signatures"] if one.get("where") == "kernel" and one["class"] in resets]
@@ -58,7 +58,7 @@ def _named(line: str) -> set[str]:
 
 
 def _seconds(line: str) -> float:
-    """Return when a line was logged, in seconds of whatever clock its log has; NaN, near to nothing, if unknown."""
+    """Return when a line was logged, in seconds of its log's clock; NaN if unknown, which is near to no other time."""
     if since_boot := SINCE_BOOT.match(line):
         return float(since_boot[1])
     try:

@@ -1,4 +1,4 @@
-"""Reads from the driver which processes hold GPU memory, of this run or not. `root` can be a fake tree."""
+"""Reads from the driver which processes hold GPU memory, of this run or not. `root` may be a fake tree."""
 
 import os
 import re
@@ -15,17 +15,18 @@ from harness.base.sysfs import read_text
 from harness.host.gpus.gpu_memory import kfd_memory
 
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-# A process may have a million descriptors, which take longer: the one with the most comes last.
+# Longest time for all descriptors, in seconds. A process may have a million of them, so the one with the most comes
+# last.
 MOST_SECONDS = 10.0
 REGION = re.compile(r"drm-(resident|memory)-(vram\d*)")
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that holds `bytes` of the memory of `gpu`: by `kfd` the driver's id, by `fdinfo` the PCI address.
+    """A process that holds `bytes` of the memory of `gpu`: for `kfd` the driver's id, for `fdinfo` the PCI address.
 
-    `kfd` counts compute memory, `fdinfo` what goes through a render node, that of other users only as root tells it:
-    the two are not to be added up.
+    `kfd` counts compute memory, `fdinfo` memory that was taken through a render node; other users' is only shown to
+    root. The two must not be added up.
     """
 
     pid: int
@@ -37,7 +38,7 @@ class Owner:
 
 
 def memory_owners(run: Collection[int], root: Path = Path("/")) -> tuple[Owner, ...]:
-    """Return the owners, those that hold most first; `run` are the pids of the run."""
+    """Return the owners, those that hold most first. `run`: the pids of the run."""
     held = [*_kfd(root), *_fdinfo(root)]
     found = [
         Owner(pid, read_text(root / f"proc/{pid}/comm"), used, source, gpu, pid in run)
@@ -54,9 +55,9 @@ def _kfd(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, int]]
 
 
 def _fdinfo(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, int]]:
-    """Yield owners by Documentation/gpu/drm-usage-stats.rst of the kernel.
+    """Yield the owners from fdinfo, as in Documentation/gpu/drm-usage-stats.rst of the kernel.
 
-    A client may have several descriptors, and several processes.
+    A client may have several descriptors, also in several processes.
     """
     clients: set[tuple[str, str]] = set()
     held: dict[tuple[int, str], int] = defaultdict(int)
@@ -66,7 +67,7 @@ def _fdinfo(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, in
         for facts in _drm_facts(_descriptors(root, pid), until):
             client = facts.get("drm-pdev", ""), facts.get("drm-client-id", "")
             if client not in clients:
-                # Without an identifier nothing tells two descriptors of one client from two clients.
+                # Without an identifier, two descriptors of one client look like two clients.
                 if client[1]:
                     clients.add(client)
                 held[pid, client[0]] += _video_memory(facts)
@@ -88,9 +89,9 @@ def _drm_facts(files: Iterator[str], until: float) -> Iterator[dict[str, str]]:
 
 
 def _video_memory(facts: dict[str, str]) -> int:
-    """Bytes in regions of video memory."""
+    """Return the bytes in regions of video memory."""
     regions: dict[str, int] = {}
-    # `drm-memory-` is the older name of `drm-resident-`, which comes later here and counts where both are reported.
+    # `drm-memory-` is the older name of `drm-resident-`, which sorts after it and counts where both are reported.
     for key in sorted(facts):
         found = REGION.fullmatch(key)
         number, _, unit = facts[key].partition(" ")

@@ -1,4 +1,4 @@
-"""The kernel's counts of the memory of a run's control group: among other things, processes it killed."""
+"""Reads the kernel's counters of the memory of a run's control group, among them the processes that it killed."""
 
 import contextlib
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 V1, V2 = 1, 2
 V2_FILES = ("memory.events", "memory.current", "memory.peak", "memory.max")
-# Here "no limit" is the largest number of pages.
+# In version 1, "no limit" is the largest number of pages.
 V1_FILES = (
     "memory.oom_control",
     "memory.failcnt",
@@ -24,14 +24,16 @@ class MemoryGroup:
     version: int
 
     def read(self) -> dict[str, int | str]:
-        """Return what its files hold, by name; of `memory.events` and `memory.oom_control` each key as `file:key`.
+        """Return the content of the group's files by name.
+
+        Each key of `memory.events` and `memory.oom_control` is an entry `file:key`.
 
         Raises:
             OSError: when the group is gone, as it is soon after its last process.
         """
         found: dict[str, int | str] = {}
         for name in V2_FILES if self.version == V2 else V1_FILES:
-            # memory.peak came with Linux 5.19.
+            # memory.peak exists since Linux 5.19.
             with contextlib.suppress(FileNotFoundError):
                 found.update(_values(name, (self.folder / name).read_text(encoding="ascii")))
         if not found:
@@ -46,7 +48,7 @@ def _values(name: str, text: str) -> dict[str, int | str]:
 
 
 def memory_group(pid: int, root: Path = Path("/")) -> MemoryGroup | None:
-    """The group of a process; None where the process is gone or memory is not accounted for."""
+    """Return the control group of a process; None where the process is gone or memory is not accounted for."""
     try:
         lines = (root / f"proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -69,7 +71,7 @@ def _existing(folder: Path, version: int) -> MemoryGroup | None:
 
 
 class MemoryGroupWatch:
-    """Keeps what the group of a process said at first and at last: the group goes with its last process."""
+    """Keeps the first and the last counters of a process's group, which disappears with its last process."""
 
     def __init__(self, pid: int, root: Path = Path("/")) -> None:
         self._group = memory_group(pid, root)
@@ -79,7 +81,7 @@ class MemoryGroupWatch:
         self.look()
 
     def look(self) -> None:
-        """Read it once more; what is gone keeps its last word."""
+        """Read the counters once more; if the group is gone, the last ones are kept."""
         if self._group is None or self._gone:
             return
         try:
@@ -89,10 +91,10 @@ class MemoryGroupWatch:
         self._first = self._first or self._last
 
     def summary(self) -> dict[str, object]:
-        """All of it, as plain values.
+        """Return the counters, as plain values.
 
         Raises:
-            LookupError: when there is no such group to be read.
+            LookupError: when there is no such group to read.
         """
         self.look()
         if self._group is None:

@@ -1,4 +1,4 @@
-"""Processes of this host, named so that a later process can recognise them."""
+"""Identifies processes of this host so that a later process can recognise them."""
 
 import os
 import time
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# What a run sets comes first.
+# Bytes that are read of a process's variables; the variables that a run sets come first.
 ENVIRONMENT_BYTES = 1 << 17
 COMMAND_BYTES = 1 << 14
 STAT_BYTES = 1 << 12
-# While a process takes up another program, which is short but for one on a slow or busy disk.
+# Longest wait while a process starts another program, in seconds; this is short except on a slow or busy disk.
 BEGINNING_SECONDS = 5.0
 
 
 def boot_id() -> str:
-    """The identity of this boot; pids and start times mean nothing across boots."""
+    """Return the identity of this boot, because pids and start times mean nothing across boots."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -25,9 +25,10 @@ def boot_id() -> str:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process, told apart from a later one with the same pid. `started` is in clock ticks since boot.
+    """The identity of a process, which differs from that of a later one with the same pid.
 
-    Not psutil's `create_time`: that is seconds since 1970, and moves when the clock is set.
+    `started`: in clock ticks since boot. psutil's `create_time` is in seconds since 1970, and changes when the clock is
+        set.
     """
 
     pid: int
@@ -36,7 +37,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId":
-        """The identity of a process; raises `ProcessLookupError` where there is none."""
+        """Return the identity of a process; raises `ProcessLookupError` where there is none."""
         started = _start_ticks(pid)
         if started is None:
             raise ProcessLookupError(pid)
@@ -44,12 +45,12 @@ class ProcessId:
 
     @classmethod
     def mine(cls) -> "ProcessId":
-        """The identity of this process."""
+        """Return the identity of this process."""
         return cls.of(os.getpid())
 
     @classmethod
     def parse(cls, told: Any) -> "ProcessId":
-        """The identity that somebody wrote down; raises `ValueError` where it is none."""
+        """Return an identity that was written to a file; raises `ValueError` where it is damaged."""
         match told:
             case {"pid": int(pid), "started": int(started), "boot": str(boot), **others} if pid > 0 and not others:
                 return cls(pid, started, boot)
@@ -61,7 +62,7 @@ class ProcessId:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; None where no such process runs."""
+    """Return field 22 of /proc/PID/stat; None where no such process runs."""
     try:
         fields = stat_of(pid)
     except OSError:
@@ -70,9 +71,10 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _has_ended(fields: Sequence[str]) -> bool:
-    """Return whether a process holds nothing any more, by its fields from the third on: also 20, its threads.
+    """Return whether a process holds nothing any more, from its fields from the third on; field 20 counts its threads.
 
-    Of one whose first thread has ended the others may go on, as where one waits for a driver and cannot be killed.
+    After the end of its first thread, the other threads of a process may go on, as when one waits for a driver and
+    cannot be killed.
     """
     return fields[0] in ("Z", "X") and int(fields[17]) <= 1
 
@@ -83,34 +85,34 @@ def runs(pid: int) -> bool:
 
 
 def _begins_program(pid: int) -> bool:
-    """Return whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
+    """Return whether a process is just starting a program: it has memory, but no variables yet (fields 23 and 51)."""
     fields = stat_of(pid)
     return fields[20] != "0" and fields[48] == "0" and fields[0] not in ("Z", "X")
 
 
 def stat_of(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third on; raises OSError."""
-    # The second field, the program's name, may hold blanks, brackets and what is no text.
+    """Return the fields of /proc/PID/stat from the third on; raises OSError."""
+    # The second field, the program's name, may contain blanks, brackets and bytes that are no text.
     return _beginning(f"/proc/{pid}/stat", STAT_BYTES).rpartition(b")")[2].decode().split()
 
 
 def variable_of(pid: int, name: str) -> str | None:
-    """A variable that a process was started with, as far as the beginning of them tells; None where it has none.
+    """Return a variable with which a process was started; None where it is not among the first ENVIRONMENT_BYTES.
 
-    It may have a hundred thousand, and so may each of thousands: nothing is made of the others. Raises OSError. A
-    process may lay the end of that file anywhere in its memory; while it takes up a program the file is empty.
+    A process may have a hundred thousand variables, and so may thousands of processes: the others are not parsed. A
+    process may make that file end anywhere in its memory; while it starts a program the file is empty. Raises OSError.
     """
     until = time.monotonic() + BEGINNING_SECONDS
     while not (told := _environ(pid)) and _begins_program(pid) and time.monotonic() < until:
         time.sleep(0.001)
-    # It may have begun between the two looks.
+    # The program may have started between the two reads.
     text = b"\0" + (told or _environ(pid))
     _, found, rest = text.partition(f"\0{name}=".encode())
     return rest.partition(b"\0")[0].decode(errors="surrogateescape") if found else None
 
 
 def command_of(pid: int) -> str:
-    """The beginning of the command of a process, in a line; raises OSError. It, too, may be laid over all memory."""
+    """Return the beginning of the command of a process, in one line; a process may make it endless. Raises OSError."""
     told = _beginning(f"/proc/{pid}/cmdline", COMMAND_BYTES)
     if not told and (thread := _other_thread(pid)):
         told = _beginning(f"{thread}/cmdline", COMMAND_BYTES)
@@ -127,13 +129,13 @@ def _environ(pid: int) -> bytes:
 
 
 def _other_thread(pid: int) -> Path | None:
-    """Return a thread that goes on where the first one has ended, which has no memory to read from any more."""
+    """Return a thread that runs on after the end of the first one, which has no memory to read from any more."""
     threads = Path(f"/proc/{pid}/task").iterdir() if stat_of(pid)[0] == "Z" else ()
     return next((thread for thread in threads if thread.name != str(pid)), None)
 
 
 def _beginning(file: str, most: int) -> bytes:
-    # Of every process of the host, many times in a run: a `Path` and a stream take twice as long.
+    # This is called for every process of the host, many times in a run; a `Path` and a stream would take twice as long.
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, most)

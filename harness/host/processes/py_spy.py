@@ -1,4 +1,4 @@
-"""Stacks from outside, Python's and those of C code below it, where this user may look into the processes."""
+"""Dumps stacks from outside, of Python and of C code below it, where this user may inspect the processes."""
 
 import shutil
 import subprocess
@@ -11,18 +11,18 @@ from pathlib import Path
 from harness.host.processes.run_processes import RunProcess
 
 SECONDS_EACH = 4.0
-# Less than is waited for all of it: what was read by then is kept.
+# Less than the longest wait for all evidence, so that what was read by then is kept.
 SECONDS_ALL = 10.0
-# What it reads is the process's own, and so is what it makes of that: symbols without number, names without end.
+# py-spy reads the memory of a process, which may make it print endless symbols and names.
 MOST_BYTES, MOST_MEMORY_BYTES = 1 << 20, 1 << 30
 LIMITED = ("/bin/sh", "-c", f'ulimit -f {MOST_BYTES >> 9}; ulimit -d {MOST_MEMORY_BYTES >> 10}; exec "$@"', "sh")
 
 
 def dump_from_outside(processes: Sequence[RunProcess]) -> str:
-    """Return what `py-spy dump` says of each Python process.
+    """Return the output of `py-spy dump` for each Python process.
 
     Raises:
-        LookupError: when it is not installed, may not look, or there is nothing to look at.
+        LookupError: when py-spy is not installed or not permitted, or there is no process to inspect.
     """
     program = shutil.which("py-spy", path=sysconfig.get_path("scripts"))
     if program is None:
@@ -38,7 +38,7 @@ def dump_from_outside(processes: Sequence[RunProcess]) -> str:
 
 
 def _dump(program: str, pid: int) -> tuple[bool, str]:
-    """Return whether it told, and what, with the frames of C code if it can read those."""
+    """Return whether the dump succeeded, and its output or error; with frames of C code if py-spy can read these."""
     answer = (False, "")
     for options in (("--native",), ("--nonblocking",)):
         command = (*LIMITED, program, "dump", *options, "--pid", str(pid))

@@ -1,4 +1,4 @@
-"""The processes of a run: finding them by their mark, as the kernel sees them from outside, and ending them."""
+"""The processes of a run: finds them by their mark, describes them as the kernel sees them, and ends them."""
 
 import contextlib
 import os
@@ -17,25 +17,28 @@ from harness.host.processes.unmarked import is_of_other_container, kill_orphans,
 
 RUN_MARK = "MATRIX_RUN"
 WAIT_SECONDS = 0.02
-# To give back much memory takes a process that was killed its time.
+# Wait for a killed process, in seconds: giving back much memory takes time.
 KILLED_SECONDS = 10.0
-# What starts more and more than can be killed makes the host useless, and is not waited for any longer.
+# Longest time to end a run, in seconds: a run that starts processes faster than they can be killed makes the host
+# useless.
 ENDED_SECONDS = 60.0
-# What is a new process all the time is never found as a whole.
+# Most searches for all processes: a process that replaces itself by a new one all the time is never found.
 MOST_SEARCHES = 10
 STATES = {"T": "stopped (state T)", "t": "stopped by a tracer (state t)", "D": "in an uninterruptible wait (state D)"}
 COMMAND_WIDTH = 200
 NAMED, NAMED_WIDTH = 5, 60
-# Whatever a process says it is: none has a number of more digits.
+# A rank, whatever a process says it is: no rank has more digits.
 _RANK = re.compile(r"[0-9]{1,6}")
 FLEETING, FLEETING_SECONDS = "one that is a new one all the time", 0.1
 
 
 @dataclass(frozen=True)
 class RunProcess:
-    """A process of a run. `inner_pid` is its number in its own container; `started` is in seconds since 1970.
+    """A process of a run.
 
-    `catches`: it has a handler for SIGUSR1, or for SIGUSR2.
+    `inner_pid`: its pid in its own container.
+    `started`: in seconds since 1970.
+    `catches`: whether it has a handler for SIGUSR1 or SIGUSR2.
     """
 
     pid: int
@@ -53,12 +56,12 @@ class RunProcess:
 
     @property
     def listens(self) -> bool:
-        """Return whether it can be asked for its stacks: it catches one of the signals, and is not stopped."""
+        """True if the process can be asked for its stacks: it catches one of the signals, and is not stopped."""
         return self.catches and self.state not in ("T", "t")
 
     @property
     def why_silent(self) -> str:
-        """Return why it may have told nothing, in words."""
+        """In words, why the process may have given no stacks."""
         if not self.catches:
             return "it does not catch SIGUSR1, which would end it"
         return f"it is {STATES[self.state]}" if self.state in STATES else "it did not answer in time"
@@ -67,8 +70,9 @@ class RunProcess:
 def processes_of_run(folder: Path, *, stop: bool = False) -> list[psutil.Process]:
     """Return every live process that was started by a run, loader workers and strays included.
 
-    Of a run that this process started they are found without their mark, too. With `stop` each is stopped as it is
-    found: so many can run that a search takes half a minute, and starts in that time what it does not find.
+    In a run that this process started, processes without the mark are found, too. With `stop` each process is stopped
+    as it is found: there may be so many that a search takes half a minute, in which they could start others that it
+    misses.
     """
     mark = run_mark(folder)
     found = list[psutil.Process]()
@@ -90,24 +94,25 @@ def processes_of_run(folder: Path, *, stop: bool = False) -> list[psutil.Process
 
 
 def run_mark(folder: Path) -> str:
-    """Return the mark of a run's processes: its folder, since a run id may be used in two results folders."""
+    """Return the mark of a run's processes: its folder, because two results folders may have runs with the same id."""
     return str(folder.absolute())
 
 
 def end_processes_of_run(folder: Path, grace: float) -> bool:
-    """End what a run left: TERM, `grace` seconds, KILL. Return False when something cannot be killed."""
+    """End the processes that a run left: TERM, `grace` seconds, KILL. Return False when one cannot be killed."""
     found = processes_of_run(folder)
     for process in found:
         with contextlib.suppress(psutil.Error):
             process.terminate()
     _left_after(grace, found)
     began, since = None, dict[psutil.Process, float]()
-    # Looked for again each time: what is being ended may start something more, and be gone when it is looked for.
+    # The search is repeated, because a process that is being ended may start another one, and be gone by the next
+    # search.
     while (found := _stopped(folder)) or reap_orphans(kill=True):
         now = time.monotonic()
-        # Among hundreds that take all processors the first search alone can take as long.
+        # Among hundreds of processes that use all processors, the first search alone can take this long.
         began = began or now
-        # Each by itself: what was just started by another that was killed can be killed, too.
+        # Each process has its own time, because one that another process has just started can be killed, too.
         since = {process: since.get(process, now) for process in found}
         outlasted = now - min(since.values(), default=now) > 2 * max(grace, KILLED_SECONDS)
         if outlasted or now - began > ENDED_SECONDS:
@@ -119,9 +124,9 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
 
 
 def _stopped(folder: Path) -> list[psutil.Process]:
-    """Stop what a run left, until a search finds no new process, and return it.
+    """Stop the processes that a run left, until a search finds no new one, and return them.
 
-    What is killed one by one makes room for more to be started by those that are not killed yet.
+    If they were killed one by one, those that are still running could start more.
     """
     found = processes_of_run(folder, stop=True)
     for _ in range(MOST_SEARCHES):
@@ -132,7 +137,7 @@ def _stopped(folder: Path) -> list[psutil.Process]:
 
 
 def cannot_be_killed(folder: Path) -> str:
-    """Return what is said of a run of which something could not be killed: which processes, and what they wait for."""
+    """Return the message for a run with a process that cannot be killed: which processes, and their state."""
     named = [
         f"{one.pid} ({one.command[:NAMED_WIDTH] or one.name}){f', {STATES[one.state]}' if one.state in STATES else ''}"
         for one in look_at_processes(folder)[:NAMED]
@@ -141,7 +146,7 @@ def cannot_be_killed(folder: Path) -> str:
 
 
 def marked_runs(runs: Path) -> set[str]:
-    """Return the runs, by the names of their folders in `runs`, of which a process of this host carries the mark."""
+    """Return the runs, by the names of their folders in `runs`, whose mark a process of this host carries."""
     found = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -152,7 +157,7 @@ def marked_runs(runs: Path) -> set[str]:
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
-    """Kill processes, and the groups of those in other sessions than ours: a group has no time to start more."""
+    """Kill processes, and the groups of those in other sessions than ours, so that no group has time to start more."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
@@ -162,9 +167,9 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Return those that still run after some time.
+    """Return the processes that still run after some time.
 
-    Not by psutil's wait: that would take the exit status of a child of ours away from its `Popen`, and wait for
+    psutil's wait is not used: it would take the exit code of a child of ours away from its `Popen`, and wait for
     zombies, which hold nothing any more.
     """
     until = time.monotonic() + seconds
@@ -187,9 +192,9 @@ def look_at_processes(folder: Path) -> tuple[RunProcess, ...]:
 
 
 def survivors(folder: Path, seconds: float) -> tuple[str, ...]:
-    """Return what still runs of a run some time after its process ended, each in a few words.
+    """Return the processes of a run that still run some time after its own process ended, each in a few words.
 
-    With no time given, only what does not carry its mark: the other helpers have not noticed yet that it crashed.
+    With a time of 0, only those without its mark: its other helpers have not noticed yet that the process crashed.
     """
     _left_after(seconds, processes_of_run(folder))
     left = [one for one in look_at_processes(folder) if seconds or not is_of_run(one.pid, folder)]
@@ -199,7 +204,7 @@ def survivors(folder: Path, seconds: float) -> tuple[str, ...]:
 
 
 def _follow_one_another() -> bool:
-    """Return whether there are always new processes, each gone before it can be looked at."""
+    """Return whether there are always new processes, each of them gone before it can be examined."""
     if not reap_orphans():
         return False
     time.sleep(FLEETING_SECONDS)
@@ -207,7 +212,7 @@ def _follow_one_another() -> bool:
 
 
 def name_survivors(left: Sequence[str]) -> str:
-    """Return what a record says of them; empty for none."""
+    """Return the words of a record about survivors; an empty text for none."""
     if not left:
         return ""
     named = [*left[:NAMED], *([f"{len(left) - NAMED} more"] if len(left) > NAMED else [])]
@@ -216,9 +221,9 @@ def name_survivors(left: Sequence[str]) -> str:
 
 
 def is_of_run(pid: int, folder: Path) -> bool:
-    """Return whether a process was started by the run of a folder: it carries its mark, and is none of a stranger.
+    """Return whether a process was started by the run of a folder: it carries the run's mark, and is no stranger's.
 
-    Anybody may write the mark. Nobody but root takes on another user, and what is in a container does not leave it.
+    Any user may write the mark. But only root can become another user, and a process in a container does not leave it.
     """
     mark = run_mark(folder)
     try:
@@ -232,7 +237,7 @@ def is_of_run(pid: int, folder: Path) -> bool:
 
 
 def belongs_to_run(pid: int, folder: Path) -> bool:
-    """Return whether a process was started by a run, with its mark or, where it is tracked, without; zombies too."""
+    """Return whether a process was started by a run: it has the mark, or belongs to the tracked run; zombies, too."""
     if is_of_run(pid, folder):
         return True
     marked = [one for one in psutil.pids() if one != os.getpid() and is_of_run(one, folder)]
@@ -240,10 +245,10 @@ def belongs_to_run(pid: int, folder: Path) -> bool:
 
 
 def began_in(pid: int, folder: Path) -> bool:
-    """Return whether a process that a note names can be the one that a run was started with.
+    """Return whether a process that a note names can be the one with which a run was started.
 
-    Who may write to a results folder that is shared can name any other. Without its mark, as after `env -i`, it is the
-    first of a session that works in the run's folder and writes its output there, as no terminal does.
+    A user who may write to a shared results folder can name any other process. Without the mark, as after `env -i`, it
+    has to be the leader of a session that works in the run's folder and writes its output there, as no terminal does.
     """
     try:
         if variable_of(pid, RUN_MARK) is not None:
@@ -260,7 +265,7 @@ def began_in(pid: int, folder: Path) -> bool:
 
 
 def _users(folder: Path) -> set[int]:
-    """Return the users whose processes may be a run's: this one, and who began it."""
+    """Return the users whose processes may be a run's: this user, and the one who began the run."""
     users = {os.geteuid()}
     with contextlib.suppress(OSError):
         users.add(folder.stat().st_uid)
@@ -268,7 +273,7 @@ def _users(folder: Path) -> set[int]:
 
 
 def table(processes: Sequence[RunProcess]) -> str:
-    """For people, and for a file."""
+    """Return the processes as a table, for people and for a file."""
     lines = [f"{'PID':>8} {'IN RUN':>8} {'RANK':>4} S {'WAITS IN':<24} {'CPU s':>9} {'RSS MiB':>8} {'THR':>4} COMMAND"]
     lines += [
         f"{one.pid:>8} {one.inner_pid:>8} {'-' if one.rank is None else one.rank:>4} {one.state} {one.waits_in:<24} "
@@ -298,7 +303,7 @@ def _look(process: psutil.Process) -> RunProcess | None:
             catches=_catches(status, signal.SIGUSR1) or _catches(status, signal.SIGUSR2),
         )
     except (psutil.Error, OSError, KeyError, ValueError):
-        # It has ended meanwhile.
+        # The process has ended meanwhile.
         return None
 
 
@@ -320,7 +325,7 @@ def _catches(status: Mapping[str, str], signum: int) -> bool:
 
 
 def _waits_in(pid: int) -> str:
-    """The kernel function it sleeps in; where that is not told, `-`."""
+    """Return the kernel function in which a process sleeps; `-` where it is not shown."""
     try:
         return Path(f"/proc/{pid}/wchan").read_text(encoding="ascii").strip("0\n") or "-"
     except OSError:

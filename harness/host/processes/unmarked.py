@@ -1,7 +1,7 @@
 """Finds processes of a run that do not carry its mark: by their descent, their session and their container.
 
 A run may empty the environment of a child, and a child may leave its parent, group and session. While a run is tracked,
-this process is the one that the kernel gives orphans to ("child subreaper"), so that whatever a run starts stays below.
+the kernel makes orphans children of this process ("child subreaper"), so that all processes of the run stay below it.
 """
 
 import contextlib
@@ -20,16 +20,18 @@ from harness.host.processes.processes import stat_of
 
 PR_SET_CHILD_SUBREAPER = 36
 TICKS = os.sysconf("SC_CLK_TCK")
-# Its id, in the name of its control group.
+# The id of a container, in the name of its control group.
 CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass
 class _Tracked:
-    """The signs of a run's processes. `since`: in ticks since boot; None where nothing was started as a process.
+    """The signs of a run's processes.
 
-    `jobs`: leaders of sessions, and when each was started; `containers`: their ids; `noted`: those of which a note
-    tells, where only what carries its mark is the run's.
+    `since`: in clock ticks since boot; None where nothing was started as a process.
+    `jobs`: leaders of sessions, and when each was started.
+    `containers`: the ids of the run's containers.
+    `noted`: the ids of containers in a note; in these only processes with the mark are the run's.
     """
 
     since: int | None = None
@@ -50,27 +52,27 @@ _runs: dict[str, _Tracked] = {}
 
 
 def track(mark: str) -> None:
-    """Track the processes of a run from now on, before the first of them is started."""
+    """Track the processes of a run from now on; call this before the first of them is started."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     run = _runs.setdefault(mark, _Tracked())
     run.since = run.since or int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS) - 1
 
 
 def track_process(mark: str, pid: int) -> None:
-    """Count the leader of a session, and so its session, among the processes of a run; one that is gone is none."""
+    """Count a session, by its leader, among the processes of a run; a leader that is gone is ignored."""
     if leader := _seen(pid):
         _runs.setdefault(mark, _Tracked()).jobs[pid] = leader.started
 
 
 def track_container(mark: str, container: str) -> None:
-    """Count all processes of a container, by its id, among those of a run."""
+    """Count all processes of a container, given by its id, among those of a run."""
     _runs.setdefault(mark, _Tracked()).containers.add(container)
 
 
 def note_containers(mark: str, containers: Collection[str]) -> None:
-    """Take what carries a run's mark in one of these containers, by their ids, for the run's.
+    """Count processes with a run's mark in these containers, given by their ids, among those of the run.
 
-    Not all of their processes: who began the run wrote down which they are, and may be another user.
+    Their other processes do not count, because the note is by the user who began the run, who may be another one.
     """
     _runs.setdefault(mark, _Tracked()).noted.update(containers)
 
@@ -97,9 +99,9 @@ def unmarked(mark: str, marked: Collection[int]) -> frozenset[int]:
 
 
 def is_of_other_container(mark: str, pid: int) -> bool:
-    """Return whether a process is in a container of which nothing says that it is a run's, whatever mark it carries.
+    """Return whether a process is in a container that is not known to be a run's, whatever mark the process carries.
 
-    The mark of a run that is made beside it can be guessed, and what carries it would be taken for that run's.
+    Another run beside this one could guess its mark, and its processes would be taken for this run's.
     """
     run = _runs.get(mark, _Tracked())
     known = run.containers.union(run.noted, CONTAINER.findall(_groups(os.getpid())))
@@ -107,10 +109,10 @@ def is_of_other_container(mark: str, pid: int) -> bool:
 
 
 def reap_orphans(*, kill: bool = False) -> int:
-    """Take the exit statuses of orphans that have ended, and return how many there were.
+    """Take the exit codes of orphans that have ended, and return how many there were.
 
-    Nobody else waits for them, and each keeps its number. With `kill` the rest of its group is killed: what ends may
-    have started something just before, faster than processes can be looked for.
+    No other process waits for them, and each would keep its pid. With `kill` the rest of its group is killed, because a
+    process that ends may just have started another one, faster than a search can find it.
     """
     reaped = 0
     with contextlib.suppress(OSError):
@@ -120,36 +122,36 @@ def reap_orphans(*, kill: bool = False) -> int:
             reaped += 1
         else:
             return reaped
-        # A child of ours is waited for by whoever started it, and the kernel tells of the others only after it.
+        # The starter of a child of ours waits for it, and the kernel lists the others only behind it.
         for pid in _children():
             reaped += _reap(pid, kill)
     return reaped
 
 
 def kill_orphans(mark: str, seconds: float) -> None:
-    """Kill the orphans of a run for so long, or until there is none.
+    """Kill the orphans of a run for so many seconds, or until there are none.
 
-    Of what is a new process all the time each is gone before a search of all processes ends. Each becomes a child of
-    this one when the process before it has ended, and is killed within a few system calls.
+    If a process replaces itself by a new one all the time, each is gone before a search of all processes ends. But each
+    becomes a child of this process when the one before it has ended, and is then killed within a few system calls.
     """
     run = _runs.get(mark, _Tracked())
     others = {job for its_mark, other in _runs.items() if its_mark != mark for job in other.jobs}
     until, orphans = time.monotonic() + seconds, True
     while orphans and time.monotonic() < until:
         orphans = False
-        # The last is the newest.
+        # The last child is the newest.
         for pid in reversed(_children()):
             one = _seen(pid)
             if one and _is_orphan(one, run) and one.session not in others and pid not in run.jobs:
                 orphans = True
                 with contextlib.suppress(OSError):
-                    # A child's number is not used again before its status is taken.
+                    # The pid of a child is not reused before its exit code is taken.
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, os.WNOHANG)
 
 
 def _children() -> list[int]:
-    """Return the children of this process, by the thread that has them where the kernel lists them."""
+    """Return the children of this process; from the list of each thread, where the kernel has such lists."""
     if not Path("/proc/thread-self/children").exists():
         return [pid for pid, one in _processes().items() if one.parent == os.getpid()]
     found = list[int]()
@@ -160,9 +162,9 @@ def _children() -> list[int]:
 
 
 def _reap(pid: int, kill: bool) -> bool:
-    """Take the exit status of an orphan of any run, if it has ended."""
+    """Take the exit code of an orphan of any run, if it has ended; return whether it had."""
     one, runs = _seen(pid), _runs.values()
-    # A run's own process is waited for by its executor, also while another run is tracked.
+    # The executor waits for a run's own process, also while another run is tracked.
     if one is None or any(pid in run.jobs for run in runs) or not any(_is_orphan(one, run) for run in runs):
         return False
     if kill:
@@ -172,14 +174,15 @@ def _reap(pid: int, kill: bool) -> bool:
 
 
 def _is_in_session(one: _Seen, run: _Tracked) -> bool:
-    # A number is used again.
+    # The start is compared, because a pid may be reused.
     return one.session in run.jobs and one.started >= run.jobs[one.session]
 
 
 def _is_orphan(one: _Seen, run: _Tracked) -> bool:
-    """Return whether a process came to this one since the run began.
+    """Return whether a process became a child of this one since the run began.
 
-    The run began in a session of its own, and no process can join another's: what is in ours, was started by us.
+    The run began in a session of its own, and no process can join another session: processes in our session are our
+    own.
     """
     if run.since is None or one.parent != os.getpid() or one.session == os.getsid(0):
         return False
@@ -204,7 +207,7 @@ def _processes() -> Mapping[int, _Seen]:
 
 
 def _seen(pid: int) -> _Seen | None:
-    """Fields 4, 5, 6 and 22 of /proc/PID/stat."""
+    """Return fields 4, 5, 6 and 22 of /proc/PID/stat; None where the process is gone."""
     try:
         fields = stat_of(pid)
     except OSError:
