@@ -1,25 +1,25 @@
-"""The numbers of GPU memory that torch prints when an allocation fails."""
+"""Reads the amounts of GPU memory that torch prints when an allocation fails."""
 
 import re
 from typing import Literal
 
 Allocation = Literal["more-than-there-is", "enough-was-free", "enough-was-reserved"]
 
-# No size has more digits; without a bound a line of nothing else takes the square of its length.
+# No size has more digits. Without a bound, the search in a line of only digits takes time quadratic in its length.
 _SIZE = r"(?<![\d.])(\d{1,20}(?:\.\d{1,20})?) ?(bytes|[KMGT]iB)"
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _TRIED = re.compile(rf"Tried to allocate {_SIZE}")
 _TOTAL = re.compile(rf"total capacity of {_SIZE}|{_SIZE} total capacity")
 _FREE = re.compile(rf"of which {_SIZE} is free|{_SIZE} free\b")
 _RESERVED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
-# Before torch 2.1 the sum of both was printed.
+# torch before 2.1 printed the sum of both.
 _ALLOCATED, _RESERVED_IN_TOTAL = (re.compile(rf"{_SIZE} {what}") for what in ("already allocated", "reserved in total"))
 
 
 def memory_of(message: str) -> frozenset[Allocation]:
-    """Return what the numbers in a message of torch show; nothing if they are not there or not enough was left.
+    """Return what the amounts in a message of torch show; nothing if they are missing, or there was too little memory.
 
-    Of a device that shares the host's memory more can be free than its capacity: then its capacity says nothing.
+    A device that shares the host's memory can have more free than its capacity; then the capacity says nothing.
     """
     tried, total, free = (_bytes(pattern, message) for pattern in (_TRIED, _TOTAL, _FREE))
     if tried is None:

@@ -1,4 +1,4 @@
-"""An explanation as it holds for the device of a run: a line about a GPU means less where none was used."""
+"""Adapts an explanation to the device of its run: a line about a GPU means less where no GPU was used."""
 
 from harness.evidence.files.run_files import Explanation, Intent, Record
 
@@ -6,17 +6,17 @@ NO_GPU = "this run used no GPU; of one that does the line means that"
 
 
 def as_on_its_device(record: Record) -> Record:
-    """Return a record, maybe of an earlier harness, with what helps on the device that its run used."""
+    """Return a record, perhaps of an earlier harness, with the remedy for the device that its run used."""
     if record.explanation is None or may_use_a_gpu(record.intent):
         return record
     return record.model_copy(update={"explanation": on_its_device(record.explanation, record.intent)})
 
 
 def on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
-    """Return an explanation; that of a run that used no GPU with what helps there, and no presets, which set GPUs."""
+    """Return an explanation; for a run without a GPU, with the remedy for that and no presets, which are about GPUs."""
     if may_use_a_gpu(intent):
         return explanation
-    # Few runs that failed used no GPU, and the rules take their time to import.
+    # Imported here, because the rules take time to import, and few failed runs used no GPU.
     from harness.diagnosis.rules import load_signatures  # noqa: PLC0415
 
     remedy = load_signatures().remedy_on_a_cpu(explanation.rule, explanation.class_)
@@ -27,5 +27,5 @@ def on_its_device(explanation: Explanation, intent: Intent) -> Explanation:
 
 
 def may_use_a_gpu(intent: Intent) -> bool:
-    """Return whether a run is on a GPU, or of a stack that may see one."""
+    """Return whether a run uses a GPU, or a stack that may see one."""
     return intent.device != "cpu" or intent.rocm is not None

@@ -1,4 +1,4 @@
-"""Explains why a run failed, from its folder: as it ends, or from its record."""
+"""Explains why a run failed, from its folder: when it ends, or later from its record."""
 
 import re
 import time
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from harness.matrix.cells import Preset
 
 LAST_BYTES = 1 << 16
-# Of one file, in which each line may be one that many rules are compared with.
+# Longest scan of one file, in seconds: each line may be one that must be compared with many rules.
 LONGEST_SECONDS = 20.0
 KILLED = 9
 LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
-"""Digits, and characters of a line of the kernel log: an imported run may hold any."""
+"""Digits of a pid, and characters of a line of the kernel log: an imported run may contain longer ones."""
 
 _PYTHON = re.compile(r"python|vpoc|pt_")
 # dump_oom_summary of the kernel's mm/oom_kill.c, from Linux 5.0 on.
@@ -42,16 +42,16 @@ _KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(
 def explain_run(
     folder: RunFolder, intent: Intent, outcome: Outcome, exits: Mapping[str, Exit], presets: "Collection[Preset]" = ()
 ) -> Explanation:
-    """Explain why a run did not complete, from its folder. Unreadable files are left out; the class may be `unknown`.
+    """Explain why a run did not complete, from its folder. Unreadable files are ignored; the class may be `unknown`.
 
-    `presets` are those that may be named as remedies (empty: all that signatures name), except those already in effect.
+    `presets`: those that may be named as remedies (empty: all that signatures name), except those already in effect.
     """
     return on_its_device(_explanation(folder, intent, outcome, exits, presets), intent)
 
 
 def explain_record(folder: RunFolder, record: Record, presets: "Collection[Preset]" = ()) -> Explanation:
-    """Explain a recorded run by the present signatures; if none matches, return the explanation in its record."""
-    # A record of another version may have a diagnosis that is unknown here.
+    """Explain a recorded run by the current signatures; if none matches, return the explanation in its record."""
+    # A record of another version may have a diagnosis that this one does not know.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
     found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
     return found if found.rule or not record.explanation else on_its_device(record.explanation, record.intent)
@@ -70,7 +70,7 @@ def _explanation(
     if refused.fatal:
         # Nothing was started: the engine's message is the only evidence.
         return diagnose(refused, Found(), Facts(), _usable(presets, intent))
-    # A run that was stopped was killed by the harness; one that a limit ended is explained by that.
+    # Only for a failed run: a stopped run was killed by the harness, and one that met a limit is explained by that.
     killed = outcome.name == "failed" and any(_was_killed(exit_) for exit_ in exits.values())
     of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
     log = _scan_file(folder, RunFolder.LOG, intent)
@@ -89,14 +89,14 @@ def _explanation(
 
 
 def _exits(record: Record) -> Iterator[tuple[str, Exit]]:
-    """Yield how each process ended; what another host says in words that nobody writes tells nothing."""
+    """Yield how each process ended; words of another host's record that cannot be parsed are skipped."""
     for phase, words in record.exit.items():
         with suppress(ValueError):
             yield phase, Exit.parse(words)
 
 
 def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | None = None) -> Found:
-    """Scan a file of the run; with `of_run` it is a kernel log. After a while all but its last block is passed over."""
+    """Scan a file of the run; with `of_run` a kernel log. After LONGEST_SECONDS all but the last block is skipped."""
     where: tuple[Where, ...] = IN_A_LOG if of_run is None else ("kernel",)
     until = time.monotonic() + LONGEST_SECONDS
     try:
@@ -152,7 +152,7 @@ def _pids_of_others(folder: RunFolder) -> frozenset[int]:
 
 
 def _memory_limit(folder: RunFolder) -> Iterator[Line]:
-    """Yield the lines by which engine and cgroup report that the container met its memory limit."""
+    """Yield the lines in which the engine and the control group report that the container met its memory limit."""
     if not folder.named(RunFolder.INSPECTED).exists():
         return
     for name, key, happened in (
@@ -165,9 +165,9 @@ def _memory_limit(folder: RunFolder) -> Iterator[Line]:
         except (ValueError, TypeError, AttributeError):
             continue
         if was_met:
-            # The counters of the end come last.
+            # The counters at the end of the run come last.
             named = [Line(name, number, line) for number, line in enumerate(text.split("\n"), 1) if key in line]
-            # None where another host wrote the key with escapes.
+            # There is no such line if another host wrote the key with escapes.
             yield from named[-1:]
 
 

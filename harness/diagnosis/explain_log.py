@@ -1,4 +1,4 @@
-"""Explains a failure from any log, of this tool or not."""
+"""Explains a failure from any log, also one that this tool did not write."""
 
 from typing import BinaryIO
 
@@ -14,9 +14,9 @@ def explain_files(
     rocm: str | None = None,
     torch: str | None = None,
 ) -> Explanation:
-    """Explain the failure in open files of any size, with their names. Of an unknown failure show the last line.
+    """Explain the failure in open files of any size, given with their names; show the last line of an unknown one.
 
-    A log that names no failure and ends in the middle of the work is of the class `stopped`.
+    A log that names no failure and ends in the middle of the work has the class `stopped`.
     """
     read = WithEnd(log[0]) if log else None
     found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()

@@ -27,7 +27,7 @@ ASK_THE_KERNEL = (
 )
 """The remedy for a log that names no known failure, where the kernel's log was not given."""
 
-# By which the app tells that it found no device, no finite numbers, or wrong ones.
+# Exit codes by which the app reports that there was no device, that numbers are not finite, or that they are wrong.
 APP_STATUSES = (3, 4, 5)
 # The classes of errors that other processes log after the kernel killed one.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
@@ -44,8 +44,9 @@ _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<z
 class Facts:
     """The facts of a run besides its logs.
 
-    `stack`: where it stalled. `memory_limit`: the lines that say that the container met its memory limit.
-    `own_program`: the user's own ran, whose exit statuses mean what it means by them.
+    `stack`: where the run stalled.
+    `memory_limit`: the lines that say that the container met its memory limit.
+    `own_program`: whether it was a program of the user's own, whose exit codes have a meaning of their own.
     """
 
     outcome: Outcome | None = None
@@ -74,15 +75,15 @@ def exit_in_words(exit_: Exit) -> str:
 
 
 def diagnose(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | None = None) -> Explanation:
-    """Explain a failure: by the facts of engine and harness, else the first fatal line, else the exit; or unknown.
+    """Explain a failure by the facts of engine and harness, or else by the first fatal line, or else by the exit code.
 
-    `presets` are those that may be named as remedies; None for all.
+    Without any of these the failure is unknown. `presets`: those that may be named as remedies; None for all.
     """
     name = facts.outcome.name if facts.outcome else None
     of_gpu = next((hit for hit in kernel.every if _class_of(hit.signature).gpu != "unharmed"), None)
     killed = next((hit for hit in kernel.every if hit.signature.id == "kernel-oom"), None)
     if killed and not facts.outcome and log.fatal and log.fatal.signature.class_ not in _OF_A_KILL:
-        # Without a run it is unknown whose process that was.
+        # Without a run it is unknown whose process the kernel killed.
         killed = None
     unhealthy = _unhealthy(killed, log.fatal) or _unhealthy(of_gpu, log.fatal)
     candidates = (
@@ -125,10 +126,10 @@ def unknown() -> Explanation:
 
 
 def stopped(ending: Sequence[Line]) -> Explanation | None:
-    """Return the explanation of a log by how it ends: in the middle of the work, or of a request; None if neither.
+    """Return the explanation of a log that ends in the middle of the work, or of a request; None for any other end.
 
-    `ending`: its last lines in which nothing was found, the last one first. One that tells of an error does not end in
-    the middle of the work.
+    `ending`: its last lines in which nothing was found, the last one first. If one of them names an error, the log does
+    not end in the middle of the work.
     """
     if not ending:
         return None
@@ -140,7 +141,7 @@ def stopped(ending: Sequence[Line]) -> Explanation | None:
 
 
 def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
-    """Return the signature of the facts: of those that are certain (`fatal`), or of the exit signal or status."""
+    """Return the signature that the facts match: one that is certain (`fatal`), or one for the exit signal or code."""
     matcher = matcher_of(("exit",))
     found = (matcher.match(word) for word in facts.words)
     hits = [Hit(one, Line("", 0, "")) for one in found if one and (one.severity == "fatal") == fatal]
@@ -148,10 +149,10 @@ def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
 
 
 def _more_specific(log: Found) -> Hit | None:
-    """Return what ended a process, where the fatal line says less than that.
+    """Return the end of a process that says more than the fatal line; None where there is none.
 
-    One that says only that something failed gives way to every end of a process named before it; one that holds for
-    many failures, to an end that names one of the environment or the host, wherever it is.
+    A fatal line that only says that something failed gives way to any end of a process before it. A fatal line that
+    fits many failures gives way to an end that names the environment or the host, wherever that is.
     """
     if log.fatal is None:
         return None
@@ -163,12 +164,12 @@ def _more_specific(log: Found) -> Hit | None:
 
 
 def _is_an_end(hit: Hit) -> bool:
-    """Return whether a line names the signal of a process and nothing of its cause."""
+    """Return whether a line names the signal that ended a process, but not the cause."""
     return bool(hit.signature.signals)
 
 
 def _unhealthy(kernel: Hit | None, log: Hit | None) -> Hit | None:
-    """Return a failure of GPU or memory in the kernel log, if the error in the run's log only follows from it."""
+    """Return a failure of GPU or memory in the kernel log, if the error in the run's log is only its consequence."""
     if kernel is None:
         return None
     if kernel.signature.id == "kernel-oom":
@@ -180,7 +181,7 @@ def _unhealthy(kernel: Hit | None, log: Hit | None) -> Hit | None:
 
 
 def _is_later(one: Line, other: Line) -> bool:
-    """Return whether both lines have timestamps of one time zone, and `one` is later than `other`."""
+    """Return whether both lines have time stamps of the same time zone, and `one` is later than `other`."""
     first, second = (_STAMP.search(line.text) for line in (one, other))
     if first is None or second is None or first["zone"] != second["zone"]:
         return False

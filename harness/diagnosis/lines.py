@@ -13,12 +13,12 @@ from harness.environments.executors.bounded_log import MAY_LACK_SOME
 BLOCK = 1 << 18
 """Bytes read at a time."""
 LONGEST = 1 << 14
-"""Characters; a longer line is searched part by part."""
+"""Longest line, in characters; a longer one is searched part by part."""
 OVERLAP = 1 << 10
-"""Characters that such a part shares with the next, so that no message is cut in two."""
+"""Characters that such a part shares with the next one, so that no message is cut in two."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-# A line in the file that Docker keeps of a container.
+# A line in the log file that Docker keeps for a container.
 _OF_CONTAINER = re.compile(r'\{"log":"(?P<text>.*?)(?:\\r)?(?:\\n)?","stream":"std(?:out|err)"')
 # Loggers write a whole traceback as one string.
 _TRACEBACK_IN_A_STRING = "(most recent call last):\\n"
@@ -58,12 +58,12 @@ class WithEnd:
         return block
 
     def last_line(self, name: str) -> Line | None:
-        """Return the last line of the program with a letter or digit in it; None if there is none near the end."""
+        """Return the last line of the program that has a letter or digit; None if there is none near the end."""
         return next(iter(self.last_lines(name, 1)), None)
 
     def last_lines(self, name: str, count: int) -> list[Line]:
-        """Return the last lines of the program with a letter or digit in them, the last one first; maybe fewer."""
-        # Of the two bytes of UTF-16 one is zero.
+        """Return the last lines of the program that have a letter or digit, the last one first; perhaps fewer."""
+        # In UTF-16 one of the two bytes of an ASCII character is zero.
         texts = _plain(self._end.replace(b"\0", b"").decode("utf-8", "replace")).split("\n")
         saying = (
             Line(name, self._newlines + 1 - before, text.rstrip().rsplit("\r")[-1])
@@ -74,15 +74,15 @@ class WithEnd:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether only white space of the program was read so far; of a long stream only the end is known."""
+        """True if the program has written only white space so far; in a long stream, if its end is only white space."""
         return self._end.strip() in (b"", MAY_LACK_SOME.encode())
 
 
 def read_lines(stream: Readable, name: str, worth: Callable[[str], bool]) -> Iterator[Line]:
-    """Yield the lines of the blocks of a log that are `worth` reading, and of the block after each; skip the others.
+    """Yield the lines of the blocks of a log that are `worth` reading, and of the block after each; skip all others.
 
-    A traceback that begins in one block ends in it or in the next. Undecodable bytes become replacement characters.
-    A carriage return, as progress bars write it, separates lines.
+    The next block is read because a traceback that begins in one block may end in the next one. Undecodable bytes
+    become replacement characters. A carriage return, as progress bars write it, separates lines.
     """
     number, rest, decode, goes_on = 1, "", None, False
     while block := stream.read(BLOCK):
@@ -104,7 +104,7 @@ def read_lines(stream: Readable, name: str, worth: Callable[[str], bool]) -> Ite
 
 
 def as_lines(texts: Iterable[str], name: str) -> Iterator[Line]:
-    """Yield the lines of a log in memory, cleaned in the same way."""
+    """Yield the lines of a log in memory, cleaned in the same way as those of a file."""
     number = 1
     for text in texts:
         parts = _plain(text).removesuffix("\n").split("\n")
@@ -121,7 +121,7 @@ def _numbered(lines: Iterable[str], name: str, first: int) -> Iterator[Line]:
 
 
 def _out_of_strings(written: str) -> list[str]:
-    """Return the lines inside a line that is a string of JSON or Python; of any other line the line itself."""
+    """Return the lines inside a line that is a string of JSON or Python; for any other line, the line itself."""
     if found := _OF_CONTAINER.match(written):
         written = _unescaped(found["text"])
     if _TRACEBACK_IN_A_STRING in written:
@@ -133,7 +133,7 @@ def _unescaped(text: str) -> str:
     """Return the content of a JSON string; the text itself if it is cut off."""
     try:
         told = str(json.loads(f'"{text}"', strict=False))
-        # Half a surrogate is no text.
+        # Half of a surrogate pair cannot be encoded.
         return _plain(told.encode("utf-8", "replace").decode())
     except ValueError:
         return text

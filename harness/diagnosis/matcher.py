@@ -1,4 +1,4 @@
-"""Finds the signature of a line among many, and the blocks of a log that may hold a line with one."""
+"""Finds the signature of a line among many, and selects the blocks of a log that may contain such a line."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,9 +17,10 @@ MOST_KINDS, LONGEST_KIND = 4096, 1024
 MOST_DULL = 20_000
 """Maximum number of cached kinds of lines that match nothing."""
 
-# What the kernel tells of a process; other failures are only named in what that is called.
+# Classes for which the kernel's line is about a process. In such a line, the text of any other class can only be in the
+# name of the process.
 _OF_PROCESSES = {"crash", "oom-host", "unkillable"}
-# A warning by its own word. RCCL calls its errors so.
+# Words by which a line says that it is a warning. RCCL uses one of them for errors.
 _WARNING = re.compile(r"\b\w*Warning\b(?=[:\s\])])|\bWARNING\b|(?<!NCCL )\bWARN\b|\[W\d*[ .]|^W(?:\d{4})? |: W \w+/")
 _ESCAPED = re.compile(r"\{\"log\":")
 
@@ -29,7 +30,7 @@ OfRun = Callable[[re.Match[str]], bool]
 
 @dataclass(frozen=True)
 class Hit:
-    """A signature in a line. `frame` is the place in the program, if a traceback or faulthandler shows it."""
+    """A signature in a line. `frame`: the place in the program, if a traceback or faulthandler shows it."""
 
     signature: Signature
     line: Line
@@ -42,7 +43,7 @@ def anybodys(_: re.Match[str]) -> bool:
 
 
 class Matcher:
-    """Some signatures, in their order. The candidates for a kind of line are determined once for each kind."""
+    """Some signatures, in their order. The candidates for each kind of line are determined once."""
 
     def __init__(self, signatures: Iterable[Signature]) -> None:
         # A line known to be benign never counts, whatever else it contains.
@@ -71,7 +72,7 @@ class Matcher:
         return None
 
     def candidates(self, kind: str) -> tuple[Signature, ...]:
-        """Return the signatures that may match a line of this kind, without what is written before it."""
+        """Return the signatures that may match a line of this kind, given without its prefix."""
         known = self._of_kind.get(kind)
         if known is None:
             anywhere, holding = self._needed
@@ -86,13 +87,13 @@ class Matcher:
 
     @cached_property
     def _needed(self) -> tuple[re.Pattern[str], dict[str, list[int]]]:
-        """Return a pattern for the beginnings of needed texts, overlapping ones too, and the signatures by text."""
+        """A pattern for the beginnings of needed texts, also of overlapping ones, and the signatures by such text."""
         needed = [one.needed_of_kinds for one in self._ordered]
         anywhere = re.compile(f"(?=({any_of(text for texts in needed for text in texts)}))")
         holding: dict[str, list[int]] = {}
         for number, texts in enumerate(needed):
             for text in texts:
-                # Of texts that begin alike only the shortest is found.
+                # Of texts with the same beginning only the shortest is found.
                 if shortest := anywhere.match(text):
                     holding.setdefault(shortest[1], []).append(number)
         return anywhere, holding
@@ -105,10 +106,10 @@ def matcher_of(where: tuple[Where, ...], rocm: str | None = None, torch: str | N
 
 
 class Sieve:
-    """Selects the blocks of a log that may match a signature, or hold one of some `texts`; it refuses no other.
+    """Selects the blocks of a log that may match a signature or contain one of some `texts`, and skips all others.
 
-    The lines of a block are reduced to their kinds first, of which a training log has few. All texts that signatures
-    need are then looked for at once, and only a kind that holds one is compared with the signatures themselves.
+    The lines of a block are first reduced to their kinds, of which a training log has few. All texts that signatures
+    need are then searched for at once, and only a kind that contains one is compared with the signatures themselves.
     """
 
     def __init__(self, signatures: Sequence[Signature], texts: Iterable[str]) -> None:
@@ -130,7 +131,7 @@ class Sieve:
         return False
 
     def _holding(self, lines: str) -> Iterator[str]:
-        """Yield the lines that hold any text that is looked for."""
+        """Yield the lines that contain any of the wanted texts."""
         end = 0
         while found := self._any.search(lines, end):
             start = lines.rfind("\n", 0, found.start()) + 1

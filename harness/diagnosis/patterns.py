@@ -45,7 +45,7 @@ def kinds_in(block: str) -> set[bytes]:
 
 
 def of_kinds(pattern: str) -> str:
-    r"""Return a regular expression that finds the kind of every line in which `pattern` finds something.
+    r"""Return a regular expression that matches the kind of every line in which `pattern` matches something.
 
     It may match more. In `pattern` a digit must be written literally.
     """

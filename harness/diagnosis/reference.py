@@ -1,4 +1,4 @@
-"""The signatures as docs/reference/signatures.md: `python -m harness.diagnosis.reference` writes the page."""
+"""Writes the signatures as docs/reference/signatures.md: run `python -m harness.diagnosis.reference`."""
 
 from collections.abc import Iterator
 
@@ -73,7 +73,7 @@ def _signatures() -> Iterator[str]:
 
 
 def _patterns(one: Signature) -> str:
-    """Return its first patterns; the file has them all."""
+    """Return the first patterns of a signature; the file has all of them."""
     patterns = [*one.signals, *one.text, *one.regex]
     shown = [f"`{pattern.replace('|', chr(92) + '|').replace('`', chr(39))}`" for pattern in patterns[:MOST_PATTERNS]]
     return ", ".join(shown) + (", ..." if len(patterns) > MOST_PATTERNS else "")

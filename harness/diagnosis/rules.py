@@ -1,4 +1,4 @@
-"""The signatures of known failures, as types. `signatures.yaml` is the data; it is read and checked once."""
+"""The signatures of known failures, as types. `signatures.yaml` has the data, which is read and checked once."""
 
 import re
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ from harness.matrix.programs import linear_pattern
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
-# All that `harness.host.gpus.kernel_resets` knows of a rule.
+# The fields of a rule that `harness.host.gpus.kernel_resets` uses.
 OF_A_RESET = {"id", "where", "text", "regex", "class_", "cause", "remedy", "link", "presets"}
-# By these it shows whether the process that a line of the kernel names is the run's.
+# Groups of a pattern by which a kernel rule finds out whether a line names a process of the run.
 PROCESS_GROUPS = {"pid", "name"}
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 
@@ -33,7 +33,7 @@ Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
 Fault = Literal["environment", "host", "program", "run"]
 GpuFate = Literal["reset", "lost", "faulted", "unharmed"]
 
-# {number}: 11; {name}: SIGSEGV; {code}: 139, as a shell reports it; {words}: segmentation fault, as Go says it.
+# {number}: 11; {name}: SIGSEGV; {code}: 139, as a shell reports it; {words}: segmentation fault, as Go words it.
 _WORDINGS = (
     r"exits with return code = -(?:{number})\b",
     r"\bexitcode\s*:\s*-(?:{number})\b",
@@ -73,11 +73,11 @@ class FailureClass(_Strict):
     """A kind of failure.
 
     `fault`: the origin: the tested environment, the host, the program, or the course of the run.
-    `of_an_unhealthy_gpu`: a GPU that the kernel has just reset can cause it.
-    `gpu`: the state of a GPU by a line of the kernel's log, for classes that have rules for it: `reset` makes a run of
-    that GPU a host fault; after that and `lost`, errors of programs only follow from it; what follows `faulted` follows
-    from the program's fault.
-    `cpu`: what helps a run that used no GPU, where a rule of the class does not say.
+    `of_an_unhealthy_gpu`: whether a GPU that the kernel has just reset can cause the failure.
+    `gpu`: for classes with kernel rules, what their line says about a GPU. `reset` makes a run on that GPU a host
+        fault; after `reset` and `lost`, errors of programs are only consequences; errors after `faulted` are
+        consequences of the program's own fault.
+    `cpu`: the remedy for a run that used no GPU, where a rule of the class has none.
     """
 
     fault: Fault
@@ -94,27 +94,27 @@ class FailureClass(_Strict):
 
     @property
     def unhealthy(self) -> bool:
-        """True where its line says that everything on a GPU is lost."""
+        """True where the kernel's line says that everything on a GPU is lost."""
         return self.gpu in ("reset", "lost")
 
 
 class Signature(_Strict):
     """A known failure: its patterns, its cause, and its remedy.
 
-    `text` are literal substrings, `regex` regular expressions, of one line and case-sensitive; one match is enough in
-    whose text nothing of `unless` is found.
-    `where: stack` is matched with `path function` of a frame, `where: exit` with how the run ended, in words,
-    `where: end` with the last line of a log in which nothing else was found.
-    `recovered_by`: no failure if this literal text follows within a few lines.
-    `signals`: the ways in which programs word that a process was ended by one of these.
-    `in_warnings`: also counts in a line that is a warning by its own word.
-    `in_program`: a traceback that the line ends must have a frame outside of installed packages.
+    `text`, `regex`: literal substrings and regular expressions for one line, case-sensitive. One match is enough, if
+        nothing of `unless` matches in its text.
+    `where`: `stack` is matched with `path function` of a frame, `exit` with how the run ended, in words, `end` with the
+        last line of a log in which nothing else was found.
+    `recovered_by`: there was no failure if this literal text follows within a few lines.
+    `signals`: matches all ways in which programs report that a process was ended by one of these signals.
+    `in_warnings`: whether the signature also counts in a line that says that it is a warning.
+    `in_program`: whether a traceback that ends at the line must have a frame outside installed packages.
     `traceback`: the line must end a Python traceback that was raised in this way.
-    `memory`: what torch's message of GPU memory that ran out has to say of it.
-    `generic`: says only that something failed; the end of a process named before it counts instead.
-    `catch_all`: unspecific; a later, specific fatal line of the environment or the host counts instead.
-    `cpu`: what helps a run that used no GPU, in place of the remedy.
-    `rocm`, `torch`: versions it applies to; such a condition is never met if the version is unknown.
+    `memory`: what the amounts in torch's out-of-memory message must show.
+    `generic`: whether the line only says that something failed; the end of a process before it counts instead.
+    `catch_all`: whether the line is unspecific; a later, specific fatal line of the environment or host counts instead.
+    `cpu`: the remedy for a run that used no GPU, in place of `remedy`.
+    `rocm`, `torch`: the versions that the signature applies to; it never applies if the version is unknown.
     """
 
     id: RuleName
@@ -144,7 +144,8 @@ class Signature(_Strict):
     def _can_be_found(self) -> Self:
         if not (self.text or self.expressions):
             raise ValueError("give `text:` or `regex:`")
-        # The search for a line among many begins with these letters; the last line is compared with every rule.
+        # A line is first searched for these letters. Rules for `end` need none: the last line is compared with each of
+        # them.
         for pattern in self.expressions if self.where != "end" else ():
             if _letters(needed_text(pattern)) < SHORTEST_NEEDED:
                 raise ValueError(f"{pattern!r} should hold {SHORTEST_NEEDED} literal letters in a row")
@@ -156,18 +157,18 @@ class Signature(_Strict):
 
     @cached_property
     def expressions(self) -> tuple[str, ...]:
-        """Return the regular expressions, also those for its signals."""
+        """The regular expressions, with those for the signals."""
         return (*self.regex, *of_signals(self.signals))
 
     @cached_property
     def needed_of_kinds(self) -> tuple[str, ...]:
-        """Return the beginnings of the needed texts: a line can only match if its kind contains one of them."""
+        """The beginnings of the needed texts: a line can only match if its kind contains one of them."""
         needed = (*self.text, *map(needed_text, self.expressions))
         return tuple(kind_of(text[:LONGEST_NEEDED]) for text in needed)
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """Return the texts and regular expressions, all as patterns."""
+        """The texts and regular expressions, all as patterns."""
         return (
             *(re.compile(re.escape(text)) for text in self.text),
             *map(linear_pattern, self.expressions),
@@ -182,7 +183,7 @@ class Signature(_Strict):
         return linear_pattern("|".join(self.unless)) if self.unless else None
 
     def may_be_of(self, kind: str) -> bool:
-        """Return whether `find` may find something in a line of this kind."""
+        """Return whether `find` may find a match in a line of this kind."""
         return any(kind_of(text) in kind for text in self.text) or any(one.search(kind) for one in self._of_kinds)
 
     def find(self, line: str) -> re.Match[str] | None:
@@ -194,7 +195,7 @@ class Signature(_Strict):
         return not (self._unless and self._unless.search(match[0]))
 
     def holds_for(self, rocm: str | None, torch: str | None) -> bool:
-        """Return whether it applies to these versions."""
+        """Return whether the signature applies to these versions."""
         return all(wanted is None or _within(have, wanted) for wanted, have in ((self.rocm, rocm), (self.torch, torch)))
 
 
@@ -240,9 +241,9 @@ class Signatures(_Strict):
         return next(signature for signature in self.signatures if signature.id == name)
 
     def remedy_on_a_cpu(self, rule: str | None, class_: str) -> str | None:
-        """Return what helps a run that used no GPU, by the rule and the class of its explanation.
+        """Return the remedy for a run that used no GPU, from the rule and the class of its explanation.
 
-        None where neither is known any more, or nothing but the remedy of that time.
+        Return None if neither is known any more, and if there is no other remedy than that of the old explanation.
         """
         signature = next((one for one in self.signatures if one.id == rule), None)
         of_class = self.classes.get(signature.class_ if signature else class_)
@@ -268,10 +269,10 @@ def load_signatures(file: Path = SIGNATURES) -> Signatures:
 
 
 def of_signals(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the expressions for the end of a process by one of these signals, in every wording of it.
+    """Return the expressions for the end of a process by one of these signals, in every known wording.
 
     Raises:
-        ValueError: a name is none of those whose words are known.
+        ValueError: when the words for a signal are not known.
     """
     if unknown := set(names) - set(_WORDS):
         raise ValueError(f"give some of {', '.join(sorted(_WORDS))}, not {', '.join(sorted(unknown))}")
@@ -288,7 +289,7 @@ def of_signals(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _letters(text: str) -> int:
-    # A Chinese or Cyrillic letter is rarer in logs than two Latin ones.
+    # A Chinese or Cyrillic letter counts twice, because it is rarer in logs than two Latin letters.
     return sum(1 + (not letter.isascii()) for letter in text if not letter.isdigit())
 
 

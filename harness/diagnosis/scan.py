@@ -14,11 +14,11 @@ from harness.host.kernel_log import is_of_process, names_as_words
 RECOVERY_LINES = 5
 """A recovery from a failure is logged within this number of lines after it."""
 TAIL_LINES = 1000
-"""This number of lines after the first fatal one are still scanned: its traceback may continue in another exception."""
+"""So many lines after the first fatal one are still scanned, as its traceback may continue in another exception."""
 MOST_PROCESSES = 256
 DEVICE_ASSERT = "device-assert"
 DETAIL_LINES = 12
-"""The details of a page fault come within this number of lines after it."""
+"""The details of a page fault are logged within this number of lines after it."""
 DRIVER_FAILED = "driver-failed"
 ABORTED = "aborted"
 REASON_LINES = 2
@@ -31,7 +31,7 @@ _ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
 # Newer kernels name the process of a page fault in one of the next lines.
 _FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>\S+) pid (?P<pid>\d+) thread ")
 _FAULTING_LINES = 2
-# The output of a build that pip shows: no error in it is the program's.
+# The output of a build, as pip shows it: an error in it is never the program's.
 _BUILD_BEGINS, _BUILD_ENDS = "lines of output]", "[end of output]"
 _BUILD_LINES = re.compile(r"\[(\d{1,6}) lines of output\]")
 _DUMP = re.compile(r"^(?:Current thread|Stack)\b.*\(most recent call first\)")
@@ -50,7 +50,8 @@ STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 class Found:
     """The findings in a log: the fatal line that counts, and the ends and lost peers of processes, strongest first.
 
-    `every`: the first fatal line of each rule. `whole`: no part of the log was passed over.
+    `every`: the first fatal line of each rule.
+    `whole`: whether no part of the log was skipped.
     """
 
     fatal: Hit | None = None
@@ -84,7 +85,7 @@ def scan(
 
 @dataclass
 class _Scan:
-    """The state of a scan. `fatal` are in the order of lines; a later line may show that one was recovered from."""
+    """The state of a scan. `fatal`: in the order of lines; a later line may show that one was recovered from."""
 
     signatures: Signatures
     of_run: OfRun
@@ -100,16 +101,16 @@ class _Scan:
 
     @cached_property
     def page_faults(self) -> dict[str, Signature]:
-        """By id: how the kernel words them."""
+        """The signatures of page faults in the kernel log, by id."""
         classes = self.signatures.classes
         return {one.id: one for one in self.signatures.of("kernel") if classes[one.class_].gpu == "faulted"}
 
     def take(self, line: Line, matcher: Matcher) -> None:
-        """Look at the next line."""
+        """Process the next line."""
         process, body = split_prefix(line.text)
         self._look_for_dump(body, line)
         if begins := _BUILD_LINES.search(body):
-            # A log that was cut off may lack the end of the output.
+            # A log that was cut may lack the end of the output.
             self.build_ends = line.number + int(begins[1]) + 1
         elif _BUILD_ENDS in body:
             self.build_ends = 0
@@ -179,11 +180,11 @@ class _Scan:
         catch_all = first.signature.catch_all
         not_started = next((hit for hit in self.fatal if hit.signature.id == DRIVER_FAILED), None)
         if not_started and self.is_kernel_log and first.signature.id in self.page_faults:
-            # A driver that could not start its GPU touched memory of its own.
+            # A driver that could not start its GPU made a page fault in memory of its own.
             return not_started
         asserted = next((hit for hit in self.fatal if hit.signature.id == DEVICE_ASSERT), None)
         if asserted and (catch_all or self.signatures.classes[first.signature.class_].gpu == "faulted"):
-            # What the program asserted in its kernel is printed after the exception of the queue that it ended.
+            # The assertion in the program's kernel is printed after the exception of the queue that it ended.
             return asserted
         if not catch_all:
             return first
@@ -199,7 +200,7 @@ class _Scan:
         return any(0 < number - aborted.line.number <= REASON_LINES for number in lost)
 
     def _look_for_dump(self, body: str, line: Line) -> None:
-        """Keep the innermost frame of the thread that crashed, of the first dump of faulthandler."""
+        """Keep the innermost frame of the crashed thread, from the first dump of faulthandler."""
         if self.dump_begins and self.dump_frame is None and body.lstrip().startswith('File "'):
             self.dump_frame = line
         self.dump_begins = _DUMP.match(body) is not None
@@ -221,7 +222,7 @@ class _Scan:
             ]
 
     def _passed_on(self, earlier: Hit, later: Hit) -> bool:
-        """Return whether the program's exception led to one of the environment, which counts instead."""
+        """Return whether an exception of the program led to one of the environment, which counts instead."""
         return earlier in self.fatal and self._is_programs(earlier) and not self._is_programs(later)
 
     def _forget_recovered(self, line: Line) -> None:
@@ -232,7 +233,7 @@ class _Scan:
                 hit.signature.recovered_by
                 and hit.signature.recovered_by in line.text
                 and line.number <= hit.line.number + RECOVERY_LINES
-                # A recovery line that is itself a failure does not cancel an earlier one.
+                # A recovery line that is itself a failure does not cancel an earlier failure.
                 and not hit.signature.find(line.text)
             )
         ]

@@ -14,7 +14,7 @@ from harness.evidence.reported.python_stacks import parse_stacks
 from harness.evidence.reported.step_position import read_positions
 
 STAGES = ("", "loader", "forward", "backward", "collective", "update")
-"""The names of stages in the rules, by their numbers in the file of positions; 0 is outside of a step."""
+"""The names of stages in the rules, in the order of their numbers in the position file; 0 is outside a step."""
 # Samples from inside the processes come first; py-spy shows the same processes.
 SAMPLES = (RunFolder.SECOND_STACKS, RunFolder.FIRST_STACKS, RunFolder.PY_SPY)
 MOST_BYTES = 1 << 22
@@ -47,8 +47,8 @@ def stuck_at(folder: RunFolder, phase: str | None) -> Hit | None:
 def classify(stacks: Sequence[StackFrames], words: Iterable[str]) -> Hit | None:
     """Return the class of a stall, by the first of the stacks that does not wait for other ranks.
 
-    If there is none, the words decide: stage, phase, outcome. If every stack waits for other ranks, the exchange itself
-    hangs.
+    If there is none, the words for stage, phase and outcome decide. If every stack waits for other ranks, the exchange
+    itself hangs.
     """
     matcher = matcher_of(("stack",))
     waiting, silent = None, not stacks
@@ -79,7 +79,7 @@ def main_stacks(lines: Iterable[Line]) -> list[StackFrames]:
 
 
 def _main_stacks(folder: RunFolder, behind: int | None) -> list[StackFrames]:
-    """Return the last main stack of the rank that is behind, else those of the samples, else of every rank."""
+    """Return the last main stack of the rank that is behind; else those of the samples, else of every rank."""
     ranks = {rank: partial(_of_app, folder, name) for rank, name in folder.work.stacks().items()}
     for dumps, last in (
         ([ranks[behind]] if behind in ranks else [], True),
@@ -96,7 +96,7 @@ def _main_stacks(folder: RunFolder, behind: int | None) -> list[StackFrames]:
 
 
 def _of_app(folder: RunFolder, name: str) -> list[Line]:
-    """Return the lines of a file of stacks that a rank wrote; of a long one the last."""
+    """Return the lines of a file of stacks that a rank wrote; for a long file, the last lines."""
     try:
         return _lines(folder.name_in_work(name), *folder.work.tree.tail(name, LARGEST["stacks"], MOST_BYTES))
     except (FileNotFoundError, NotAFileError):
@@ -104,7 +104,7 @@ def _of_app(folder: RunFolder, name: str) -> list[Line]:
 
 
 def _collected(folder: RunFolder, name: str) -> list[Line]:
-    """Return the lines of a sample of stacks; of a long one the last."""
+    """Return the lines of a sample of stacks; for a long one, the last lines."""
     try:
         content = read_regular(folder.named(name))
     except OSError:

@@ -14,9 +14,9 @@ Raised = Literal[
     "joining-the-ranks",
     "raised-by-the-program",
 ]
-"""Where an exception came from, as the frames of its traceback tell."""
+"""Where an exception came from, as the frames of its traceback show."""
 
-# Prefixes that launchers, loggers and containers put before a line, and a progress bar on the same line.
+# Prefixes that launchers, loggers and containers write before a line, and a progress bar on the same line.
 _PREFIX = re.compile(
     r"(?:\[rank\d+\]:\s?"
     r"|rank \d+: "
@@ -41,7 +41,7 @@ _LIBRARY = re.compile(
     r"[/\\](?:site|dist)-packages[/\\](?!vpoc[/\\])|/lib/python3\.\d+/|<frozen "
     r"|\\(?:[Pp]ython\d*|[Aa]naconda\d?|[Mm]iniconda\d?|envs\\[^\\]+)\\[Ll]ib\\"
 )
-# The innermost frames, `path function`, that tell what was being done.
+# Patterns for the innermost frame, `path function`, that show what was being done.
 _DOING: dict[Raised, re.Pattern[str]] = {
     "compiling-a-kernel": re.compile(
         r"[/\\]triton[/\\](?:compiler|backends|runtime)[/\\]|[/\\]torch[/\\]_(?:inductor|dynamo)[/\\]"
@@ -71,9 +71,12 @@ def split_prefix(text: str) -> tuple[str, str]:
 class Traceback:
     """The traceback that one process is writing, or wrote last.
 
-    `ends`: the line seen last is the exception itself. `ignored`: Python continued after it. `frame` is the innermost
-    frame, `own_frame` the innermost one outside of installed packages and the standard library.
-    `lead`: what is written before each of its lines, as by a logger.
+    `ends`: whether the last line was the exception itself.
+    `ignored`: whether Python continued after the exception.
+    `chained`: whether it follows another exception.
+    `frame`: the innermost frame.
+    `own_frame`: the innermost frame outside installed packages and the standard library.
+    `lead`: the text before each of its lines, for example from a logger.
     """
 
     open: bool = False
@@ -92,7 +95,7 @@ class Traceback:
     _chain_next: bool = False
 
     def sees(self, body: str, line: Line) -> bool:
-        """Take the next line; return whether it is part of a traceback without being the exception."""
+        """Process the next line; return whether it belongs to a traceback without being the exception."""
         self.ends = False
         if _HEAD in body:
             lead = body[: body.index(_HEAD)]
@@ -121,18 +124,18 @@ class Traceback:
         return False
 
     def without_lead(self, body: str) -> str:
-        """Return a line without what is written before each line of this traceback, whose digits may differ."""
+        """Return a line without the text before each line of this traceback; the digits of that text may differ."""
         if self.lead and kind_of(body[: len(self.lead)]) == kind_of(self.lead):
             return body[len(self.lead) :]
         return body
 
     @property
     def is_of_packages(self) -> bool:
-        """Return whether it ends here and every frame of it is in an installed package or the standard library."""
+        """True if the traceback ends here with all frames in installed packages or the standard library."""
         return self.ends and self.frame is not None and self.own_frame is None
 
     def was_raised(self, how: Raised) -> bool:
-        """Return whether it ends here and was raised `how`."""
+        """Return whether the traceback ends here and was raised `how`."""
         if not self.ends or self.frame is None:
             return False
         if how == "importing-a-package":
@@ -143,7 +146,8 @@ class Traceback:
 
     def _enter(self, frame: re.Match[str], line: Line) -> None:
         self.frame, self._code, self._place = line, "", f"{frame['path']} {frame['function'] or ''}"
-        # Copied into a text, frames may have lost their indentation, and then their code has, too; `<string>` has none.
+        # Frames copied into another text may have lost their indentation, and then their code has, too; `<string>` has
+        # no code.
         self._is_flat = len(frame["indent"]) < len(_INDENT) and not frame["path"].startswith("<")
         self._in_library = _LIBRARY.search(frame["path"]) is not None
         if not self._in_library:
