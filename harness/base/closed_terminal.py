@@ -95,7 +95,7 @@ class _Shown(io.FileIO):
 
 
 def _opened(log: Path) -> int:
-    """Return a descriptor of the log; of /dev/null if the log cannot be written or is no regular file."""
+    """Return a descriptor of the log; of /dev/null if the log cannot be written or is not a regular file."""
     with suppress(OSError):
         opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         if stat.S_ISREG(os.fstat(opened).st_mode):

@@ -20,7 +20,7 @@ _SCHEMA_1 = re.compile(rb'"schema":\s*1\b')
 
 
 def upgraded(content: bytes) -> bytes:
-    """Return a JSON file as schema 2; any other schema, text that is no JSON, and too deep nesting stay unchanged."""
+    """Return a JSON file as schema 2; any other schema, text that is not JSON, and too deep nesting stay unchanged."""
     if not _SCHEMA_1.search(content):
         return content
     try:

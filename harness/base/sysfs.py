@@ -58,7 +58,7 @@ def read_text(file: Path) -> str | None:
 
 
 def read_number(file: Path, base: int = 10) -> int | None:
-    """Return the number in a file; None where it cannot be read or is no number."""
+    """Return the number in a file; None where it cannot be read or is not a number."""
     try:
         return int(read_text(file) or "", base)
     except ValueError:

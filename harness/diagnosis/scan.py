@@ -14,7 +14,7 @@ from harness.host.kernel_log import is_of_process, names_as_words
 RECOVERY_LINES = 5
 """A recovery from a failure is logged within this number of lines after it."""
 TAIL_LINES = 1000
-"""So many lines after the first fatal one are still scanned, as its traceback may continue in another exception."""
+"""This many lines after the first fatal one are still scanned, as its traceback may continue in another exception."""
 MOST_PROCESSES = 256
 DEVICE_ASSERT = "device-assert"
 DETAIL_LINES = 12

@@ -64,7 +64,7 @@ def worst_node(rows: Iterable[Row], cell: str) -> str | None:
 
 
 def _is_unlike(one: NodeRuns, nodes: int) -> bool:
-    """Return whether one of so many nodes fails more often than the others together, by Fisher's exact test."""
+    """Return whether one of `nodes` nodes fails more often than the others together, by Fisher's exact test."""
     if not one.failures or not one.runs_of_others:
         return False
     # Imported here, because otherwise every command would wait for it.

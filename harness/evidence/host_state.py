@@ -16,7 +16,7 @@ class HostState(NamedTuple):
     """The part of a host's state that can change between runs.
 
     `firmware`: the version by GPU and block.
-    `settings`: VBIOS and parameters, which are no part of the kind of host.
+    `settings`: VBIOS and parameters, which are not part of the kind of host.
     Both are empty for a run on the CPU, which depends on neither.
     """
 

@@ -100,7 +100,7 @@ class Results:
         check_run_id(intent.run_id)
         require_room(self.runs)
         folder = self.run_folder(intent.run_id)
-        # The folder gets its name only once the intent is in it, so that a crash leaves a complete start or none.
+        # The folder gets its name only once the intent is in it, so that a crash leaves a run that was begun, or none.
         unnamed = unfinished(folder)
         try:
             make_folder_durably(self.runs)

@@ -115,7 +115,7 @@ class Row(NamedTuple):
 
     @property
     def can_be_evidence(self) -> bool:
-        """Return whether the run says something about its cell: it has no injected fault, and is no rehearsal."""
+        """Return whether the run says something about its cell: it has no injected fault, and is not a rehearsal."""
         return self.injected_fault is None and not self.rehearsal
 
 

@@ -52,7 +52,7 @@ class SlurmJob:
 
     @property
     def phase(self) -> JobPhase:
-        """Whether the job waits, runs or is over."""
+        """The phase of the job: it waits, runs or is over."""
         return "waits" if self.state in WAITING else "runs" if self.state in RUNNING else "over"
 
 

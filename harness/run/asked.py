@@ -24,8 +24,8 @@ class Run:
         devices: The device nodes of `gpus`, for a container.
         limits: The watchdog's limits; None where it learns them from earlier runs.
         injected_fault: The fault that is injected on purpose, if any: `KIND@STEP` or `KIND@STEP/RANK` where the app
-            injects it, a bare name where it comes from outside. It is no part of the identity of the workload, and such
-            a run is no evidence.
+            injects it, a bare name where it comes from outside. It is not part of the identity of the workload, and
+            such a run is no evidence.
         confine: Further limits the container.
         verifier: The environment in which this host verifies the run.
         beside: The ids of the runs that start together with it on other GPUs, and share the host's memory with it.

@@ -81,7 +81,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
             if len(line) == LONGEST_LINE:
                 told = f"row {rows}" if place else "its first line"
                 raise UserError(f"{file}: {told} has {LONGEST_LINE:,} bytes or more; give a merged CSV")
-            # An empty line, as at the end of many files, is no row.
+            # An empty line, as at the end of many files, is not a row.
             if line.strip() or not place:
                 yield place, line
                 rows += 1
@@ -93,8 +93,8 @@ def _of_sessions(file: Path) -> DataChunks:
     """Return the chunks of a file by trade date.
 
     Raises:
-        ValueError, OverflowError: where a stamp is no UTC time with a Z, or has no trade date; for too many sessions,
-            too.
+        ValueError, OverflowError: when a stamp is not a UTC time with a Z or has no trade date, or there are too
+            many sessions.
     """
     lines = _lines(file)
     _, header = next(lines)

@@ -165,7 +165,7 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
 def _problems(steps: Iterable[Step]) -> Iterator[str]:
     """Yield the problems that make the run a host fault.
 
-    Memory that is not given back is none, because the probe shows whether the GPU works.
+    Memory that is not given back is not a problem, because the probe shows whether the GPU works.
     """
     failed = set()
     for step in steps:

@@ -111,7 +111,7 @@ def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
         own = {"PYTHONPATH": found[run.packages]}
     data_folder = str(DATA if contained else seen.data)
     command = program.words(data_folder, run.taken_over.checkpoint if run.taken_over else None)
-    # A program that tells no stacks hangs after twice its limit.
+    # A program that gives no stacks counts as hung after twice its limit.
     limits: dict[Phase, float] = dict.fromkeys(LIMITS, program.stall_limit / 2)
     return Launch(
         commands={"train": command},
@@ -125,7 +125,7 @@ def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
             "MATRIX_DATA": data_folder,
             "MATRIX_PROGRESS": str(seen.program_progress),
         },
-        # The app is no part of the program.
+        # The app is not part of the program.
         without=frozenset({"PYTHONPATH"}),
         within=seen.PROGRAM,
         links=links,

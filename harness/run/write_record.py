@@ -54,7 +54,7 @@ def write_record(
             outcome.detail,
             finished=spec.now,
             seconds=watch.seconds,
-            # As in a full record, so that no more may be resumed from because that one could not be written.
+            # The same as in a full record, so that its failure never lets a training resume from more steps.
             steps_accounted=conclusion.evidence.steps_accounted or (),
             interrupted_by=interrupted_by,
         )

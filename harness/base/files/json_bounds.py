@@ -41,7 +41,7 @@ class Excess(NamedTuple):
 
 
 def beyond_bounds(content: bytes) -> Excess | None:
-    """Return the breach of the bounds in a JSON text; None where there is none, or the text is no JSON."""
+    """Return the breach of the bounds in a JSON text; None where there is none, or the text is not JSON."""
     if _holds_too_many(content):
         return Excess((), TOO_MANY)
     # Parsing ten thousand records would take longer than all other work on them.
@@ -85,7 +85,7 @@ def load_json(content: bytes | str, most_values: int = MOST_VALUES) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: when the text is no JSON, or is beyond the bounds.
+        ValueError: when the text is not JSON, or is beyond the bounds.
     """
     if _holds_too_many(content if isinstance(content, bytes) else content.encode(errors="replace"), most_values):
         raise ValueError(f"it holds more than {most_values:,} values")
@@ -96,7 +96,7 @@ def load_json(content: bytes | str, most_values: int = MOST_VALUES) -> Any:
 
 
 def json_object(content: bytes | str) -> dict[str, Any]:
-    """Return the object in a JSON text; an empty dict if it is no object, or beyond the bounds."""
+    """Return the object in a JSON text; an empty dict if it is not an object, or beyond the bounds."""
     try:
         value = load_json(content)
     except (ValueError, RecursionError):

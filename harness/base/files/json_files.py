@@ -61,7 +61,7 @@ class File(BaseModel):
         """Return the value of a JSON text, of this schema or the one before.
 
         Raises:
-            pydantic.ValidationError: when the text is no JSON or beyond the bounds, or a key is missing, unknown or
+            pydantic.ValidationError: when the text is not JSON or beyond the bounds, or a key is missing, unknown or
                 wrong.
         """
         content = content.encode(errors="replace") if isinstance(content, str) else content

@@ -21,7 +21,7 @@ from harness.base.files.storage import (
 # Longest line, in bytes; the rest of a longer one is read as further lines, which are damaged.
 LARGEST_LINE = 1 << 20
 
-# Errors for a file that does not exist, is a link, or is no regular file.
+# Errors for a file that does not exist, is a link, or is not a regular file.
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO)
 
 OfLine = TypeVar("OfLine", bound=File)

@@ -33,7 +33,7 @@ def open_shared_lock(file: Path) -> int:
     file.
 
     Raises:
-        UserError: when the file cannot be opened, or is no regular file.
+        UserError: when the file cannot be opened, or is not a regular file.
     """
     try:
         try:

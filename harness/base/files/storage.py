@@ -141,7 +141,7 @@ def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
     A results folder may be another user's: a link in the place of the file is not followed, and a FIFO does not block.
 
     Raises:
-        OSError: when the file cannot be opened, or is no regular file.
+        OSError: when the file cannot be opened, or is not a regular file.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND if adding else os.O_RDONLY
     descriptor = os.open(file, flags | OWN, 0o666)

@@ -87,7 +87,7 @@ def _empty_out(top: int, name: str, until: float) -> None:
 
 @contextmanager
 def opened_folder(folder: Path) -> Iterator[int]:
-    """Yield the descriptor of a folder, whose path must not end in a link; raises OSError if it is no folder."""
+    """Yield the descriptor of a folder, whose path must not end in a link; raises OSError if it is not a folder."""
     descriptor = os.open(folder, FOLDER)
     try:
         yield descriptor

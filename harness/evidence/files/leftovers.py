@@ -40,7 +40,7 @@ class Leftover:
 
 
 def leftovers(work: WorkFolder) -> tuple[Leftover, ...]:
-    """Return what in a work folder cannot be read, or is no file or folder where the app writes one.
+    """Return what in a work folder cannot be read, or is not a file or folder where the app writes one.
 
     Only the folder itself and its folder of models are checked: HOME and the caches may contain anything.
     """
@@ -73,7 +73,7 @@ def remove_excess(work: WorkFolder) -> str:
                 why = "is too much to be removed" if time.monotonic() > until else work.tree.remove(name)
                 (left if why else gone).append(name)
     except (FileNotFoundError, NotAFileError):
-        # The work folder is missing or is no folder, which was reported before.
+        # The work folder is missing or is not a folder, which was reported before.
         pass
     stays = measure((Path(work.path),), DiskLimit()).bytes
     removed = [f"removed from the work folder: {some_of(map(shown, gone), MOST_NAMED)}"] if gone else []

@@ -1,6 +1,6 @@
 """The part of a run folder that the app writes: its file names, and how they are read.
 
-The app is not trusted. Paths are no `Path` here, so that only an `UntrustedTree` can open what they name.
+The app is not trusted. A path is not a `Path` here, so that only an `UntrustedTree` can open what they name.
 """
 
 import re

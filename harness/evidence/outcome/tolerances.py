@@ -8,8 +8,9 @@ from harness.matrix.strategies import ModelKind
 
 # Largest relative difference between the first step's numbers and the float32 reference on the CPU.
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
-# In a step made again, the gradient norm may differ by so many times the tolerance of the loss: late in a training the
-# parts of the gradient cancel, and the rounding error is large beside the rest (measured, in docs/evidence/numbers.md).
+# In a step made again, the gradient norm may differ by this many times the tolerance of the loss: late in a training
+# the parts of the gradient cancel, and the rounding error is large beside the rest (measured, in
+# docs/evidence/numbers.md).
 NORM_FACTOR = 5
 # Factor by which the tolerance grows with each step. Adam's first updates follow little but the signs of gradients, so
 # that rounding turns into whole steps: the attention models amplify that, the mlp does not (measured, in

@@ -27,7 +27,7 @@ LEAST_LINES_AT_ONCE = 16
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterator[Progress]:
-    """Yield the progress in these lines, in their order; lines that are no progress are skipped."""
+    """Yield the progress in these lines, in their order; lines that are not progress are skipped."""
     for line in lines:
         try:
             yield Progress.parse(line)

@@ -1,4 +1,4 @@
-"""The prospects of a training of so many hours in a cell, from the bounds of its failure rate. Pure."""
+"""The prospects of a training of a given length in a cell, from the bounds of its failure rate. Pure."""
 
 from dataclasses import asdict, dataclass
 from math import exp, expm1, floor, inf
@@ -84,7 +84,7 @@ def expectation(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     restart_seconds: float = RESTART_SECONDS,
 ) -> Expectation:
-    """Return what a training of so many hours can expect. Rates are upper bounds; `longest` is in hours.
+    """Return what a training of `hours` hours can expect. Rates are upper bounds; `longest` is in hours.
 
     The failures of one burst are one incident for the probability to end uninterrupted, but each of them is a restart.
     """
@@ -103,7 +103,7 @@ def expectation_of(
     confidence: float,
     restart_seconds: float | None = None,
 ) -> Expectation:
-    """Return what a training of so many hours can expect after these failures in the hours that were seen.
+    """Return what a training of `hours` hours can expect after these failures in the hours that were seen.
 
     Both rates are taken at their bounds, each with this confidence.
     """
@@ -117,6 +117,6 @@ def expectation_of(
 
 
 def expectation_of_totals(totals: Totals, hours: float, confidence: float) -> Expectation:
-    """Return what a training of so many hours can expect, from the totals of runs."""
+    """Return what a training of `hours` hours can expect, from the totals of runs."""
     counted = (totals.failures, totals.incidents, totals.hours, totals.longest)
     return expectation_of(hours, *counted, confidence, totals.restart_seconds)

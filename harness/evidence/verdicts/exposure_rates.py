@@ -18,7 +18,7 @@ def mtbf_bound(failures: int, hours: float, confidence: float) -> float:
     It holds with `confidence`, however often it is computed meanwhile.
 
     Raises:
-        ValueError: when the numbers are negative, or `confidence` is no probability.
+        ValueError: when the numbers are negative, or `confidence` is not a probability.
     """
     if failures < 0 or hours < 0 or not 0 < confidence < 1:
         raise ValueError(f"{failures} failures in {hours} hours at confidence {confidence}")

@@ -21,7 +21,7 @@ def lower_bound(passes: int, runs: int, confidence: float) -> float:
     "Time-uniform, nonparametric, nonasymptotic confidence sequences"). The bound is the rate where it just does.
 
     Raises:
-        ValueError: when there are more passes than runs, or `confidence` is no probability.
+        ValueError: when there are more passes than runs, or `confidence` is not a probability.
     """
     if not 0 <= passes <= runs or not 0 < confidence < 1:
         raise ValueError(f"{passes} passes of {runs} runs at confidence {confidence}")

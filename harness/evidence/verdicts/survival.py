@@ -25,7 +25,7 @@ class _Product(NamedTuple):
     square: float = 1.0
 
     def times(self, at_risk: int) -> "_Product":
-        """Return the product with a factor Beta(at_risk, 1), for one failure among so many."""
+        """Return the product with a factor Beta(at_risk, 1), for one failure among `at_risk`."""
         return _Product(self.mean * at_risk / (at_risk + 1), self.square * at_risk / (at_risk + 2))
 
     def quantile(self, share: float) -> float:

@@ -92,7 +92,7 @@ def _begins_program(pid: int) -> bool:
 
 def stat_of(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the third on; raises OSError."""
-    # The second field, the program's name, may contain blanks, brackets and bytes that are no text.
+    # The second field, the program's name, may contain blanks, brackets and bytes that are not text.
     return _beginning(f"/proc/{pid}/stat", STAT_BYTES).rpartition(b")")[2].decode().split()
 
 

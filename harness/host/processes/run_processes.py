@@ -221,7 +221,7 @@ def name_survivors(left: Sequence[str]) -> str:
 
 
 def is_of_run(pid: int, folder: Path) -> bool:
-    """Return whether a process was started by the run of a folder: it carries the run's mark, and is no stranger's.
+    """Return whether a process was started by the run of a folder: it carries the run's mark, and is not a stranger's.
 
     Any user may write the mark. But only root can become another user, and a process in a container does not leave it.
     """

@@ -129,7 +129,7 @@ def reap_orphans(*, kill: bool = False) -> int:
 
 
 def kill_orphans(mark: str, seconds: float) -> None:
-    """Kill the orphans of a run for so many seconds, or until there are none.
+    """Kill the orphans of a run for `seconds` seconds, or until there are none.
 
     If a process replaces itself by a new one all the time, each is gone before a search of all processes ends. But each
     becomes a child of this process when the one before it has ended, and is then killed within a few system calls.

@@ -14,7 +14,7 @@ BETWEEN_SAMPLES_SECONDS = SUSPECT_EARLIER_SECONDS
 LEAST_BETWEEN_SAMPLES_SECONDS = 5.0
 # Pause between two calls of `on_stall`, and the shortest stall that is reported, in seconds.
 TELL_SECONDS = 1.0
-# While its GPU computes, a program that gives no stacks may stall for so many times its limit.
+# While its GPU computes, a program that gives no stacks may stall for this many times its limit.
 WHILE_COMPUTING = 3.0
 
 

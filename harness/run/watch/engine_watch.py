@@ -42,7 +42,7 @@ class EngineWatch:
     def note_silence(self, handle: Handle, watchdog: Watchdog | None) -> None:
         """Say when the engine stops answering and when it answers again.
 
-        The silence is forgiven in the watchdog, because a process that writes to the engine has waited for so long.
+        The silence is forgiven in the watchdog, because a process that writes to the engine has waited for that time.
         """
         if handle.unanswered:
             if not self._silent:

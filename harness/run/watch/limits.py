@@ -37,11 +37,11 @@ KNOWN_LIMITS: Mapping[Phase, float] = {
 }
 # The same for the first step after a validation or a checkpoint, when new loader workers start.
 RESUME_LIMIT, KNOWN_RESUME_LIMIT = 300.0, 120.0
-# Completed runs from which limits are learned.
+# With this many completed runs, the lower floors apply.
 ENOUGH_RUNS = 5
 # Most runs to learn from: the newest ones show best what this machine is like now.
 RUNS = 20
-# A limit is so many times the longest stall that is known.
+# A limit is this many times the longest stall that is known.
 FACTOR = 3.0
 # Steps of a run until it is known how even they are.
 STEADY_STEPS = 20

@@ -1,4 +1,4 @@
-"""Tells the rank that is stuck from those that only wait for it. Pure."""
+"""Distinguishes the rank that is stuck from the ranks that only wait for it. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

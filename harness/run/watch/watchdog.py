@@ -8,9 +8,9 @@ from harness.evidence.files.app_files import Phase, Progress, Wait
 from harness.evidence.reported.step_position import OUTSIDE, WAITING, Position
 from harness.run.watch.limits import FACTOR, LIMITS, Limits
 
-# A rank is suspected so many seconds before its limit, so that there are two samples of its stacks at the limit.
+# A rank is suspected this many seconds before its limit, so that there are two samples of its stacks at the limit.
 SUSPECT_EARLIER_SECONDS = 10.0
-# A rank that waits for another may seem to have stalled for so many seconds longer than that one, because each rank
+# A rank that waits for another may seem to have stalled for this many seconds longer than that one, because each rank
 # writes only one line a second.
 JITTER_SECONDS = 3.0
 
@@ -103,7 +103,7 @@ class Watchdog:
             self._ranks[line.rank] = _Rank(line.phase, line.done, now, fresh, steps, step, validated)
 
     def forgive(self, seconds: float) -> None:
-        """Shorten every stall by `seconds`: for so long nobody could watch, and what was not seen then is no stall."""
+        """Shorten every stall by `seconds`, because the run could not be watched for that time."""
         self._ranks = {rank: replace(seen, since=seen.since + seconds) for rank, seen in self._ranks.items()}
 
     @property
