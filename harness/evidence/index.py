@@ -129,7 +129,7 @@ class Index:
         return _rows_of(database)
 
     def _enter(self, database: sqlite3.Connection, records: list[Record]) -> None:
-        """Enter these records and those of runs that the index lacks. Folders of runs that it has are not read."""
+        """Enter these records, and those of runs that the index lacks or that changed; no other run folder is read."""
         known = {run_id for (run_id,) in database.execute("SELECT run_id FROM runs")}
         begun = set(self._results.begun())
         if known - begun:

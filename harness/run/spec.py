@@ -45,9 +45,9 @@ class RunSpec:
         loader: Returns the process that loads a copy of weights; None where this host has no environment for it.
         verification: The process that computes parts of the run again, in this host's own environment. Its arguments do
             not name the models yet. None where this host has no environment for it.
-        app: The app's command, without the preset; for the probes of GPUs.
+        app: The app's command without the preset, for processes that do not train, such as probes of GPUs.
         option_names: Options that the app of this environment knows by another name.
-        variables: The environment variables without the preset; for the probes of GPUs.
+        variables: The environment variables of such processes.
         environment_hash: The hash of the environment without the preset.
         workload_hashes: The hashes of the workload, resumed and not.
     """

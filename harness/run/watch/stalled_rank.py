@@ -36,7 +36,7 @@ class Sight:
 def describe_hang(stalled: Sequence[RankStall], told: Collection[int], sample: StackSample) -> str:
     """Return in words which rank is stuck, since when and where; the ranks that wait come after it.
 
-    `told`: all ranks that ever reported progress.
+    `told`: all ranks that ever reported progress, and rank 0, which the watchdog knows from the start.
     """
     sights = _sights(stalled, told, sample)
     stuck = stuck_ranks(sights)
