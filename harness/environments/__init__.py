@@ -1,1 +1,1 @@
-"""Pins -> hashes -> wheels -> a virtual environment or an image."""
+"""Environments of cells: pins become hashes, then wheels, then a virtual environment or an image."""

@@ -1,4 +1,4 @@
-"""The app as a wheel: the same bytes for the same source and compiler, whoever makes it and where."""
+"""Builds the app as a wheel: the same bytes for the same source and compiler, on every machine."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ SOURCE_DATE_EPOCH = "1700000000"
 
 
 def app_wheel(folder: Path) -> Path:
-    """The app as a wheel; the same bytes for the same source and compiler."""
+    """Return the app as a wheel in a folder; the same source and compiler give the same bytes."""
     before = os.environ.get("SOURCE_DATE_EPOCH")
     os.environ["SOURCE_DATE_EPOCH"] = SOURCE_DATE_EPOCH
     try:
@@ -40,11 +40,11 @@ def app_wheel(folder: Path) -> Path:
 
 
 class PlatformWheel(WheelBuilder):  # type: ignore[misc]
-    """A wheel that holds a library, and says for which platform."""
+    """Builds a wheel that holds a library, and therefore names the platform that it is for."""
 
     @property
     def wheel_filename(self) -> str:
-        """The name, with the platform."""
+        """The name of the wheel, with the platform."""
         return str(super().wheel_filename).replace("-any.whl", f"-{PLATFORM}.whl")
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The abilities of this host: the engine that cells run on, the interpreters, the room on the disk."""
+"""Capabilities of this host: the engine that cells run on, the interpreters, and the room on the disk."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -33,14 +33,22 @@ NO_KFD = "there is no /dev/kfd, which every ROCm program opens first"
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The abilities of this host. `gpus` are those that wheels have kernels for, those without a screen first.
+    """The capabilities of this host.
 
-    `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
-    `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
-    `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use; `targets` those
-    of the GPUs. `lacks`: why no run can use the GPUs; None where nothing is missing. `unused`: the number of further
-    GPUs, with a screen, that runs may not use. `run_bytes`: the most disk that a run may take. `verifying`: the stack
-    that runs are verified in, where it can be made here. `driver`: the version of AMD's own.
+    Attributes:
+        gpus: indexes of the GPUs that wheels have kernels for, those without a screen first.
+        free_bytes: the free space of the file system that holds images or environments; None if unknown.
+        place: the folder of images or environments, or a name for it.
+        wheels_beside: wheels are kept on the same file system.
+        keeps_compressed: images are also kept compressed on that file system.
+        made: the stacks that need nothing more.
+        cores: the CPU cores that a run may use.
+        targets: the targets of the GPUs.
+        lacks: why no run can use the GPUs; None if nothing is missing.
+        unused: the number of further GPUs, with a screen, that runs may not use.
+        run_bytes: the most disk space that a run may take.
+        verifying: the stack that runs are verified in, if it can be made here.
+        driver: the version of AMD's own driver.
     """
 
     gpus: tuple[int, ...]
@@ -63,7 +71,7 @@ class Capabilities:
 
     @property
     def sentence(self) -> str:
-        """The findings, and what is done about them."""
+        """The findings, and what follows from them, in a sentence."""
         found = "On a simulated host, found" if self.simulated else "Found"
         gpus = many(len(self.gpus), "AMD GPU") if self.gpus else "no AMD GPU"
         if self.unused:
@@ -78,7 +86,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class StackRoom:
-    """The needs of a stack. `fits`: whether the disk has room for it and those before it; None: not known."""
+    """The needs of a stack. `fits`: whether the disk has room for it after those before it; None if unknown."""
 
     stack: str
     download_gb: float
@@ -88,7 +96,7 @@ class StackRoom:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A cell that is not run here. `of_host`: for what this host is or lacks, which the doctor looks at."""
+    """A cell that is not run here. `of_host`: because of what this host is or lacks, which the doctor checks."""
 
     cell: Cell
     reason: str
@@ -96,12 +104,12 @@ class Skipped:
 
 
 def choose_engine(cells: Sequence[Cell], executor: ExecutorName | None) -> Engine | None:
-    """The engine that cells are run on; None where they run as processes.
+    """Return the engine that cells are run on; None if they run as processes.
 
-    Without `executor` that is the engine that answers, unless no cell can run in a container.
+    Without `executor`, that is the engine that answers, unless no cell can run in a container.
 
     Raises:
-        UserError: when a container was asked for and no engine answers, or this user may not use the one there is.
+        UserError: when a container was asked for and no engine answers, or this user may not use the engine.
     """
     contained = any("docker" in cell.stack.executors for cell in cells)
     if executor == "process" or (executor is None and not contained):
@@ -121,9 +129,9 @@ def capabilities_of(
     interpreter: Path | None,
     verifying: Stack | None = None,
 ) -> Capabilities:
-    """Return what this host can do for these cells, in containers where there is an engine.
+    """Return the capabilities of this host for these cells, in containers if there is an engine.
 
-    `verifying` is the stack that runs are verified in, which is made here whatever was pulled.
+    `verifying` is the stack that runs are verified in, which is always made here, even if an image of it was pulled.
     """
     stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator != "any" and not cell.excluded}
     if verifying and ("docker" if engine else "process") not in verifying.executors:
@@ -161,7 +169,7 @@ def capabilities_of(
 
 
 def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | None:
-    """Why a cell cannot run here; None where it can."""
+    """Return why a cell cannot run here; None if it can."""
     stack = cell.stack
     if cell.excluded:
         return cell.excluded
@@ -185,26 +193,26 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
 
 
 def _has_kernels(rocm: str, cell: Cell, host: Capabilities) -> bool:
-    """Return whether one of the host's GPUs has kernels in a stack's wheels, as far as its targets are known."""
-    # One that takes another target's kernels may have them.
+    """Return whether a stack's wheels have kernels for one of the host's GPUs, as far as their targets are known."""
+    # A preset that overrides the target may find kernels of another target.
     overridden = any(name.startswith("HSA_OVERRIDE_GFX_VERSION") for name in cell.preset.variables)
     return overridden or not host.targets or any(has_kernels(rocm, target) for target in host.targets)
 
 
 def room_needed(stacks: Iterable[Stack], host: Capabilities) -> tuple[float, float]:
-    """Return what making the environments or images of these stacks takes: GB of downloads, GB of disk at the peak."""
+    """Return what it takes to make these stacks' environments or images: GB to download, and GB of disk at the peak."""
     missing = {stack.name: stack.budget for stack in stacks if stack.name not in host.made}.values()
     download = sum(s.download for s in missing)
     disk = sum(s.disk for s in missing)
     if host.executor == "docker":
-        # While a stack is built the builder holds a copy of its wheels.
+        # While a stack is built, the builder holds a copy of its wheels.
         disk += max((s.download for s in missing), default=0)
         disk += download * (host.wheels_beside + host.keeps_compressed)
     return download, disk
 
 
 def stack_by_stack(stacks: Iterable[Stack], host: Capabilities) -> tuple[StackRoom, ...]:
-    """Return the needs of stacks that are made in this order, each where those before it leave room for it."""
+    """Return the needs of stacks that are made in this order; those that do not fit leave their room to later ones."""
     left = None if host.free_bytes is None else host.free_bytes / GB
     found = []
     for stack in stacks:
@@ -222,12 +230,12 @@ def has_kfd(root: Path) -> bool:
 
 
 def with_kfd(host: Capabilities, *, there: bool) -> Capabilities:
-    """Return what this host can do with /dev/kfd, or where it is not `there`: no run can use a GPU then."""
+    """Return the capabilities with or without /dev/kfd: if it is not `there`, no run can use a GPU."""
     return replace(host, lacks=None if there or not host.gpus else NO_KFD)
 
 
 def _has_images(engine: Engine, stack: Stack, cells: Sequence[Cell], verifying: Stack | None) -> bool:
-    """Return whether the images of these cells cost no download: all but the app is built, or they were pulled."""
+    """Return whether these cells need no download: all below the app is built, or their images were pulled."""
     inputs = inputs_of(engine, stack)
     if find_runtime_image(engine, inputs):
         return True

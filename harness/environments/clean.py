@@ -1,7 +1,7 @@
-"""Things of this checkout that can be made again: environments, copies of programs, images without a known-good tag.
+"""Finds and removes what this checkout can make again: environments, copies of programs, and images.
 
-Never wheels, records, or images that are tagged or came from a registry: those cost a download, or cannot be made
-again.
+Wheels, records, and images that are tagged or came from a registry are never removed, because they cost a download or
+cannot be made again.
 """
 
 import os
@@ -23,19 +23,24 @@ from harness.environments.in_use import alone_with
 from harness.environments.python.programs import PROGRAMS, remove_copy
 from harness.host.engine import ENGINE_ERRORS, Engine, engine_errors, explain
 
-# Repositories of this host alone. Some engines give the images in them a digest, too.
+# Repositories that exist on this host only. Some engines give images in them a digest, too.
 LOCAL = (CELLS, STACKS, RUNTIMES)
 OF_A_COMMAND = "a command that makes environments or images, or runs cells, is under way"
-# Other checkouts may use the same engine; what was pulled nobody here has made.
+# Other checkouts may use the same engine, and nobody here made what was pulled.
 OF_ANOTHER = "this checkout has not made it"
 
 
 @dataclass(frozen=True)
 class Made:
-    """An environment or what a program takes (by its folder), or an image (by its id). `kept`: why it is not removed.
+    """An environment, a copy of a program, or an image.
 
-    `bytes` are those that nothing else holds; of an image all of it, though images of the same `runtime` (what is below
-    the app and the preset) share nearly all. `tags`: those that builds gave it.
+    Attributes:
+        place: the folder, or the id of an image.
+        bytes: the bytes that nothing else holds. For an image these are all its bytes, although images of the same
+            `runtime` share nearly all of them.
+        kept: why it is not removed; None if it may be.
+        runtime: identifies what is in an image below the app and the preset.
+        tags: the tags of an image when it was listed.
     """
 
     kind: str
@@ -48,9 +53,9 @@ class Made:
 
 
 def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS, programs: Path = PROGRAMS) -> list[Made]:
-    """Return the environments, copies of programs with their packages, and all images of stacks on this host.
+    """Return the environments, the copies of programs with their packages, and all images of stacks on this host.
 
-    Images of other checkouts are kept as OF_ANOTHER.
+    Images of other checkouts have OF_ANOTHER as `kept`.
 
     Raises:
         UserError: when the engine does not answer.
@@ -63,9 +68,9 @@ def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS, pro
 
 
 def bytes_to_go(found: Sequence[Made]) -> int:
-    """Return about how many bytes are free once all is removed that may be: what images share is counted once.
+    """Return about how many bytes become free if everything that may be removed is removed.
 
-    Where one of them stays nothing of it goes.
+    Bytes that images share are counted once, and not at all if one of these images stays.
     """
     staying = {one.runtime for one in found if one.kept}
     shared: dict[str, int] = {}
@@ -78,7 +83,7 @@ def bytes_to_go(found: Sequence[Made]) -> int:
 def remove(
     chosen: Sequence[Made], engine: Engine | None, environments: Path = ENVIRONMENTS
 ) -> Iterator[tuple[Made, str | None]]:
-    """Remove these; yield each with the reason why it is still there, None where it is gone."""
+    """Remove these, and yield each with the reason why it is still there, or None if it is gone."""
     with alone_with(environments) as alone:
         for one in chosen:
             if one.kept is None:
@@ -102,7 +107,7 @@ def _images(engine: Engine) -> Iterator[Made]:
     with engine_errors("listing images"):
         found = engine.client.api.images(filters={"label": f"{PREFIX}.stack"})
     own = own_ids()
-    # The newest first: some engines remove none that another was made from.
+    # Remove the newest first, because some engines remove no image that another one was made from.
     for image in sorted(found, key=lambda image: int(image.get("Created", 0)), reverse=True):
         tags = [tag for tag in image.get("RepoTags") or () if tag != "<none>:<none>"]
         others = [tag for tag in tags if not _is_of_a_build(tag, image.get("Labels") or {})]
@@ -114,13 +119,13 @@ def _images(engine: Engine) -> Iterator[Made]:
 
 
 def _runtime(image: Mapping[str, Any]) -> str:
-    """Return what tells the runtimes of images apart: what they are made from, but for the app and the preset."""
+    """Return the identity of an image's runtime: everything that it is made from, except the app and the preset."""
     labels = image.get("Labels") or {}
     return json_hash([labels.get(f"{PREFIX}.{part}") for part in ("stack", *IDENTITY) if part != "app"])
 
 
 def _is_of_a_build(tag: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a tag is the one that each build gives: any other one was given by a promotion or by a person."""
+    """Return whether a build gave an image this tag; all other tags were given by a promotion or a person."""
     name, _, word = tag.rpartition(":")
     if name != CELLS:
         return name in LOCAL and word.startswith(f"{labels.get(f'{PREFIX}.stack')}-")
@@ -135,7 +140,7 @@ def _remove_image(one: Made, engine: Engine | None) -> str | None:
     try:
         now = engine.client.api.inspect_image(one.place).get("RepoTags") or ()
         if given := sorted({*now} - {*one.tags}):
-            # By its id it goes with all its tags of one repository.
+            # Removing by id would also remove tags that were added since.
             return f"it is tagged {given[0]} now"
         engine.client.api.remove_image(one.place, force=False)
     except ENGINE_ERRORS as error:
@@ -147,7 +152,7 @@ def _remove_environment(folder: Path) -> str | None:
     with locked(folder.with_name(f"{folder.name}.lock")):
         if pid := _process_in(folder):
             return f"process {pid} runs in it"
-        # What is half removed is no environment.
+        # Remove the stamp first, because a half-removed environment must not count as one.
         (folder / STAMP).unlink(missing_ok=True)
         parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -157,7 +162,7 @@ def _remove_environment(folder: Path) -> str | None:
 
 
 def _process_in(folder: Path) -> int | None:
-    """Return a process whose interpreter is in a folder; None where there is none."""
+    """Return a process whose interpreter is in a folder; None if there is none."""
     for process in psutil.process_iter():
         try:
             if process.cmdline()[:1] and Path(process.cmdline()[0]).is_relative_to(folder):
@@ -168,14 +173,14 @@ def _process_in(folder: Path) -> int | None:
 
 
 def _bytes_of(folder: Path) -> int:
-    """Return the bytes that are free once a folder is gone: files that another name holds stay."""
+    """Return the bytes that become free if a folder is removed; files with another name elsewhere do not count."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
             try:
                 found = (Path(place) / name).lstat()
             except FileNotFoundError:
-                # Another command of this kind removes it now.
+                # Another command is removing it now.
                 continue
             total += found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
     return total

@@ -1,8 +1,8 @@
-"""The compiled part of the app: its C sources -> a library, by a compiler that is fetched for it against a hash lock.
+"""The compiled part of the app: a library made from C sources by a compiler that is fetched against a hash lock.
 
-The compiler is large and needed once, so it is not kept. Where it cannot be fetched the app does without.
-`python -m harness.environments.compiled_kernel` puts the library into the checkout, for the app as it is installed from
-there, and tries again what could not be fetched before.
+The compiler is large and needed only once, so it is not kept. If it cannot be fetched, the app works without the
+library. `python -m harness.environments.compiled_kernel` puts the library into the checkout for the app that is
+installed from there, and retries a fetch that failed before.
 """
 
 import hashlib
@@ -23,20 +23,20 @@ from harness.base.paths import APP, CACHE, CHECKOUT
 
 LOCK = CHECKOUT / "requirements-compiler.txt"
 PLATFORM = "manylinux_2_17_x86_64"
-# Numbers must be those of numpy: no float operations are fused, and integers run over as they do there.
+# Results must equal those of numpy, so no float operations are fused, and integers wrap around.
 OPTIONS = (
     *("-target", "x86_64-linux-gnu.2.17", "-mcpu=x86_64_v2", "-O3", "-ffp-contract=off", "-fwrapv"),
     *("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-s"),
 )
 FOLDER = Path("vpoc", "kernel")
 KERNELS = CACHE / "kernels"
-# What a fetch that failed leaves there.
+# Ending of the file that a failed fetch leaves in KERNELS.
 REFUSED = ".refused"
 WORDS = 400
 
 
 def compiler() -> list[str] | None:
-    """Return what a library is made with; None where there is no compiler, and the app does without."""
+    """Return the compiler and options that make the library; None if there is no compiler and the app works without."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         return None
     pinned = re.search(r"^ziglang==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
@@ -45,9 +45,9 @@ def compiler() -> list[str] | None:
 
 
 def ensure_kernel(notify: Callable[[str], None] = lambda _: None) -> Path | None:
-    """Return the library, compiled where it was not yet; None where there is no compiler.
+    """Return the library, compiling it if necessary; None if there is no compiler.
 
-    Where the compiler cannot be fetched that is noted, and not tried again: an environment keeps what it has.
+    A failed fetch of the compiler is noted and not repeated, so that an environment keeps what it has.
 
     Raises:
         UserError: when the sources cannot be compiled.
@@ -70,12 +70,12 @@ def ensure_kernel(notify: Callable[[str], None] = lambda _: None) -> Path | None
 
 
 def place_kernel(app: Path, notify: Callable[[str], None] = lambda _: None) -> bool:
-    """Put the library beside the sources in `app`, a copy of the app's folder or itself, in place of any other.
+    """Put the library beside the sources in `app`, in place of any other; return whether there is a library.
 
-    Return True where there is one. The app knows it by its name, which is of the sources.
+    `app` is the app's folder or a copy of it. The app finds the library by its name, which is a hash of the sources.
 
     Raises:
-        UserError: when it cannot be compiled.
+        UserError: when the library cannot be compiled.
     """
     for old in (app / FOLDER).glob("*.so"):
         old.unlink()
@@ -91,17 +91,17 @@ class CompilerMissingError(UserError):
 
 @contextmanager
 def fetched_compiler() -> Iterator[Path]:
-    """Fetch the compiler as locked, and yield its program; it is removed at the end.
+    """Fetch the compiler as locked, yield its program, and remove it at the end.
 
     Raises:
-        CompilerMissingError: with what pip said last.
+        CompilerMissingError: when the fetch fails, with the last output of pip.
     """
     KERNELS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".compiler-", dir=KERNELS) as place:
         command = [sys.executable, "-P", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
         command += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--retries", "2"]
         command += ["--target", f"{place}/compiler", "--requirement", str(LOCK)]
-        # pip unpacks there first, and /tmp may be small.
+        # Let pip unpack there, because /tmp may be small.
         variables = {**os.environ, "TMPDIR": place}
         run = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
         program = Path(place, "compiler", "ziglang", "zig")
@@ -112,13 +112,13 @@ def fetched_compiler() -> Iterator[Path]:
 
 
 def try_again() -> None:
-    """Forget that a compiler could not be fetched."""
+    """Forget that compilers could not be fetched."""
     for noted in KERNELS.glob(f"*{REFUSED}"):
         noted.unlink()
 
 
 def _refusal(words: list[str]) -> Path:
-    """The file that says why this compiler could not be fetched."""
+    """Return the file that says why this compiler could not be fetched."""
     return KERNELS / f"{json_hash(words)[:16]}{REFUSED}"
 
 
@@ -132,11 +132,11 @@ def _sources() -> list[Path]:
 
 
 def _compile(program: Path, library: Path) -> None:
-    # What the compiler keeps for next time is of no use: it compiles once.
+    # The compiler's caches are of no use later, because it compiles only once.
     with tempfile.TemporaryDirectory(dir=KERNELS) as scratch:
         made = Path(scratch) / library.name
         places = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch}
-        # By their names alone: no path may be in the library.
+        # Pass the sources by name only, because the library must contain no path.
         command: list[str | Path] = [program, "cc", *OPTIONS, "-o", made, *(file.name for file in _sources())]
         run = subprocess.run(
             command, cwd=APP / FOLDER, env={**os.environ, **places}, capture_output=True, text=True, check=False

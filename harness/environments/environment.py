@@ -1,4 +1,4 @@
-"""The environment of a cell: one virtual environment per stack for processes, or the image of the stack."""
+"""The environment of a cell: for processes one virtual environment per stack, otherwise the image of the cell."""
 
 import json
 import os
@@ -48,16 +48,21 @@ print(json.dumps(told))
 """
 
 
-# An app of another version may know options only by the names they had before; every app takes those.
+# Options by the names that older apps know; every app still takes those.
 FORMER_OPTIONS = {"--lookback": "--warm-up", "--check": "--rung", "--inject-fault": "--drill"}
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter with torch and the app, and what decides its behaviour. `image` is the one it is in, by id.
+    """An interpreter with torch and the app, and what decides its behaviour.
 
-    `contract` is that which its app follows; `revision` the commit that the image says it was made from. `version` is
-    the interpreter's, such as 3.13.5. `option_names`: options that its app knows by another name.
+    Attributes:
+        identity: the inputs that decide the behaviour, for the environment hash.
+        image: the id of the image that the interpreter is in; None outside of images.
+        version: the version of the interpreter, such as 3.13.5.
+        contract: the contract that the app follows.
+        option_names: options that the app knows by another name.
+        revision: the commit that the image says it was made from.
     """
 
     python: Path
@@ -71,35 +76,35 @@ class Environment:
     revision: str | None = None
 
     def app(self, *words: str) -> tuple[str, ...]:
-        """A command of the app."""
+        """Return a command of the app."""
         return (str(self.python), "-m", "vpoc", *(self.option_names.get(word, word) for word in words))
 
     def hash(self, preset: Preset) -> str:
-        """The environment hash of a cell: interpreter, lock, app source and preset."""
+        """Return the environment hash of a cell: of interpreter, lock, app source and preset."""
         return environment_hash(self.identity, preset)
 
 
 def environment_hash(identity: dict[str, Any], preset: Preset) -> str:
-    """Hash of what really decides the behaviour of a cell."""
+    """Return the hash of everything that decides the behaviour of a cell."""
     variables = {phase: preset.variables_of(phase) for phase in preset.phases}
     return json_hash({**identity, "preset": variables, "devices": preset.devices})
 
 
 def app_hash() -> str:
-    """Identity of the app: its source, and what its compiled part is made with."""
+    """Return the identity of the app: its source, and the compiler of its compiled part."""
     return json_hash([app_source_hash(), compiler()])
 
 
 def app_source_hash() -> str:
-    """Identity of the app's source alone: whether its compiled part can be made may show only when it is installed."""
+    """Return the identity of the app's source alone: only its installation may show whether it can be compiled."""
     return tree_hash(APP, ["pyproject.toml", "vpoc/**/*.py", "vpoc/**/*.c"])
 
 
 def identify(stack: Stack) -> dict[str, Any] | None:
-    """Return the identity of a stack's environment as it would be made now.
+    """Return the identity of a stack's environment as it would be made now; None if it is unknown.
 
-    Of one that was made, that is by its own interpreter. None where it is not known yet; where another interpreter
-    would be found now, the next run tells.
+    An existing environment is identified by its own interpreter. If another interpreter would be used now, the next run
+    shows that.
     """
     folder = ENVIRONMENTS / stack.name
     made = _stamp(folder)
@@ -117,14 +122,14 @@ def identify(stack: Stack) -> dict[str, Any] | None:
 
 
 def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: None) -> Environment:
-    """Return the environment of a stack, made or brought up to date where needed.
+    """Return the environment of a stack, and make or update it if necessary.
 
-    It has the host's own Python, where the stack's torch has wheels for it. The cpu stack takes PyPI's build of torch
-    where PyTorch's index cannot be reached. `notify` is called before what takes long. While this process lives nothing
-    removes it.
+    It uses the host's own Python if the stack's torch has wheels for it. The cpu stack uses PyPI's build of torch if
+    PyTorch's index cannot be reached. `notify` is called before slow steps. While this process lives, nothing removes
+    the environment.
 
     Raises:
-        UserError: when the interpreter or a wheel is missing, or there is no room.
+        UserError: when the interpreter or a wheel is missing, or the disk has no room.
     """
     keep_in_place()
     version, base = ensure_python(stack, notify)
@@ -147,7 +152,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
 
 
 def _is_current(stack: Stack, made: dict[str, Any], version: str, base: Path) -> bool:
-    """Return whether an environment with this stamp is what would be made with this Python."""
+    """Return whether an environment with this stamp equals the one that would be made with this Python."""
     lock = pins.lock_file(stack, version, made.get("build", "own"))
     return lock.is_file() and _identity(base, lock).items() <= made.items()
 
@@ -155,12 +160,12 @@ def _is_current(stack: Stack, made: dict[str, Any], version: str, base: Path) ->
 def install_stack(
     stack: Stack, version: str, python: Path, *more: Path, notify: Callable[[str], None]
 ) -> tuple[Path, Build]:
-    """Install exactly what a stack's lock and `more` locks say into the environment of `python`.
+    """Install exactly the packages of a stack's lock and of the `more` locks into the environment of `python`.
 
-    `version` is that interpreter's, such as 3.13. Return the stack's lock, and which build of torch it has.
+    `version` is the version of that interpreter, such as 3.13. Return the stack's lock, and the build of torch in it.
 
     Raises:
-        UserError: when a wheel is missing, or there is no room.
+        UserError: when a wheel is missing, or the disk has no room.
     """
     try:
         return _sync(stack, version, python, "own", more, notify), "own"
@@ -195,7 +200,7 @@ def _identity(python: Path, lock: Path) -> dict[str, Any]:
 
 
 def _check_room(stack: Stack, python: Path, needed: float) -> None:
-    """Refuse PyPI's build of torch where it does not fit.
+    """Refuse PyPI's build of torch if the disk has no room for it.
 
     Raises:
         UserError: saying how much is needed and how much is free.
@@ -210,7 +215,7 @@ def _check_room(stack: Stack, python: Path, needed: float) -> None:
 
 
 def _version(folder: Path) -> str | None:
-    """The version of an environment's interpreter, as was noted when it was made."""
+    """Return the version of an environment's interpreter, as noted when it was made; None if it was not."""
     with suppress(OSError):
         noted = (folder / "pyvenv.cfg").read_text(encoding="utf-8")
         found = re.search(r"^version(?:_info)? *= *(\S+)", noted, re.MULTILINE)
@@ -221,7 +226,7 @@ def _version(folder: Path) -> str | None:
 def image_environment(
     image: str, identity: dict[str, Any], contract: int, stack: Stack, revision: str | None = None
 ) -> Environment:
-    """The environment in the image of a cell; the preset is in it, too."""
+    """Return the environment in the image of a cell, which also includes the preset."""
     names = {} if identity.get("app") == app_hash() else FORMER_OPTIONS
     variables = {"PATH": IMAGE_PATH}
     known: dict[str, Any] = {"contract": contract, "option_names": names, "revision": revision}
@@ -229,14 +234,14 @@ def image_environment(
 
 
 def host_environment(python: Path, notify: Callable[[str], None] = lambda _: None) -> Environment:
-    """The user's own interpreter, with the app on its path.
+    """Return the environment of the user's own interpreter, with the app on its path.
 
     Raises:
-        UserError: when it cannot run the app.
+        UserError: when the interpreter cannot run the app.
     """
     python = python.absolute()
     try:
-        # In as bare an environment as the runs will have: what only the caller's shell provides does not count.
+        # Use as bare an environment as runs will have, because what only the caller's shell provides does not count.
         bare = {"PATH": os.defpath, "PYTHONNOUSERSITE": "1"}
         run = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True, env=bare)
         told = json.loads(run.stdout)
@@ -253,8 +258,8 @@ def host_environment(python: Path, notify: Callable[[str], None] = lambda _: Non
 
 
 def install_app(notify: Callable[[str], None] = lambda _: None) -> Path:
-    """A copy of the app in a folder named by its hash: what a run was started with cannot change under it."""
-    # The hash says whether there is a compiled part.
+    """Copy the app into a folder named by its hash and return it, so that the app of a run cannot change under it."""
+    # Do this first, because the hash of the app depends on whether there is a compiled part.
     ensure_kernel(notify)
     folder = APPS / app_hash()
     if not folder.is_dir():
@@ -264,7 +269,7 @@ def install_app(notify: Callable[[str], None] = lambda _: None) -> Path:
         place_kernel(temporary)
         temporary.chmod(0o755)
         with suppress(OSError):
-            # Somebody else may have been faster; a folder of that name has that content.
+            # Another process may have been faster; a folder of that name has the same content.
             temporary.rename(folder)
         shutil.rmtree(temporary, ignore_errors=True)
     return folder

@@ -1,4 +1,4 @@
-"""The environment hashes that cells would have now, to tell which records are stale."""
+"""The environment hashes that cells would have now, which tell which records are stale."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def current_hashes(matrix: Matrix, kept: set[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-    """The environment hashes that cells would have now, by cell and executor, where that is known."""
+    """Return the environment hashes that cells would have now, by cell and executor, if known."""
     known: dict[tuple[str, str], dict[str, Any] | None] = {}
     hashes = {}
     for cell_id, executor in kept:
@@ -34,7 +34,7 @@ def current_hashes(matrix: Matrix, kept: set[tuple[str, str]]) -> Mapping[tuple[
 def _identity_of_image(stack: Stack) -> dict[str, Any] | None:
     if not lock_file(stack).is_file():
         return None
-    # To import it, and to find an engine, takes longer than all the rest; without a lock neither tells anything.
+    # Import and search only with a lock: both are slow, and without a lock they tell nothing.
     from harness.environments.docker.images import inputs_of  # noqa: PLC0415
 
     identity = inputs_of(None if base_digest(stack) else _engine_if_any(), stack).identity
@@ -43,7 +43,7 @@ def _identity_of_image(stack: Stack) -> dict[str, Any] | None:
 
 @cache
 def _engine_if_any() -> "Engine | None":
-    """Return the engine if there is one. Why it cannot be used is reported by the commands that need it."""
+    """Return the engine if there is one; commands that need one report why it cannot be used."""
     from harness.host.engine import find_engine  # noqa: PLC0415
 
     try:

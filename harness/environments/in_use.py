@@ -1,6 +1,6 @@
-"""The environments and images of this checkout are removed only while no command makes them, or runs cells in them.
+"""A lock that keeps environments and images in place while a command makes them, or runs cells in them.
 
-Between two runs of a command no process and no container shows that it needs them, and none before the first.
+Before and between the runs of a command, no process or container shows that the command needs them.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ _held: list[int] = []
 
 
 def keep_in_place(environments: Path = ENVIRONMENTS) -> None:
-    """Keep them from being removed for as long as this process lives; waits for a removal that is under way."""
+    """Keep environments and images from being removed while this process lives; wait for a removal under way to end."""
     while not _held:
         with _opened(environments) as stream:
             fcntl.flock(stream, fcntl.LOCK_SH)
@@ -29,12 +29,12 @@ def keep_in_place(environments: Path = ENVIRONMENTS) -> None:
 
 @contextmanager
 def alone_with(environments: Path = ENVIRONMENTS) -> Iterator[bool]:
-    """Yield whether no command runs cells in them; then none begins to meanwhile."""
+    """Yield whether no command makes environments or images, or runs cells in them; then none can begin to."""
     with _opened(environments) as stream:
         yield lock_at_once(stream.fileno(), environments / LOCK)
 
 
 def _opened(environments: Path) -> BinaryIO:
     environments.mkdir(parents=True, exist_ok=True)
-    # A link that a program put there would never be the file that it leads to.
+    # Open without following links: the lock would never be recognised as the file behind a link.
     return open_regular(environments / LOCK, adding=True)

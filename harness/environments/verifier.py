@@ -1,4 +1,4 @@
-"""The environment in which this host verifies runs: its own cpu stack, whatever the runs were made in."""
+"""The environment in which this host verifies runs: its own cpu stack, whatever environment the runs used."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ USUAL_STACK = "cpu"
 
 @dataclass(frozen=True)
 class Verifier:
-    """The environment in which this host verifies runs; without one, `missing` says why there is none."""
+    """The environment in which this host verifies runs; without one, `missing` says why."""
 
     environment: Environment | None = None
     missing: str = ""
 
     def why_not(self, judged: Environment) -> str | None:
-        """Return why a run in the environment `judged` cannot be verified in it; None where it can."""
+        """Return why a run in the environment `judged` cannot be verified in this one; None if it can."""
         if self.environment is None:
             return self.missing
         if judged.contract != CONTRACT:
@@ -37,18 +37,18 @@ NO_VERIFIER = Verifier(missing="nothing was made to verify it in")
 
 
 def verifying_stack(matrix: Matrix) -> Stack | None:
-    """Return the stack that this host verifies runs in: `cpu`, or else the first one for CPUs."""
+    """Return the stack in which this host verifies runs: `cpu`, else the first one for CPUs; None if there is none."""
     own = (s for s in matrix.stacks.values() if s.accelerator == "cpu" and s.framework == "torch" and not s.excluded)
     return min(own, key=lambda stack: stack.name != USUAL_STACK, default=None)
 
 
 def make_verifier(stack: Stack | None, engine: "Engine | None", notify: "Notify" = lambda _: None) -> Verifier:
-    """Make what this host verifies runs in, as an image where there is an engine; one it has not built is not taken."""
+    """Make the environment in which this host verifies runs; with an engine, as an image that was built here."""
     executor = "docker" if engine else "process"
     if stack is None or executor not in stack.executors:
         return Verifier(missing="the matrix has no stack for CPUs that could be made here")
     try:
-        # Half a second, which those do not wait for who only describe runs.
+        # Import here, because it takes half a second, and commands that only describe runs do not need it.
         from harness.environments.docker.build import ensure_stack_image  # noqa: PLC0415
 
         if engine is None:

@@ -1,1 +1,1 @@
-"""Docker images: their recipe, building, rebuilding, and what is in them."""
+"""Docker images: their recipe, building, rebuilding, and their content."""

@@ -15,13 +15,13 @@ OWN_BASE = (
     "run cells with --executor process, or give --base IMAGE with one that is here "
     "(`make base` makes one from Debian's packages)"
 )
-# What the engine says of a registry that takes no connection: what breaks off may come at the next try.
+# What the engine says of a registry that takes no connection. A connection that breaks off later may work if retried.
 NO_CONNECTION = re.compile(r"\bdial\b|no such host|handshake timeout|awaiting headers", re.IGNORECASE)
 NO_NETWORK = "no network, or a firewall or proxy is in the way"
 
 
 class NoBaseImageError(UserError):
-    """The base image of a stack is not here and cannot be pulled; `why` without details and what can be done."""
+    """The base image of a stack is not here and cannot be pulled. `why`: the reason, without details and a remedy."""
 
     code = "no-base-image"
 
@@ -31,18 +31,18 @@ class NoBaseImageError(UserError):
 
 
 class NoAnswerForBaseError(NoBaseImageError, NoAnswerError):
-    """Its registry does not answer, or breaks off."""
+    """The registry of a base image does not answer, or breaks off."""
 
 
 def digest_of_base(base: Image, stack: Stack) -> str | None:
-    """The digest under which the base came from its registry; None for one that was made here."""
+    """Return the digest under which the base came from its registry; None for a base that was made here."""
     name, _ = parse_repository_tag(stack.base)
     digests = [digest for known, _, digest in (d.partition("@") for d in base.digests) if known.endswith(name)]
     return digests[0] if digests else None
 
 
 def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
-    """The base image of a stack, pulled where the engine does not hold it.
+    """Return the base image of a stack, pulling it if the engine does not have it.
 
     Raises:
         NoBaseImageError: when it cannot be pulled.

@@ -1,4 +1,4 @@
-"""Dockerfile -> image: hermetic builds of stacks and cells."""
+"""Builds the images of stacks and cells from Dockerfiles, without a network."""
 
 import json
 import re
@@ -57,10 +57,10 @@ WORDS = 400
 
 
 def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: None) -> Image:
-    """The image of a cell: the one this engine holds, or a new one.
+    """Return the image of a cell: the one that this engine has, or a new one.
 
     Raises:
-        UserError: when it cannot be built; nothing that looks finished is left.
+        UserError: when the image cannot be built; no half-built image is left.
     """
     keep_in_place()
     with locked(lock_of_builds(cell.id), notify):
@@ -78,12 +78,12 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
 
 
 def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: None, *, own: bool = False) -> Image:
-    """The image of a stack: the one this engine holds, or a new one.
+    """Return the image of a stack: the one that this engine has, or a new one.
 
-    `own`: of images that are here only one that this checkout has built, as labels are what anybody writes.
+    `own`: use an existing image only if this checkout has built it, because anybody can write the labels of an image.
 
     Raises:
-        UserError: when it cannot be built; nothing that looks finished is left.
+        UserError: when the image cannot be built; no half-built image is left.
     """
     keep_in_place()
     with locked(lock_of_builds(stack.name), notify):
@@ -93,7 +93,7 @@ def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: 
         elif _context(stack).exists():
             # A harness was killed, and its builder went on to the end.
             _clear(engine, stack)
-        # Another may have taken its tag, and an engine deletes an image with the last one.
+        # Tag again: another image may have taken the tag, and an engine deletes an image that loses its last tag.
         _tag(engine, image, stack_tag(image.labels))
         return image
 
@@ -103,11 +103,11 @@ def _find_stack(engine: Engine, stack: Stack, *, own: bool) -> Image | None:
 
 
 def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool) -> Image:
-    # Before anything is fetched for it.
+    # Check for a builder before anything is fetched.
     _ = engine.builder
     base = ensure_base(engine, stack, notify)
     lock = ensure_lock(stack, digest_of_base(base, stack))
-    # The hash of the app says whether there is a compiled part.
+    # Do this first, because the hash of the app depends on whether there is a compiled part.
     ensure_kernel(notify)
     if image := _find_stack(engine, stack, own=own):
         return image
@@ -137,12 +137,15 @@ def build_part(
     epochs: Epochs | None = None,
     tag: str | None = None,
 ) -> Image:
-    """Build the `stack` of the Dockerfile, or the `runtime` below it, which holds all but the app.
+    """Build the `stack` part of the Dockerfile, or the `runtime` part below it, which holds everything but the app.
 
-    Two images, not layers that the builder remembers: some forget them with what was given for the build, and that is
-    gigabytes of wheels, which else would be given again for each edit of the app.
+    These are two images, not layers in the builder's cache, because some builders drop cached layers together with the
+    files given to the build. Gigabytes of wheels would then be given again for each edit of the app.
 
-    `epochs` are the times that files get; `tag` its name, where it is not that of its inputs.
+    - `fill`: puts the files for the build into a folder.
+    - `words`: further options of the builder.
+    - `epochs`: the times that files get.
+    - `tag`: the name of the image; None for one that names its inputs.
     """
     epochs = epochs or epochs_of(stack)
     labels = {**open_labels(stack), **inputs, **epochs.labels, f"{PREFIX}.kind": kind, INPUTS: json_hash(inputs)}
@@ -163,16 +166,16 @@ def build_part(
 
 
 def _context(stack: Stack) -> Path:
-    """The folder that holds everything an image is made from, while it is made."""
+    """Return the folder with everything that an image is made from, while it is made."""
     return BUILDS / stack.name
 
 
 def _note_copies(engine: Engine, stack: Stack) -> None:
-    """Note which copies the builder has before a build, for when it is over.
+    """Note before a build which copies the builder has, so that those of the build can be dropped when it is over.
 
-    What was noted for one that was killed stays: its copies are still to be dropped.
+    A note left by a killed build is kept, because its copies have yet to be dropped.
     """
-    # What an engine that fails has to say of it is not worth a build, here and below.
+    # Ignore errors of the engine, here and below: they are no reason to fail a build.
     with suppress(UserError):
         if not _noted_copies(stack).is_file():
             write_json(_noted_copies(stack), {name: copy.uses for name, copy in copies_in_builder(engine).items()})
@@ -183,7 +186,7 @@ def _noted_copies(stack: Stack) -> Path:
 
 
 def _clear(engine: Engine, stack: Stack) -> None:
-    """Remove what was given to a build: the folder, and the copies that the builder has since they were noted."""
+    """Remove the folder given to a build, and the copies that the builder made of it since they were noted."""
     shutil.rmtree(_context(stack), ignore_errors=True)
     noted = _noted_copies(stack)
     with suppress(UserError, FileNotFoundError):
@@ -200,7 +203,7 @@ def build_cell(
         **labels,
         f"{PREFIX}.kind": "cell",
         INPUTS: json_hash(labels),
-        # Its preset may be younger than its stack.
+        # The commit of its preset may be newer than that of its stack.
         **({REVISION: revision} if (revision := source_revision() or stack.labels.get(REVISION)) else {}),
         "org.opencontainers.image.title": cell.id,
         "org.opencontainers.image.description": cell.preset.description,
@@ -214,12 +217,12 @@ def build_cell(
 def _build(
     engine: Engine, name: str, dockerfile: str, labels: Mapping[str, str], words: tuple[str, ...], epoch: int = NO_TIME
 ) -> None:
-    """Run one build; `epoch` is the time that files get, and, from newer builders, the image.
+    """Run one build; `epoch` is the time that its files get and, with newer builders, the image itself.
 
-    An image gets its name when it is whole: what is interrupted has none.
+    An image gets its name when it is complete, so an interrupted build leaves no named image.
 
     Raises:
-        UserError: with the builder's own reason.
+        UserError: when the build fails, with the builder's own reason.
     """
     builder = engine.builder
     command = [builder.program, *builder.build, "--network", "none", "--progress", "plain"]
@@ -228,7 +231,8 @@ def _build(
     BUILDS.mkdir(parents=True, exist_ok=True)
     log = BUILDS / f"{name}.log"
     with log.open("w+", encoding="utf-8") as stream, tempfile.TemporaryFile("w+", encoding="utf-8") as given:
-        # Not through a pipe: of a harness that is killed the builder would get a part, and make a sound image of it.
+        # Do not use a pipe: if the harness is killed, the builder would get a part of the text and build a valid image
+        # of it.
         given.write(dockerfile)
         given.seek(0)
         process = subprocess.Popen(
@@ -243,7 +247,7 @@ def _build(
         try:
             process.wait()
         except BaseException:
-            # The builder stops when its client goes.
+            # The builder stops when its client ends.
             process.terminate()
             try:
                 process.wait(GRACE_SECONDS)
@@ -258,11 +262,11 @@ def _build(
 
 
 def _reason(text: str, engine: Engine) -> str:
-    """Why a build failed, in one line."""
+    """Return why a build failed, in one line."""
     if FULL_DISK in text.lower():
         return f"no space left where the engine keeps images, {engine.folder or ''}; free some (docker system df)"
     said = [re.sub(r"^#\d+ ([\d.]+ )?", "", line).strip() for line in text.splitlines()]
-    # That a step failed is known; what it said before tells why.
+    # Skip the line that a step failed; what the step said before tells why.
     telling = [line for line in said if re.search(r"error|image: ", line, re.IGNORECASE) and not FAILED.search(line)]
     return ([*telling, *reversed(list(filter(None, said))), "it said nothing"])[0][:WORDS]
 
@@ -281,5 +285,5 @@ def _tag(engine: Engine, image: Image, tag: str) -> None:
 
 
 def lock_of_builds(name: str) -> Path:
-    """One build of an image at a time from this checkout."""
+    """Return the lock file that allows this checkout one build of an image at a time."""
     return BUILDS / f"{name}.lock"

@@ -1,4 +1,4 @@
-"""The folder that an image is built from: wheels, the app, and what installs them."""
+"""Fills the folder that an image is built from: wheels, the app, and the tools that install them."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from harness.matrix.stacks import Stack
 
 
 def fill_runtime(stack: Stack, lock: Path, notify: Notify, context: Path) -> None:
-    """Put everything a runtime is made from into a folder, hard-linked where that can be."""
+    """Put everything that a runtime is made from into a folder, hard-linked if possible."""
     wheels = fetch(stack, lock, notify)
     _fill_tools(context)
     for folder in ("torch", "others"):
@@ -33,7 +33,7 @@ def fill_runtime(stack: Stack, lock: Path, notify: Notify, context: Path) -> Non
 
 
 def fill_app(context: Path) -> None:
-    """Put the app into a folder, and what installs it."""
+    """Put the app, and the tools that install it, into a folder."""
     _fill_tools(context)
     (context / "vpoc").mkdir()
     app = app_wheel(context / "vpoc")
@@ -43,7 +43,7 @@ def fill_app(context: Path) -> None:
 
 
 def with_torch(stack: Stack, names: Iterable[str]) -> set[str]:
-    """Return which packages are in torch's layer: where ROCm is packages, those as well."""
+    """Return the packages in torch's layers: torch, and if ROCm comes as packages, those as well."""
     packages = stack.origin.rocm == "packages"
     return {
         name for name in names if name == "torch" or (packages and name.startswith(("rocm", "amd-torch", "triton")))
@@ -51,12 +51,12 @@ def with_torch(stack: Stack, names: Iterable[str]) -> set[str]:
 
 
 def listed_layers(context: Path) -> list[Path]:
-    """Return the lists of files of torch's layers but the last."""
+    """Return the files that list the content of each of torch's layers except the last."""
     return sorted((context / "torch" / "layers").glob("*.json"))
 
 
 def _list_layers(stack: Stack, torch: Path) -> None:
-    """Beside torch's wheels, list the files of each of their layers but the last."""
+    """List beside torch's wheels the files of each of their layers except the last."""
     files = layers.files_in_wheels(sorted(torch.glob("*.whl")), rocm=stack.rocm is not None)
     (torch / "layers").mkdir()
     for number, paths in enumerate(layers.split(files, layers.LAYER_BYTES), 1):
@@ -64,7 +64,7 @@ def _list_layers(stack: Stack, torch: Path) -> None:
 
 
 def _fill_tools(context: Path) -> None:
-    """Put into a folder what installs wheels in a build."""
+    """Put the tools that install wheels in a build into a folder."""
     (context / "tools").mkdir(parents=True)
     for name in TOOLS:
         shutil.copy(IMAGES / name, context / "tools" / name)

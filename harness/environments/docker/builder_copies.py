@@ -1,4 +1,4 @@
-"""The copies that a builder keeps of what was given to builds: gigabytes of wheels for each stack."""
+"""Copies that a builder keeps of the files given to builds: gigabytes of wheels for each stack."""
 
 import subprocess
 import time
@@ -13,17 +13,17 @@ SMALL_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Copy:
-    """A builder's copy of what was given to it: its bytes, and for how many builds it was used."""
+    """A builder's copy of files given to it: its size in bytes, and the number of builds that used it."""
 
     size: int
     uses: int
 
 
 def copies_in_builder(engine: Engine) -> dict[str, Copy]:
-    """Return the builder's copies of what was given to it, by id."""
+    """Return the builder's copies of files given to it, by id."""
     api = engine.client.api
     with engine_errors("asking for the builder's copies"):
-        # The library asks for the sizes of all images as well: that takes its time, and fails while others build.
+        # Do not use the library: it also asks for the sizes of all images, which is slow and fails while others build.
         answer = api.get(f"{api.base_url}/v{api.api_version}/system/df", params={"type": "build-cache"})
         answer.raise_for_status()
         caches = answer.json()["BuildCache"] or []
@@ -32,10 +32,11 @@ def copies_in_builder(engine: Engine) -> dict[str, Copy]:
 
 
 def drop_copies(engine: Engine, before: Mapping[str, int]) -> None:
-    """Drop the builder's copies of what was given to it: gigabytes of wheels for each stack. Layers stay.
+    """Drop the builder's copies of the files given to our builds: gigabytes of wheels for each stack. Layers stay.
 
-    `before` are those that were there, with how often they were used: where that is the same still, they are of other
-    projects' builds. One that was used since has our files in it: newer builders take that of any folder of the name.
+    `before` holds the copies that were there before, with their number of uses. A copy with the same number still
+    belongs to other projects. A copy used since has our files in it, because newer builders share one between folders
+    of one name.
     """
     builder = engine.builder
     for _ in range(PRUNE_TRIES):
@@ -47,5 +48,5 @@ def drop_copies(engine: Engine, before: Mapping[str, int]) -> None:
         left = copies_in_builder(engine)
         if not any(left[name].size > SMALL_BYTES for name in mine & left.keys()):
             break
-        # The builder holds the copy of a build that was interrupted for a moment longer.
+        # The builder holds the copy of an interrupted build for a moment longer.
         time.sleep(1)

@@ -1,4 +1,4 @@
-"""Cell -> Dockerfile text. Pure but for reading the template once."""
+"""Renders the Dockerfile of a cell. Pure, except that it reads the template once."""
 
 import re
 from functools import cache
@@ -11,14 +11,14 @@ from harness.matrix.stacks import Stack
 if TYPE_CHECKING:
     from jinja2 import Template
 
-# The second image begins here; everything before is the stack's.
+# The cell's part of the Dockerfile begins with this; everything before belongs to the stack.
 CELL = "# Cell "
 NO_PRESET = Preset(name="none", description="none")
 
 
 @cache
 def _template() -> "Template":
-    # A tenth of a second, which what renders nothing does without.
+    # Import here, because it takes a tenth of a second and most commands render nothing.
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415
 
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
@@ -27,14 +27,14 @@ def _template() -> "Template":
 
 
 def quoted(value: str) -> str:
-    """A value as the Dockerfile's ENV takes it, with nothing in it expanded."""
+    """Return a value quoted for ENV in a Dockerfile, so that nothing in it is expanded."""
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
 def render(cell: Cell, base: str | None = None, layers: int = 1) -> str:
-    """The Dockerfile of a cell, with the image of its stack as first stage, and so many layers of torch and ROCm.
+    """Return the Dockerfile of a cell, whose first stage is its stack with `layers` layers of torch and ROCm.
 
-    Variables of one phase only are not in it: they are given when that phase is run.
+    Variables of one phase only are not in it, because they are set when that phase is run.
     """
     return _template().render(
         cell=cell,
@@ -46,11 +46,11 @@ def render(cell: Cell, base: str | None = None, layers: int = 1) -> str:
 
 
 def stack_part(stack: Stack, base: str, layers: int = 1) -> str:
-    """The part that makes the image of the stack. How many layers torch is, its wheels tell."""
+    """Return the part that makes the image of the stack; torch's wheels tell the number of `layers`."""
     return render(Cell(stack, NO_PRESET), base, layers).partition(CELL)[0]
 
 
 def cell_part(cell: Cell) -> str:
-    """The part that makes the image of the cell from that of its stack."""
+    """Return the part that makes the image of the cell from that of its stack."""
     _, mark, text = render(cell).partition(CELL)
     return mark + text

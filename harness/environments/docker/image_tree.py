@@ -1,4 +1,4 @@
-"""The files of an image, one by one, and how two images differ in that. Nothing in them is started."""
+"""Reads the files of an image one by one, and compares two images. Nothing in an image is started."""
 
 import hashlib
 import os
@@ -14,18 +14,18 @@ from harness.environments.executors.docker import LABEL
 from harness.host.engine import Engine, engine_errors
 
 PIECE = 1 << 20
-# An engine makes these in each container.
+# Files that an engine makes in each container.
 OF_CONTAINER = {".dockerenv", "dev/console", "etc/hostname", "etc/hosts", "etc/mtab", "etc/resolv.conf"}
-# What of an image's configuration decides how a container of it runs.
+# Parts of an image's configuration that decide how a container of it runs.
 CONFIGURED = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Volumes", "ExposedPorts")
-# Of an image of somebody else there may be more than memory holds.
+# Most differences that are kept; somebody else's image may have more than memory holds.
 MOST_DIFFERENCES = 1000
 PARTS = ("kind", "mode", "owner", "link", "content")
 
 
 @dataclass(frozen=True)
 class ImageFile:
-    """A file, folder or link in an image: all but its time."""
+    """A file, folder or link in an image, without its time."""
 
     kind: str
     mode: int
@@ -35,20 +35,20 @@ class ImageFile:
 
 
 def tree_of(engine: Engine, image: Image) -> dict[str, ImageFile]:
-    """Return every file of an image, by its path without the first slash.
+    """Return every file of an image, by its path without the leading slash.
 
     Raises:
-        UserError: when the engine cannot give it.
+        UserError: when the engine cannot export the image.
     """
     with image_files(engine, image) as files:
         return dict(_entries(files))
 
 
 def differences_from(engine: Engine, image: Image, tree: Mapping[str, ImageFile]) -> list[str]:
-    """Return a line for each file in which an image differs from a tree, as `differences`.
+    """Return a line for each file in which an image differs from a tree, as in `differences`.
 
     Raises:
-        UserError: when the engine cannot give it.
+        UserError: when the engine cannot export the image.
     """
     with image_files(engine, image) as files:
         return differences(_entries(files), tree)
@@ -56,19 +56,19 @@ def differences_from(engine: Engine, image: Image, tree: Mapping[str, ImageFile]
 
 @contextmanager
 def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, tarfile.TarInfo, IO[bytes] | None]]]:
-    """Yield the files of an image, one after the other: path, what the archive says of it, and its content.
+    """Yield the files of an image one by one: path, entry in the archive, and content.
 
     Raises:
-        UserError: when the engine cannot give it.
+        UserError: when the engine cannot export the image.
     """
     with engine_errors(f"reading what is in image {image.id}"):
-        # A container that is never started: an export has the files as they are seen, not layer by layer.
+        # Export a container that is never started, which shows the files as seen inside, not layer by layer.
         made = engine.client.api.create_container(
             image.id,
             command=["none"],
             entrypoint=["none"],
             use_config_proxy=False,
-            # What a folder that is gone names is removed by the next command that runs cells.
+            # If this process dies, the folder is gone, and the next command that runs cells removes the container.
             labels={LABEL: f"/proc/{os.getpid()}"},
         )
         try:
@@ -81,17 +81,17 @@ def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, ta
 
 
 def each_file(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo, IO[bytes] | None]]:
-    """Yield the files of an archive: path, what it says of it, and its content."""
+    """Yield the files of an archive: path, entry in the archive, and content."""
     while member := archive.next():
         yield member.name.removeprefix("./"), member, archive.extractfile(member) if member.isreg() else None
-        # It would keep them all: their names alone may be gigabytes.
+        # Drop the entries, or else the archive keeps them all: their names alone may be gigabytes.
         archive.members = []  # type: ignore[attr-defined]
 
 
 def differences(first: Iterable[tuple[str, ImageFile]], second: Mapping[str, ImageFile]) -> list[str]:
-    """Return a line for each file in which two images differ, by its path.
+    """Return a line for each file in which two images differ, sorted by path.
 
-    The first is read only once and none of it is kept; after a thousand files that differ no more of it is read.
+    The first image is read once and not kept; after MOST_DIFFERENCES differing files it is read no further.
     """
     only_in_second, found = dict(second), dict[str, str]()
     for path, one in first:
@@ -106,7 +106,7 @@ def differences(first: Iterable[tuple[str, ImageFile]], second: Mapping[str, Ima
 
 
 def configured(engine: Engine, image: Image) -> dict[str, Any]:
-    """Return what of an image's configuration decides how a container of it runs."""
+    """Return the parts of an image's configuration that decide how a container of it runs."""
     with engine_errors(f"looking at image {image.id}"):
         told = engine.client.api.inspect_image(image.id)["Config"]
     return {name: told.get(name) or None for name in CONFIGURED}
@@ -139,23 +139,23 @@ def _entry(member: tarfile.TarInfo, stream: IO[bytes] | None) -> ImageFile:
         digest.update(piece)
     kind = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard link"}.get(member.type, "file")
     content = digest.hexdigest() if kind == "file" else ""
-    # An engine's archive may have the bits of the kind in it, too.
+    # Mask the mode, because an engine's archive may include the bits of the file type.
     return ImageFile(kind, member.mode & 0o7777, (member.uid, member.gid), member.linkname, content)
 
 
 class PieceStream(RawIOBase):
-    """Pieces of bytes as a file that is read from its beginning to its end."""
+    """A file that reads pieces of bytes from first to last."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
         self._left = memoryview(b"")
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True, because it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what is there, up to the room in a buffer; nothing at the end."""
+        """Read the next bytes into a buffer, at most as many as fit; return 0 at the end."""
         if not self._left:
             self._left = memoryview(next(self._pieces, b""))
         part = self._left[: len(buffer)]

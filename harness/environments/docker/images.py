@@ -1,4 +1,4 @@
-"""The inputs of images, and how an engine is asked for an image. Labels identify one; tags are only for people."""
+"""The inputs of images, and how to ask an engine for an image. Labels identify an image; tags are only for people."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,23 +25,23 @@ from harness.host.engine_client import TooLargeAnswerError
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
 
-# Local repositories: cells are what people use; they are made from stacks, and those from runtimes.
+# Local repositories: people use cells, which are made from stacks, which are made from runtimes.
 CELLS, STACKS, RUNTIMES = "vpoc", "vpoc-stack", "vpoc-runtime"
 PREFIX = "vpoc.matrix"
 INPUTS = f"{PREFIX}.inputs"
 REVISION = "org.opencontainers.image.revision"
 CREATED = "org.opencontainers.image.created"
-# The times that files have below the app and in it: what is built again has the same.
+# The times of files below the app and in the app; a rebuilt image gets the same.
 EPOCHS = f"{PREFIX}.epochs"
 CONTRACT_LABEL = f"{PREFIX}.contract"
 BASE_NAME, BASE_DIGEST = "org.opencontainers.image.base.name", "org.opencontainers.image.base.digest"
 SHORT = 12
 TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
-# What decides the behaviour of a stack, each as a label.
+# The inputs that decide the behaviour of a stack, each with a label.
 IDENTITY = ("base", "lock", "app", "recipe")
-# What runs inside a build.
+# Files that are used inside a build.
 TEMPLATE, TOOLS = "Dockerfile.j2", ("install.py", "verify.py")
-# What decides which layer a file of torch lies in.
+# The module that decides in which layer a file of torch lies.
 LAYERS = Path(layers.__file__)
 COMPILER_LOCK = CHECKOUT / "requirements-compiler.txt"
 
@@ -59,17 +59,17 @@ class Image:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The labels that decide the behaviour of the stack in it, for the environment hash."""
+        """The labels that decide the behaviour of the image's stack, for the environment hash."""
         return {part: self.labels.get(f"{PREFIX}.{part}") for part in IDENTITY}
 
     @property
     def revision(self) -> str | None:
-        """The commit of the source it says it was made from, with `-dirty` where that was not all."""
+        """The commit that the image says it was made from, with `-dirty` if there were uncommitted changes."""
         return self.labels.get(REVISION)
 
     @property
     def contract(self) -> int:
-        """The contract that the app in it follows; the old one where it does not say."""
+        """The contract that the image's app follows; the old one if the image does not say."""
         told = self.labels.get(CONTRACT_LABEL, "")
         return int(told) if re.fullmatch(r"[1-9]\d{0,5}", told, re.ASCII) else OLD_CONTRACT
 
@@ -80,20 +80,20 @@ class Image:
 
 @dataclass(frozen=True)
 class Epochs:
-    """The times of files in an image, in seconds since 1970: of what is below the app, and of the app."""
+    """The times of files in an image, in seconds since 1970: of the files below the app, and of the app."""
 
     runtime: int
     app: int
 
     @property
     def labels(self) -> dict[str, str]:
-        """They as labels, with the time that the OCI names."""
+        """The times as labels, with the creation time that the OCI defines."""
         return {EPOCHS: f"{self.runtime},{self.app}", CREATED: oci_time(self.app)}
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of the image of a stack, each by its hash; None where this host does not know it (yet)."""
+    """The inputs of the image of a stack, each as a hash; None if this host does not know it (yet)."""
 
     stack: Stack
     base: str | None
@@ -104,28 +104,28 @@ class Inputs:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Those that are known, as labels."""
+        """The known inputs, as labels."""
         parts = {"stack": self.stack.name, "pins": self.pins, **self.identity}
         return {f"{PREFIX}.{part}": value for part, value in parts.items() if value is not None}
 
     @property
     def runtime_labels(self) -> dict[str, str]:
-        """Those of the image of all that is below the app."""
+        """The labels of the runtime image, which holds everything below the app."""
         return {name: value for name, value in self.labels.items() if name != f"{PREFIX}.app"}
 
     @property
     def wanted(self) -> dict[str, str]:
-        """The labels of an image made from these inputs, also where some are not known."""
+        """The labels of an image made from these inputs, even if some inputs are unknown."""
         return {**self.labels, **self._instead}
 
     @property
     def _instead(self) -> dict[str, str]:
-        """Labels in place of what is not known: the name of a base that is not here, GPU targets without a lock."""
+        """Labels that stand for unknown inputs: the name of a base that is not here, and GPU targets without a lock."""
         base = {} if self.base else {BASE_NAME: self.stack.base}
         return base | ({f"{PREFIX}.targets": "-".join(self.stack.targets)} if self.stack.targets else {})
 
     def wanted_of(self, kind: str) -> dict[str, str]:
-        """The labels of an image made from these inputs: of a `stack`, or of the `runtime` below it."""
+        """Return the labels of an image made from these inputs: of a `stack`, or of the `runtime` below it."""
         labels = self.runtime_labels if kind == "runtime" else self.labels
         return {**labels, **self._instead, f"{PREFIX}.kind": kind}
 
@@ -136,13 +136,13 @@ class Inputs:
 
 
 def stack_tag(labels: Mapping[str, str]) -> str:
-    """The tag of the image of a stack or runtime, by its labels. It names the inputs, so that it never has to move."""
+    """Return the tag of a stack's or runtime's image from its labels. It names the inputs, so it never has to move."""
     repository = RUNTIMES if labels.get(f"{PREFIX}.kind") == "runtime" else STACKS
     return f"{repository}:{labels[f'{PREFIX}.stack']}-{labels[INPUTS][:SHORT]}"
 
 
 def tag_name(cell: Cell) -> str:
-    """The cell's id, and the GPU targets where its image has device code for those alone."""
+    """Return the cell's id, with the GPU targets if its image has device code for those only."""
     return "-".join((cell.id, *cell.stack.targets))
 
 
@@ -158,26 +158,26 @@ def repository_in(registry: str) -> str:
 
 
 def cell_tag(cell: Cell) -> str:
-    """The tag of a cell's image. A cell made for a comparison can have a name that no tag may have."""
+    """Return the tag of a cell's image. The name of a cell made for a comparison may not be valid in a tag."""
     return tag_of_cell(tag_name(cell))
 
 
 def tag_of_cell(name: str) -> str:
-    """The tag of a cell's image by its id and targets."""
+    """Return the tag of a cell's image from the name that `tag_name` returns."""
     if re.fullmatch(TAG, name):
         return f"{CELLS}:{name}"
     return f"{CELLS}:{re.sub('[^A-Za-z0-9_.-]', '_', name)[:100]}-{json_hash(name)[:SHORT]}"
 
 
 def cell_labels(cell: Cell, stack_labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that distinguish the image of a cell from every other: the stack's and the cell's own."""
+    """Return the labels that distinguish a cell's image from every other: its stack's, and its own."""
     mine = {"cell": cell.id, "preset": cell.preset.name, "cell-recipe": json_hash(cell_part(cell))}
     stack = {name: value for name, value in stack_labels.items() if name.startswith(PREFIX) and name != INPUTS}
     return {**stack, **{f"{PREFIX}.{part}": value for part, value in mine.items()}}
 
 
 def open_labels(stack: Stack) -> dict[str, str]:
-    """Labels that only inform: those of the OCI, and what the stack declares."""
+    """Return labels that only inform: those that the OCI defines, and what the stack declares."""
     declared = {"accelerator": stack.accelerator, "rocm": stack.rocm, "torch": stack.torch, "python": stack.python}
     declared |= {"targets": "-".join(stack.targets)}
     return {
@@ -195,22 +195,22 @@ def open_labels(stack: Stack) -> dict[str, str]:
 
 
 def epochs_of(stack: Stack) -> Epochs:
-    """Return the times of the newest inputs of a stack: an edit of the app does not touch what is below it."""
+    """Return the times of a stack's newest inputs; an edit of the app does not change the time of what is below it."""
     recipe = [*(IMAGES / name for name in (TEMPLATE, *TOOLS)), LAYERS]
     runtime = newest_of(lock_file(stack), pins_file(stack), *recipe)
     return Epochs(runtime, max(runtime, newest_of(APP, COMPILER_LOCK)))
 
 
 def told_epochs(labels: Mapping[str, str]) -> Epochs | None:
-    """Return the times that an image says its files have; None of one that says none."""
+    """Return the times that an image says its files have; None if it says none."""
     found = re.fullmatch(r"(\d{1,10}),(\d{1,10})", labels.get(EPOCHS, ""), re.ASCII)
     return Epochs(int(found[1]), int(found[2])) if found else None
 
 
 def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
-    """Return what the image of a stack would be made from now. Fetches and resolves nothing.
+    """Return the inputs that the image of a stack would be made from now. Nothing is fetched or resolved.
 
-    Without an engine, a base without a digest that was resolved is not known.
+    Without an engine, a base whose digest was not resolved is unknown.
     """
     base = base_digest(stack)
     if base is None and engine and (image := find(engine, stack.base)):
@@ -227,19 +227,19 @@ def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
 
 
 def recipe(stack: Stack) -> str:
-    """Identity of how the image of a stack is made; of the base only what it is counts, not its name."""
+    """Return the identity of the recipe of a stack's image; the name of the base does not matter."""
     files = [*(IMAGES / name for name in TOOLS), LAYERS]
     return json_hash([stack_part(stack, base="base"), layers.LAYER_BYTES, *map(file_hash, files)])
 
 
 def base_reference(stack: Stack) -> str:
-    """The base image of a stack, by digest where one was resolved."""
+    """Return the base image of a stack, by digest if one was resolved."""
     digest = base_digest(stack)
     return f"{parse_repository_tag(stack.base)[0]}@{digest}" if digest else stack.base
 
 
 def find(engine: Engine, reference: str) -> Image | None:
-    """The image of that name or id, where the engine holds it."""
+    """Return the image with a name or id; None if the engine does not have it."""
     with engine_errors(f"looking for image {reference}"):
         try:
             return _image(engine.client.api.inspect_image(reference))
@@ -248,15 +248,16 @@ def find(engine: Engine, reference: str) -> Image | None:
 
 
 def all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
-    """Yield the images that have all these labels, which are what anybody writes; the newest first.
+    """Yield the images that have all these labels, newest first. Anybody can write labels, so they prove nothing.
 
-    Of one with triggers (ONBUILD), as none of ours has, a build FROM it would run what it says, as root and for ever.
+    Images with triggers (ONBUILD) are skipped: none of ours has any, and a build FROM such an image would run them as
+    root.
     """
     wanted = [f"{name}={value}" for name, value in labels.items()]
     with engine_errors("looking for images"):
         found = engine.client.api.images(filters={"label": wanted})
         for newest in sorted(found, key=lambda image: int(image["Created"]), reverse=True):
-            # That may be larger than of any image of ours.
+            # Skip an image whose answer is too large; that of our images never is.
             with suppress(TooLargeAnswerError):
                 told = engine.client.api.inspect_image(newest["Id"])
                 if not told["Config"].get("OnBuild"):
@@ -267,7 +268,7 @@ def check_is_of(image: Image, cell: Cell, reference: str) -> None:
     """Refuse an image that is not the cell's.
 
     Raises:
-        UserError: saying what it is instead.
+        UserError: when it is not, saying what it is.
     """
     found = image.labels.get(f"{PREFIX}.cell", "no cell of this matrix")
     if found != cell.id:

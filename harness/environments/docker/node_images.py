@@ -1,4 +1,4 @@
-"""Images for the nodes of a cluster: each host takes one from where it lies, once, however many jobs need it there."""
+"""Brings images to the nodes of a cluster: each host takes an image once, however many jobs need it there."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,20 +21,20 @@ from harness.environments.environment import Environment
 from harness.host.engine import Engine, Notify, follow_transfer, transfer_errors
 from harness.matrix.stacks import Stack
 
-# An engine tells of a transfer many times a second; one that tells nothing for so long does not go on.
+# Seconds without a report after which a transfer counts as stuck; engines report many times a second.
 SILENT_SECONDS = 300.0
-# Of an archive some tell nothing while they unpack it; bytes a second, on a slow disk.
+# Bytes a second at which an archive is unpacked on a slow disk; some engines report nothing meanwhile.
 UNPACKED_SPEED = 20e6
-# For another job that takes the image: it has its own limits.
+# Seconds to wait for another job that takes the same image; that job has limits of its own.
 LOCKED_SECONDS = 7200.0
-# Takes a folder of images and the ids of one; yields the archive of it that engines load.
+# Returns the archive that engines load, given a folder of saved images and the ids of an image.
 ReadFolder = Callable[[Path, Collection[str]], Iterable[bytes]]
 
 
 class NodeImage(File):
-    """An image as a node is to have it, and where it takes it from: a registry, by digest, or saved.
+    """An image that a node needs, and where the node takes it from: a registry, by digest, or a folder of saved images.
 
-    `ids` are those that engines of either kind have for it, where that is known.
+    `ids` are the ids that engines of either kind give the image, if known.
     """
 
     id: str
@@ -46,7 +46,7 @@ class NodeImage(File):
 
     @property
     def place(self) -> str:
-        """Where it is taken from."""
+        """The place that the image is taken from."""
         return self.archive or self.reference or ""
 
     def environment(self, stack: Stack, id_here: str | None = None) -> Environment:
@@ -55,7 +55,7 @@ class NodeImage(File):
 
 
 class NodeImages(File):
-    """The images of a run on a node: of its cell, and the one that it is verified in, or why there is none."""
+    """The images of a run on a node: that of its cell, and the one that verifies the run, or why there is none."""
 
     cell: NodeImage
     verifier: NodeImage | None = None
@@ -63,12 +63,12 @@ class NodeImages(File):
 
 
 def bring_image(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: Notify, root: Path = Path("/")) -> Image:
-    """Have an image in the engine of this host: pulled or loaded by one process, for which the others wait.
+    """Get an image into the engine of this host. One process pulls or loads it, and all others wait for that process.
 
-    `saved` reads it from a folder of `matrix save`; `root` holds the folder for locks.
+    `saved` reads images from a folder of `matrix save`. `root` holds the folder for locks.
 
     Raises:
-        UserError: when it cannot be had.
+        UserError: when the image is not available.
     """
     if image := _find(engine, wanted):
         return image
@@ -83,16 +83,16 @@ def bring_image(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: No
 
 
 def lock_of_image(image: str, root: Path = Path("/")) -> Path:
-    """Return the lock file of an image, by its id, on a host.
+    """Return the lock file of an image on a host, by the image's id.
 
     Raises:
-        UserError: when there is no place for it.
+        UserError: when there is no folder for lock files.
     """
     return folder_of_locks(root) / f"vpoc-image-{image.removeprefix('sha256:')[:SHORT]}.lock"
 
 
 def _find(engine: Engine, wanted: NodeImage) -> Image | None:
-    # Another image store has another id for it; a digest is the same everywhere.
+    # Another image store gives the image another id, but the digest is the same everywhere.
     names = (wanted.id, *wanted.ids, *((wanted.reference,) if wanted.reference else ()))
     return next((image for name in names if (image := find(engine, name))), None)
 
@@ -105,13 +105,13 @@ def _transfer(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: Noti
         with transfer_errors(doing), _events(api, wanted, saved) as events:
             follow_transfer(events, doing, notify)
     except UserError as error:
-        # An archive is not away for a while.
+        # A missing archive does not come back after a while, so this is no error of a silent host.
         kind = UserError if wanted.archive and isinstance(error, NoAnswerError) else type(error)
         raise kind(f"{error}; {wanted.remedy}") from None
 
 
 def _silence(wanted: NodeImage) -> float:
-    """Return for how many seconds an engine may tell nothing of an image."""
+    """Return for how many seconds an engine may report nothing about an image."""
     size = 0
     with suppress(OSError):
         size = sum(file.stat().st_size for file in Path(wanted.archive or os.devnull).rglob("*"))
@@ -119,10 +119,10 @@ def _silence(wanted: NodeImage) -> float:
 
 
 class _NoPatience(docker.APIClient):  # type: ignore[misc]
-    """Waits for a sign of the engine no longer than its limit, also while it pulls: a job that waits keeps its node."""
+    """A client that waits for the engine no longer than its limit, even in a pull: a waiting job keeps its node."""
 
     def send(self, request: Any, **options: Any) -> Any:
-        """Send a request; pulls are asked for without a limit."""
+        """Send a request with the limit, although the library sends pulls without one."""
         return super().send(request, **{**options, "timeout": options.get("timeout") or self.timeout})
 
 
@@ -135,7 +135,7 @@ def _events(api: Any, wanted: NodeImage, saved: ReadFolder) -> Iterator[Iterable
             name, _, digest = str(wanted.reference).partition("@")
             yield api.pull(name, digest, stream=True, decode=True)
     except DockerException:
-        # What the engine answers is an error of requests, too.
+        # Re-raise, because an answer of the engine is an error of requests, too.
         raise
     except (RequestException, HTTPError):
         seconds = api.timeout
@@ -148,7 +148,7 @@ def _events(api: Any, wanted: NodeImage, saved: ReadFolder) -> Iterator[Iterable
 def _one_at_a_time(file: Path, notify: Notify) -> Iterator[None]:
     descriptor = open_shared_lock(file)
     try:
-        # Every user of the host may lock it.
+        # Wait with a limit, because every user of the host may hold the lock.
         wait_for_lock(descriptor, file, LOCKED_SECONDS, notify)
         with held(descriptor):
             yield

@@ -1,4 +1,4 @@
-"""Finds images by their labels, which are what anybody writes, and knows which this checkout has built."""
+"""Finds images by their labels, which anybody can write, and remembers which images this checkout has built."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,29 +8,30 @@ from harness.environments.docker.source_state import is_dirty, source_revision
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell
 
-# Their ids, a line each; after that of one built on an image of others a word.
+# The ids of the images built here, one per line; ON_OTHERS follows the id of an image built on somebody else's.
 OWN_IMAGES = BUILDS / "own-images.txt"
 ON_OTHERS = " on-others"
 
 
 def remember(image: Image, *, on_others: bool = False) -> None:
-    """Note that an image was built here; `on_others`: FROM one that was not, so that nobody here knows it."""
+    """Note that an image was built here; `on_others`: FROM an image that was not, so its content is unknown."""
     OWN_IMAGES.parent.mkdir(parents=True, exist_ok=True)
     with OWN_IMAGES.open("a", encoding="ascii") as stream:
         stream.write(f"{image.id}{ON_OTHERS * on_others}\n")
 
 
 def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
-    """The image that has all these labels, and not only by changes that were committed since.
+    """Return the image that has all these labels; None if there is none.
 
-    The newest, but before all others one that was built here: no other can take its place.
+    Images that were built here come first, because no other image can replace them; then the newest. If everything is
+    committed now, images of uncommitted changes are ignored.
     """
     found = list(_committed(all_by_labels(engine, labels)))
     return next(_own(found), found[0] if found else None)
 
 
 def find_cell_image(engine: Engine, cell: Cell, inputs: Inputs) -> Image | None:
-    """The image of a cell, made from these inputs; built here or pulled."""
+    """Return the image of a cell, made from these inputs, built here or pulled."""
     return find_by_labels(engine, {**inputs.wanted, **cell_labels(cell, inputs.labels), f"{PREFIX}.kind": "cell"})
 
 
@@ -40,30 +41,30 @@ def current_image(engine: Engine, cell: Cell) -> Image | None:
 
 
 def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
-    """The image of a stack, made from these inputs."""
+    """Return the image of a stack, made from these inputs."""
     return find_by_labels(engine, inputs.wanted_of("stack"))
 
 
 def find_own_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
-    """Return the image of a stack that this checkout has built from these inputs, where the engine still has it."""
+    """Return the image of a stack that this checkout has built from these inputs, if the engine still has it."""
     return next(_committed(_own(all_by_labels(engine, inputs.wanted_of("stack")))), None)
 
 
 def find_runtime_image(engine: Engine, inputs: Inputs) -> Image | None:
-    """Return the image of all that is below the app, built here: with it nothing is to be fetched for a new app.
+    """Return the runtime image built here, which holds everything below the app, so that a new app needs no download.
 
-    Never one of others: what is built on it counts as built here.
+    Images of others are never used, because an image built on a runtime counts as built here.
     """
     return next(_own(all_by_labels(engine, inputs.wanted_of("runtime"))), None)
 
 
 def own_ids() -> frozenset[str]:
-    """Return the ids of the images that this checkout has built, also of those that are gone."""
+    """Return the ids of the images that this checkout has built, including images that are gone."""
     return frozenset(line.removesuffix(ON_OTHERS) for line in _noted())
 
 
 def is_own(image: str) -> bool:
-    """Return whether this checkout has built the image with this id, and what it is built on."""
+    """Return whether this checkout has built the image with this id and the images below it."""
     return image in _noted()
 
 
@@ -77,9 +78,9 @@ def _own(images: Iterable[Image]) -> Iterator[Image]:
 
 
 def _committed(images: Iterable[Image]) -> Iterator[Image]:
-    """Leave out images of uncommitted changes, where all is committed now: they say less of themselves than they can.
+    """Leave out images of uncommitted changes if everything is committed now, as labels cannot tell their source.
 
-    They are made again in seconds: what is below the app is not looked at here.
+    They are rebuilt in seconds, because the runtime below the app is kept.
     """
     now = source_revision()
     return (image for image in images if now is None or is_dirty(now) or not is_dirty(image.revision))

@@ -1,4 +1,4 @@
-"""An image built again from the same inputs, without anything that the builder remembers."""
+"""Rebuilds an image from the same inputs, without anything that the builder has cached."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,12 +24,12 @@ REBUILT = "vpoc-rebuilt"
 def rebuilt(
     engine: Engine, cell: Cell, epochs: Epochs | None = None, notify: Notify = lambda _: None
 ) -> Iterator[Image]:
-    """Build the image of a cell again, from the base up, and remove it at the end; the one that is there stays.
+    """Rebuild the image of a cell from the base up, and remove the new image at the end; the existing image stays.
 
-    `epochs` are the times that its files get, where they are not those of this checkout.
+    `epochs` are the times that its files get; by default those of this checkout.
 
     Raises:
-        UserError: when it cannot be built.
+        UserError: when the image cannot be built.
     """
     stack, mark = cell.stack, token_hex(4)
     tags = {part: f"{REBUILT}:{mark}-{part}" for part in ("runtime", "stack", "cell")}

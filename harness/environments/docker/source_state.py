@@ -1,4 +1,4 @@
-"""The source an image is made from: its commit, whether that is all, and the time of its newest input."""
+"""The source that an image is made from: its commit, whether it has other changes, and the time of the newest input."""
 
 import re
 import subprocess
@@ -9,23 +9,23 @@ from pathlib import Path
 from harness.base.paths import CHECKOUT
 
 DIRTY = "-dirty"
-# By what an image is made, beside what goes into it.
+# The modules that make an image, besides the files that go into it.
 MAKERS = (
     *("app_wheel", "compiled_kernel"),
     *("docker/build", "docker/build_context", "docker/dockerfile", "docker/layers"),
 )
 SOURCE = ("app", "images", "requirements-compiler.txt", *(f"harness/environments/{name}.py" for name in MAKERS))
-# It has the stacks and presets. A change of it that no commit has makes no image dirty: most say nothing of its cell.
+# The matrix file has the stacks and presets. Uncommitted changes in it do not count, as most are about other cells.
 MATRIX = "matrix.yaml"
-# Where no commit tells a time: outside of git, or of a lock that is not committed.
+# The time used if no commit gives one: outside of git, or for a lock that is not committed.
 NO_TIME = 1700000000
 
 
 @cache
 def source_revision() -> str | None:
-    """Return the commit that last changed what decides an image, with `-dirty` for later changes; None without git.
+    """Return the commit that last changed an image's inputs, with `-dirty` for later changes; None without git.
 
-    Not the checkout's: what changes only documents, or other parts of the harness, gives the same image.
+    It is not the commit of the checkout, because changes of documents or of other harness parts give the same image.
     """
     commit = _git("log", "-1", "--format=%H", "--", *SOURCE, MATRIX)
     changed = _git("status", "--porcelain", "--", *SOURCE)
@@ -35,22 +35,22 @@ def source_revision() -> str | None:
 
 
 def is_dirty(revision: str | None) -> bool:
-    """Return whether a revision is one with changes that no commit has: nothing tells what they were."""
+    """Return whether a revision includes uncommitted changes, which cannot be reproduced."""
     return revision is not None and revision.endswith(DIRTY)
 
 
 def is_in_history(revision: str) -> bool:
-    """Return whether what is checked out here contains a commit, by its full hash."""
+    """Return whether the history of this checkout contains a commit, given by its full hash."""
     whole = re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", revision) is not None
     return whole and _git("merge-base", "--is-ancestor", revision, "HEAD") is not None
 
 
 @cache
 def newest_of(*files: Path) -> int:
-    """Return when the newest of some inputs was committed, in seconds since 1970: the same in every checkout.
+    """Return the time when the newest of some inputs was committed, in seconds since 1970: the same in every checkout.
 
-    Of those that no commit has (a lock that was resolved here, a checkout without git) that is a fixed time: their own
-    differs from host to host.
+    For uncommitted inputs (a lock that was resolved here, or a checkout without git) it is a fixed time, because the
+    times of their files differ between hosts.
     """
     inside = [file for file in files if file.is_relative_to(CHECKOUT)]
     names = (str(file.relative_to(CHECKOUT)) for file in inside)
@@ -59,7 +59,7 @@ def newest_of(*files: Path) -> int:
 
 
 def oci_time(epoch: int) -> str:
-    """Return a time as the OCI's labels give it."""
+    """Return a time in the format of the OCI's labels."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,4 +1,4 @@
-"""Verify an image against what its labels say it was made from: it is built again from them, and the two compared."""
+"""Verifies an image against its labels: it is rebuilt from the inputs that they name, and the two are compared."""
 
 import os
 import subprocess
@@ -32,21 +32,21 @@ from harness.host.engine import Engine, Notify
 from harness.matrix.cells import Cell, Matrix
 
 MAIN = "from harness.cli.main import main; main()"
-# What is shared with a checkout of another revision: it is known by its hashes.
+# Folders of the cache shared with a checkout of another revision; their content is verified by hashes.
 SHARED = ("wheels", "kernels", "locks", "debs")
-# Set for the `matrix` of a revision that was checked out: it compares, or says why it cannot, and checks out no other.
+# Set for the `matrix` of a checked-out revision: it compares or says why it cannot, but checks out no other revision.
 CHECKED_OUT = "MATRIX_VERIFY_CHECKED_OUT"
-# So that one which does not know that variable cannot either: git refuses to clone.
+# Git refuses to clone, so that a revision that does not know CHECKED_OUT cannot check out another one either.
 NO_CLONES = {"GIT_ALLOW_PROTOCOL": "none"}
 EQUAL, SAME_CONTENT, DIFFERENT = "same layers", "same content", "different"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How an image compares with what was built again: the same layers, the same content, or what differs.
+    """The comparison of an image with the rebuilt one: the same layers, the same content, or the differences.
 
-    `same_manifest`: whether the digest of the manifest is the same, too; None where the engine has no manifests. Where
-    layers are the same and it is not, they are compressed in another way, or labels that only inform differ.
+    `same_manifest`: whether the digests of the manifests are equal, too; None if the engine has no manifests. If only
+    the manifests differ, the layers are compressed in another way, or labels that only inform differ.
     """
 
     image: str
@@ -59,24 +59,24 @@ class Comparison:
 
     @property
     def result(self) -> str:
-        """Return in two words how they compare. Layers also have the times of files; content has all else."""
+        """The result in two words. Layers include the times of files; content is everything else."""
         if self.differences:
             return DIFFERENT
         return EQUAL if self.same_layers == self.layers else SAME_CONTENT
 
     @property
     def plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """The comparison as plain values."""
         return {**asdict(self), "result": self.result}
 
 
 def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: Notify) -> dict[str, Any]:
-    """Build the image of a cell again from what its labels say, and compare; return a `Comparison` as plain values.
+    """Rebuild the image of a cell from what its labels say, and return a `Comparison` as plain values.
 
-    Where its source is not that of this checkout, that revision is checked out elsewhere, and its own `matrix` does it.
+    If the image was made from another revision, that revision is checked out elsewhere, and its own `matrix` compares.
 
     Raises:
-        UserError: when its labels do not tell enough, or it cannot be built again.
+        UserError: when the labels do not say enough, or the image cannot be rebuilt.
     """
     revision = image.revision
     cell = matrix.cells.get(image.labels.get(f"{PREFIX}.cell", ""))
@@ -91,7 +91,7 @@ def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: N
     if is_dirty(revision):
         raise UserError(f"{image.id}: was made from {revision}, changes that no commit has; build it from a commit")
     if not is_in_history(revision):
-        # A label is what anybody writes, and git keeps commits that nobody here has looked at.
+        # Refuse the revision, because anybody can write a label, and git keeps commits that nobody here has reviewed.
         raise UserError(
             f"{image.id}: says it was made from {shown(revision)}, and what is checked out here does not contain that "
             "commit; its code would run on this host: look at it, check it out, and give the command there"
@@ -100,10 +100,10 @@ def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: N
 
 
 def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notify) -> Comparison:
-    """Build the image of a cell again from this checkout, and compare.
+    """Rebuild the image of a cell from this checkout, and compare.
 
     Raises:
-        UserError: when it cannot be built.
+        UserError: when the image cannot be built.
     """
     with rebuilt(engine, cell, told_epochs(image.labels), notify) as again:
         same = sum(one == other for one, other in zip(image.layers, again.layers, strict=False))
@@ -113,16 +113,16 @@ def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notif
         if same < layers:
             notify("comparing file by file")
             found += differences_from(engine, image, tree_of(engine, again))
-        # Such an engine calls an image by the digest of its manifest.
+        # An engine that keeps manifests uses the digest of the manifest as the image's id.
         manifest = image.id == again.id if engine.keeps_compressed else None
         return Comparison(image.id, again.id, image.revision, same, layers, tuple(found), manifest)
 
 
 def find_to_verify(engine: Engine, name: str) -> Image:
-    """Return the image of that name, id or cell.
+    """Return the image with a name, id, or cell.
 
     Raises:
-        UserError: when the engine has none, or it is of no cell.
+        UserError: when the engine has no such image, or the image is not of a cell.
     """
     image = find(engine, name) or (find(engine, f"{CELLS}:{name}") if ":" not in name else None)
     if image is None:
@@ -133,7 +133,7 @@ def find_to_verify(engine: Engine, name: str) -> Image:
 
 
 def _inputs_differing(engine: Engine, image: Image, cell: Cell | None) -> list[str]:
-    """Return the inputs that an image of this cell would have now, and this one has not, each in words."""
+    """Return the inputs in which an image differs from the image that this cell would have now, each in words."""
     if cell is None:
         return [f"matrix.yaml has no cell {image.labels.get(f'{PREFIX}.cell')}"]
     now = inputs_of(engine, cell.stack).identity
@@ -155,10 +155,10 @@ def _own_labels(image: Image) -> dict[str, str]:
 
 
 def _by_checkout(image: Image, revision: str, notify: Notify) -> dict[str, Any]:
-    """Check the revision out into a folder that is removed at the end, and let its own `matrix` compare.
+    """Check out the revision into a temporary folder, and let its own `matrix` compare.
 
     Raises:
-        UserError: when there is no such revision here, or what its `matrix` said.
+        UserError: when the revision is not here, or its `matrix` fails.
     """
     with tempfile.TemporaryDirectory(prefix="matrix-verify-") as place:
         checkout = Path(place, "checkout")

@@ -1,1 +1,1 @@
-"""Starts, finds and stops the processes of a run: as processes, or in containers."""
+"""Starts, finds and stops the commands of a run, as processes or in containers."""

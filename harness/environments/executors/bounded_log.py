@@ -1,4 +1,4 @@
-"""Bounds what a process may leave in its log: the beginning and the end stay, the middle is counted."""
+"""Limits the log of a process: the beginning and the end are kept, and the bytes in the middle are counted."""
 
 import contextlib
 import ctypes
@@ -13,15 +13,15 @@ from harness.base.errors import UserError
 from harness.base.files.storage import write_durably
 
 HEAD_BYTES = TAIL_BYTES = 8 << 20
-# Between two looks; memory takes some 100 MB meanwhile.
+# Seconds between two looks at a log; meanwhile a process may print some 100 MB.
 LOOK_SECONDS = 0.1
-# Below this the middle is not worth a call.
+# Fewest bytes of the middle that are worth a call.
 SLACK_BYTES = 4 << 20
 BLOCK = 1 << 12
 KEEP_SIZE, PUNCH_HOLE = 1, 2
-# Of a container that runs on while dockerd 20.10 is restarted and prints without a pause, the engine's own log lacked
-# 13,000 to 107,000 lines, five times of five; of one that prints 50 lines a second none, ten times of ten. The note is
-# the last line of such a log.
+# A container that prints without a pause while dockerd 20.10 restarts lost 13,000 to 107,000 lines in the engine's own
+# log, five times of five; one that prints 50 lines a second lost none, ten times of ten. The note is the last line of
+# such a log.
 MAY_LACK_SOME = "... the Docker engine was restarted meanwhile, and may not have kept all output ..."
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -30,8 +30,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class BoundedLog:
     """The output of one process, in its log from byte `begins` on.
 
-    The process appends to the file by itself, so that it outlives this one. While it runs, the blocks of the middle are
-    given back to the disk (a hole: the file only seems large); after it the middle is cut out.
+    The process itself appends to the file, so its output outlives this process. While it runs, the disk blocks of the
+    middle are freed (a hole: the file only seems large). After it has ended, the middle is cut out.
     """
 
     def __init__(self, log: Path, begins: int, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> None:
@@ -43,11 +43,11 @@ class BoundedLog:
 
     @property
     def head_ends(self) -> int:
-        """Where the beginning that stays ends, in bytes of the file."""
+        """The byte of the file where the beginning that is kept ends."""
         return self._begins + self._head
 
     def trim(self) -> None:
-        """Give the blocks of the middle back, where the file system can do that."""
+        """Free the disk blocks of the middle, if the file system can do that."""
         with contextlib.suppress(OSError), _opened(self._log, os.O_RDWR) as log:
             start = -(-max(self.head_ends, self._punched) // BLOCK) * BLOCK
             end = (os.fstat(log).st_size - self._tail) // BLOCK * BLOCK
@@ -56,7 +56,7 @@ class BoundedLog:
                 self._punched = end
 
     def finish(self) -> None:
-        """Cut the middle out and say how much it was, once the process has ended.
+        """Cut out the middle after the process has ended, and write how many bytes it had.
 
         On a full disk the file stays as it is, with its hole.
         """
@@ -67,7 +67,7 @@ class BoundedLog:
                 self._write(log, self.head_ends, f"{count:,} bytes left out")
 
     def finish_after_gap(self, seam: int, total: int) -> None:
-        """Do the same where output is missing at byte `seam` of the file, of at least `total` bytes in all."""
+        """Finish a log that lacks output at byte `seam` of the file; the process printed at least `total` bytes."""
         with contextlib.suppress(OSError, UserError), _opened(self._log, os.O_RDONLY) as log:
             head_ends = min(seam, self.head_ends)
             tail = min(os.fstat(log).st_size - head_ends, self._tail)
@@ -83,7 +83,7 @@ class BoundedLog:
 
 
 class Trimming:
-    """Trims a log now and then in a thread of its own, until it is ended."""
+    """Trims a log repeatedly in a thread, until it is ended."""
 
     def __init__(self, bounded: BoundedLog) -> None:
         self._bounded = bounded
@@ -92,7 +92,7 @@ class Trimming:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop trimming and cut the middle out; only the first call does."""
+        """Stop trimming and cut out the middle; calls after the first do nothing."""
         if not self._over.is_set():
             self._over.set()
             self._thread.join()
@@ -105,7 +105,7 @@ class Trimming:
 
 @contextlib.contextmanager
 def _opened(file: Path, flags: int) -> Iterator[int]:
-    """Open a regular file itself: what a run has put in its place is left alone."""
+    """Open a regular file, and refuse anything else that a run has put in its place."""
     descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

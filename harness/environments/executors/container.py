@@ -1,4 +1,4 @@
-"""The permissions of a run's container: as few as training needs. Pure but for reading ids and device nodes."""
+"""The permissions of a run's container: only those that training needs. Pure, except that it reads ids and nodes."""
 
 import csv
 import io
@@ -19,24 +19,24 @@ HOSTNAME = "matrix"
 LOOPBACK = "127.0.0.1"
 # Loader workers and collectives pass tensors through shared memory; the engine's default is 64 MB.
 SHARED_MEMORY = 8 << 30
-# A run that grows without end is to be killed before the host is.
+# The share of the host's memory that a run may use, so that a growing run is killed before the host fails.
 MEMORY_SHARE = 0.9
 UNLIMITED = -1
-# The ulimit that not every engine may raise. Core dumps there are none: the host keeps them outside of the run folder.
+# The ulimit that some engines may not raise. Core dumps are off, because the host keeps them outside the run folder.
 MEMLOCK = "memlock"
-# Where the host's memory runs out: a run may have spread its own over thousands of processes, each of them small.
+# Score by which the host's kernel kills a run first, as its memory may be spread over thousands of small processes.
 FIRST_TO_KILL = 1000
-# What the engine keeps of the output, twice: it is followed, and this is for who comes late.
+# Size of each of the two files in which the engine keeps output, for a harness that comes to follow it late.
 LOG_FILE_BYTES = 32 << 20
 LOG_OPTIONS = {"max-size": str(LOG_FILE_BYTES), "max-file": "2"}
 KFD = "/dev/kfd"
-# Where the app finds things inside.
+# The places of files inside a container.
 WORK, DATA = Path("/work"), Path("/data")
 
 
 @dataclass(frozen=True)
 class DeviceNode:
-    """A device node: where it is on the host, what it is called inside, and the group that may use it."""
+    """A device node: its path on the host, its path in the container, and the group that may use it."""
 
     host: str
     inside: str
@@ -45,10 +45,10 @@ class DeviceNode:
 
 @dataclass(frozen=True)
 class Container:
-    """Everything that limits the container of a run; the rest is the command and its environment.
+    """Everything that limits the container of a run, except its command and environment.
 
-    `work` is the one folder that can be written to, `data` files and folders that can be read, each under its own name
-    in /data.
+    `work` is the only folder that the container can write to. `data` are files and folders that it can read, each in
+    /data under its own name.
     """
 
     image: str
@@ -63,22 +63,22 @@ class Container:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Numeric groups of the device nodes: the host's names for them mean nothing inside."""
+        """The numeric groups of the device nodes, because the host's group names mean nothing inside."""
         return tuple(sorted({device.group for device in self.devices} - {self.group}))
 
     def as_outside(self, text: str) -> str:
-        """Return what was said inside with the paths of this host, which whoever reads it knows."""
+        """Return text from inside the container with the paths of this host, which its reader knows."""
         places = {str(WORK): self.work, **{str(inside(Path(file))): file for file in self.data}}
         found = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
         return re.sub(rf"(?<![\w./-])(?:{found})(?![\w-]|\.\w)", lambda place: places[place[0]], text)
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As plain values, for the record."""
+        """The permissions as plain values, for the record."""
         return {**asdict(self), "groups": self.groups}
 
     def create_arguments(self) -> dict[str, Any]:
-        """The container as arguments of the Docker SDK's `containers.create`."""
+        """Return the arguments of the Docker SDK's `containers.create` for this container."""
         mounts = [Mount(str(WORK), self.work, type="bind")]
         mounts += [Mount(str(inside(Path(file))), file, type="bind", read_only=True) for file in self.data]
         memory = {"mem_limit": self.memory_bytes, "memswap_limit": self.memory_bytes} if self.memory_bytes else {}
@@ -90,7 +90,7 @@ class Container:
             "mounts": mounts,
             "devices": [f"{device.host}:{device.inside}:rw" for device in self.devices],
             "init": True,
-            # An image may have the engine start a program now and then, beside the run's own.
+            # Disable it, because an image may have the engine start a program regularly, besides the run's own.
             "healthcheck": {"test": ["NONE"]},
             "read_only": True,
             "cap_drop": ["ALL"],
@@ -102,14 +102,14 @@ class Container:
             "ulimits": [Ulimit(name=MEMLOCK, soft=UNLIMITED, hard=UNLIMITED), Ulimit(name="core", soft=0, hard=0)],
             "pids_limit": self.pids,
             "oom_score_adj": FIRST_TO_KILL,
-            # The engine's configuration may keep no output at all, and without a limit it fills the disk of images.
+            # Set it here, because the engine may be configured to keep no output, or so much that it fills the disk.
             "log_config": LogConfig(type="json-file", config=LOG_OPTIONS),
             **memory,
         }
 
     @property
     def permissions(self) -> tuple[str, ...]:
-        """Options of `docker run`: the devices, and what limits whatever runs in the container."""
+        """The options of `docker run` for devices and for limits that do not depend on the command."""
         words = [word for group in self.groups for word in ("--group-add", str(group))]
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         words += ["--shm-size", str(self.shared_memory_bytes)]
@@ -119,7 +119,7 @@ class Container:
         return (*words, *(word for node in self.devices for word in ("--device", f"{node.host}:{node.inside}")))
 
     def command_line(self, variables: dict[str, str], command: tuple[str, ...]) -> str:
-        """The `docker run` that does the same by hand."""
+        """Return the `docker run` command that does the same by hand."""
         words = ["docker", "run", "--rm", "--init", "--no-healthcheck", "--oom-score-adj", str(FIRST_TO_KILL)]
         words += ["--ulimit", "core=0:0", "--read-only", "--user", f"{self.user}:{self.group}"]
         words += ["--network", "none", "--hostname", HOSTNAME, "--add-host", f"{HOSTNAME}:{LOOPBACK}"]
@@ -134,19 +134,19 @@ class Container:
 
 
 def _mount(*fields: str) -> str:
-    """The value of `--mount`, which is a line of CSV: a path may hold a comma."""
+    """Return the value of `--mount`, which is a line of CSV, because a path may hold a comma."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()
 
 
 def inside(file: Path) -> Path:
-    """Where a file that may be read is found inside."""
+    """Return the path in the container of a file that it can read."""
     return DATA / file.name
 
 
 def gpu_devices(gpus: tuple[GpuFacts, ...], root: Path = Path("/")) -> tuple[DeviceNode, ...]:
-    """/dev/kfd and the render nodes of these GPUs. `root` can be a fake tree.
+    """Return /dev/kfd and the render nodes of these GPUs. `root` can be a fake tree.
 
     Raises:
         UserError: when a node is missing.
@@ -169,14 +169,14 @@ def _device(name: str, root: Path) -> DeviceNode:
 
 
 def container_of(image: str, work: Path, data: tuple[Path, ...], memory_bytes: int) -> Container:
-    """The container of a command of the caller, without devices."""
+    """Return the container for a command of the current user, without devices."""
     limit = int(memory_bytes * MEMORY_SHARE) or None
     files = tuple(str(file.absolute()) for file in data)
     return Container(image, os.getuid(), os.getgid(), str(work.absolute()), files, memory_bytes=limit)
 
 
 def container_from_record(values: dict[str, Any]) -> Container:
-    """Return the container of an intent, from the values that `Container.plain` gave."""
+    """Return the container of an intent, from the values that `Container.plain` returned."""
     known = {field.name: values[field.name] for field in fields(Container) if field.name in values}
     devices = tuple(DeviceNode(**device) for device in known.get("devices", ()))
     return Container(**{**known, "devices": devices, "data": tuple(known.get("data", ()))})

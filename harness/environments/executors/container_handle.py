@@ -1,4 +1,4 @@
-"""A container that runs a job: asked how it is, followed in what it prints, and stopped."""
+"""A container that runs a job: its state is polled, its output copied, and it can be stopped."""
 
 import contextlib
 import math
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOG_SECONDS = 10
-# The engine writes each line with its time as JSON, at most some eighty bytes for one: below this no file is full.
+# Below this size no file of the engine's log is full: it writes each line as JSON, at most some 80 bytes for one.
 NEVER_ROTATED_BYTES = LOG_FILE_BYTES // 100
 COMPARED_BYTES = 1 << 16
-# The engine sends each by itself, some ten thousand a second: of empty lines it keeps eight hundred thousand.
+# Most lines asked of the engine at the end. It sends some 10,000 lines a second, and may keep 800,000 empty ones.
 LAST_LINES = 50_000
 ASK_SECONDS = 1.0
 BY_SIGNAL, LAST_SIGNAL = 128, 64
-# Of a crash. Anything else may be what a program makes of the TERM by which an engine that ends ends its containers.
+# Signals of a crash. A program may turn the TERM of an engine that shuts down into any other exit.
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP})
 ENDED_BY_ENGINE = "the Docker engine was ended or restarted, and ended the container"
-# What an engine says of a container that ended while neither it nor its containerd was there to see how.
+# The engine's answer for a container that ended while neither the engine nor its containerd was there.
 UNKNOWN = Exit(255)
 ENDED_UNSEEN = "the Docker engine was restarted, and does not know how the container ended meanwhile"
 
 
 class ContainerHandle:
-    """A container of a run. Its output goes to `log`; once it has ended it is removed, and what it was is kept.
+    """A container of a run. Its output is copied to `log`. When it has ended it is removed, and `inspected` is kept.
 
-    An engine that does not answer is waited for: meanwhile the container may run on, and is found again by its id.
+    If the engine does not answer, the handle waits: the container may run on meanwhile, and is found again by its id.
     """
 
     def __init__(self, engine: Engine, container: str, log: Path) -> None:
@@ -64,32 +64,33 @@ class ContainerHandle:
 
     @property
     def pid(self) -> int | None:
-        """The number this host gives its first process: the init process that Docker adds."""
+        """The host's number of the container's first process, the init process that Docker adds; None if unknown."""
         pid = self.inspected["State"]["Pid"] if self.inspected else 0
         return int(pid) or None
 
     @property
     def unanswered(self) -> bool:
-        """Return whether the engine does not answer just now."""
+        """Return whether the engine does not answer at the moment."""
         return self._silent_since is not None
 
     @property
     def silent_seconds(self) -> float:
-        """Return for how many seconds, in all, the engine has not answered so far."""
+        """The seconds, in total, for which the engine has not answered so far."""
         since = self._silent_since
         return self._silent_before + (time.monotonic() - since if since is not None else 0.0)
 
     def poll(self) -> Exit | None:
-        """How the process ended, or None while it runs, or the engine has not answered for less than two minutes.
+        """Return how the process ended; None while it runs, or while the engine is silent for less than two minutes.
 
         Raises:
-            JobLost: when the engine does not answer for longer or ended the container by a restart, or somebody removed
-                it.
+            JobLost: when the engine is silent for longer, its restart ended the container, or somebody removed the
+                container.
         """
         if self._exit is None:
-            # Looked at before the engine is asked, which ends the stream of a container before it says that it ended.
+            # Check this before asking: the engine ends the stream of a container before it says that the container
+            # ended.
             follows = self._copying.is_alive()
-            # While its output is being followed it runs, and asking the engine takes its time.
+            # While its output arrives the container runs, and asking the engine is slow.
             if (follows or self.unanswered) and time.monotonic() - self._asked < ASK_SECONDS:
                 return None
             self._asked = time.monotonic()
@@ -111,11 +112,11 @@ class ContainerHandle:
         return self._exit
 
     def stop(self, grace: float) -> bool:
-        """End the container: TERM, `grace` seconds, KILL."""
+        """End the container with TERM and, after `grace` seconds, KILL; return False if it still runs."""
         if self._exit is not None:
             return True
         try:
-            # Who presses Ctrl-C does not wait for an engine that is known to be silent.
+            # A user who presses Ctrl-C should not wait for an engine that is known to be silent.
             api = self._engine.brief if self.unanswered else self._api
             api.stop(self._id, timeout=round(grace))
             told = self._inspect()
@@ -124,7 +125,7 @@ class ContainerHandle:
         except APIError:
             return False
         except (JobLost, *ENGINE_ERRORS):
-            # What an engine that is gone leaves of it is ended by its mark.
+            # Processes of the container that are left are ended later, by their mark.
             return True
         if told["State"]["Running"]:
             return False
@@ -135,14 +136,14 @@ class ContainerHandle:
         return True
 
     def _ask(self) -> Any:
-        """Return what the engine says of the container; None while it is waited for."""
+        """Return the engine's answer about the container; None while the engine does not answer."""
         try:
             told = self._inspect()
         except EngineSilent as silent:
             now = time.monotonic()
             if self._silent_since is None:
                 self._silent_since = now
-            # One that only takes too long to answer was not restarted.
+            # An engine that merely took too long to answer was not restarted.
             self._engine_was_gone |= not isinstance(silent.__cause__, Timeout)
             if now - self._silent_since >= WAIT_SECONDS:
                 raise
@@ -160,9 +161,9 @@ class ContainerHandle:
         return self.inspected
 
     def _lost_with_engine(self, exit_: Exit) -> str | None:
-        """Return how the end or restart of the engine took the container along, or what is known of its end.
+        """Return how a restart or end of the engine ended the container, or that its end is unknown.
 
-        None where it ended in its own way.
+        None if the container ended by itself.
         """
         if exit_.ok or exit_.out_of_memory or -exit_.code in CRASHES:
             return None
@@ -172,28 +173,28 @@ class ContainerHandle:
         return ENDED_BY_ENGINE if away else None
 
     def _engine_saw_it_end(self) -> bool:
-        """Return whether the engine that answers now saw it end: one that was started since knows no such event.
+        """Return whether the current engine saw the container end; an engine that was started since has no such event.
 
-        An engine can be restarted between two questions, without one that is not answered.
+        An engine can be restarted between two requests, without any request that fails.
         """
         wanted = {"container": self._id, "event": "die"}
         try:
-            # It answers at the end of that second.
+            # The engine answers at the end of this second.
             until = int(time.time()) + 1
             return bool(list(self._engine.brief.events(since=0, until=until, filters=wanted, decode=True)))
         except ENGINE_ERRORS:
             return False
 
     def _follow(self, already: int = 0) -> threading.Thread:
-        """Begin to copy its output to the log, without so many bytes of it that are there already."""
+        """Start to copy the output to the log, without its first `already` bytes, which are there already."""
         copying = threading.Thread(target=self._copy_output, args=(already,), daemon=True)
         copying.start()
         return copying
 
     def _follow_again(self) -> None:
-        """Follow the output on: a stream ends in order with an engine that is restarted, too, though nobody noticed."""
+        """Continue to copy the output, because the stream also ends without an error if the engine is restarted."""
         self._copied = False
-        # Where the engine may have dropped the beginning, what was missed is copied at the end.
+        # If the engine may have dropped the beginning, missing output is copied at the end.
         self._missed |= self._copied_bytes >= NEVER_ROTATED_BYTES
         self._copying = self._follow(self._copied_bytes)
 
@@ -215,9 +216,10 @@ class ContainerHandle:
             self._copied = True
 
     def _finish_log(self) -> None:
-        """Have the output in the log, within its bounds, before the container goes; say where some may be missing.
+        """Complete the log within its bounds before the container is removed, and note if output may be missing.
 
-        Of a container that writes fast, the engine drops what nobody has read yet, and then the end does not come here.
+        The engine drops unread output of a container that prints fast, and then the end of the output never arrives
+        here.
         """
         self._copying.join(LOG_SECONDS)
         followed = self._copied_bytes
@@ -231,7 +233,7 @@ class ContainerHandle:
                 file.write(f"\n{MAY_LACK_SOME}\n".encode())
 
     def _bring_to_its_bounds(self) -> None:
-        """Cut the middle out of what was followed, where that is all, or else of what the engine keeps."""
+        """Cut out the middle of the copied output if it is complete, or else of the output that the engine keeps."""
         try:
             if self._missed or not (self._copied and self._ends_as_the_engine_says()):
                 self._stop_copying()
@@ -240,7 +242,7 @@ class ContainerHandle:
         except ENGINE_ERRORS:
             raise JobLost("the Docker engine does not give the container's output") from None
         except OSError:
-            # A full disk is reported where the record is written.
+            # A full disk is reported when the record is written.
             return
         self._bounded.finish()
 
@@ -260,7 +262,7 @@ class ContainerHandle:
             self._copying.join(LOG_SECONDS)
 
     def _copy_what_the_engine_keeps(self) -> None:
-        """Put the end of the engine's copy in the place of what was followed, or after its beginning."""
+        """Replace the copied output, or the part after its beginning, by the end of what the engine keeps."""
         output = iter(self._api.logs(self._id, stream=True, tail=LAST_LINES))
         lines, first = 0, b""
         for chunk in output:
@@ -271,7 +273,7 @@ class ContainerHandle:
         with self._log.open("r+b") as file:
             file.seek(self._begins)
             followed = file.read(len(first))
-            # The engine still has the beginning, or has it alone.
+            # True if the engine still has the beginning, or if only the engine has it.
             whole = first.startswith(followed)
             there = len(followed) if whole else self._copied_bytes
             seam = min(self._begins + there, self._bounded.head_ends)

@@ -1,4 +1,4 @@
-"""Cells as containers."""
+"""Runs cells as containers."""
 
 import contextlib
 import io
@@ -24,21 +24,21 @@ from harness.host.processes.run_processes import RUN_MARK, run_mark
 from harness.host.processes.unmarked import track_container
 
 LABEL = "vpoc.matrix.run"
-# How the engine says that it has no right to raise a limit; then its own limit holds.
+# The engine's error if it has no right to raise a limit; its own limit then applies.
 CANNOT_LOCK_MEMORY = "error setting rlimit type 8"
 LONGEST_NAMES = 200
-# Engines read them at each start; where that never ends, neither does the start, and the container cannot be removed.
+# Engines read these files at each start. If reading never ends, the start hangs, and the container cannot be removed.
 READ_AT_START = ("/etc/passwd", "/etc/group")
 LARGEST_READ_AT_START = 1 << 20
 IN_WORDS = {0: "a file", FOLDER_MODE: "a folder", LINK_MODE: "a link"}
-# A program that no image has.
+# The path of a program that no image has.
 NO_PROGRAM = "/no-program"
 
 
 def _is_gone(folder: Path) -> bool:
-    """Return whether it is surely not there; raise OSError where that cannot be known."""
+    """Return whether a folder certainly does not exist; raise OSError if that cannot be known."""
     try:
-        # Not `exists`, which takes what may not be looked at for what is not there.
+        # Do not use `exists`, which returns False for a folder that may not be looked at.
         folder.stat()
     except FileNotFoundError:
         return True
@@ -46,10 +46,10 @@ def _is_gone(folder: Path) -> bool:
 
 
 def _refused(path: str, found: str, wanted: str) -> str:
-    """Return what is wrong with a place of an image, and what to do about it."""
+    """Return what is wrong with a path of an image, and what to do about it."""
     said = f"{path} of its image is {found}, which the engine would follow or read without end at each start; "
     said += f"put {wanted} there in the image that it is made FROM"
-    # As in images made with Nix.
+    # Such links are in images made with Nix.
     if path in READ_AT_START and found == IN_WORDS[LINK_MODE]:
         said += f", as by `RUN cp --remove-destination $(readlink -f {path}) {path}`"
     return said
@@ -68,9 +68,10 @@ class DockerExecutor:
         """Start a job.
 
         Raises:
-            OSError: when it is for the image that it cannot be started, or the image declares volumes or has labels of
+            OSError: when the image is the reason that the job cannot be started, declares volumes, or has labels of
                 megabytes.
-            JobLost: when the engine refuses, `EngineSilent` when it does not answer: that is no fault of the cell.
+            JobLost: when the engine refuses the job, or (`EngineSilent`) does not answer; the cell is not at fault
+            then.
         """
         if job.container is None:
             raise ValueError("a job without `container` cannot be run by an engine")
@@ -84,7 +85,7 @@ class DockerExecutor:
             raise EngineSilent(GONE) from None
 
     def find(self, job: Job) -> Handle | None:
-        """Return the container that works in the folder of a job, whether it still runs or not."""
+        """Return the container that works in the folder of a job, even if it has ended; None if there is none."""
         wanted = {"label": f"{LABEL}={run_mark(job.folder)}"}
         with contextlib.suppress(*ENGINE_ERRORS):
             for found in self._engine.client.api.containers(all=True, filters=wanted):
@@ -93,21 +94,21 @@ class DockerExecutor:
         return None
 
     def remove_leftovers(self, record: Callable[[str], object | None]) -> None:
-        """Remove containers of runs of this folder that have their record: they outlived an engine or a harness."""
+        """Remove containers of runs of this folder that have a record: they outlived an engine or a harness."""
         with contextlib.suppress(*ENGINE_ERRORS):
             for found in self._engine.client.api.containers(all=True, filters={"label": LABEL}):
                 folder = Path(found["Labels"][LABEL])
                 mine = folder.parent == self._runs.absolute()
-                # What this user may not look at is another's, and stays.
+                # A folder that this user may not look at belongs to another user, and its container stays.
                 with contextlib.suppress(UserError, OSError):
-                    # A folder that is gone was one for a short command, such as making data. What still runs has one
-                    # where its harness is, though perhaps not here.
+                    # If the folder is gone, the container ran a short command such as making data. If such a container
+                    # still runs, its folder exists where its harness is, though perhaps not on this host.
                     left = (mine and record(folder.name)) or (found["State"] != "running" and _is_gone(folder))
                     if left and not self._is_labelled_by_image(found):
                         self._engine.client.api.remove_container(found["Id"], force=True, v=True)
 
     def _is_labelled_by_image(self, found: Mapping[str, Any]) -> bool:
-        """Return whether a container may have its label from its image, which somebody else then runs by hand."""
+        """Return whether a container may have its label from its image; somebody else then runs it by hand."""
         try:
             told = self._engine.client.api.inspect_image(found["ImageID"])
         except (ImageNotFound, TooLargeAnswerError):
@@ -125,10 +126,10 @@ class DockerExecutor:
             )
 
     def _refuse_odd_places(self, container: Container, mark: str) -> None:
-        """Raise OSError where a start would read something else than a file of the image, or follow a link of it.
+        """Raise OSError if a start would read anything but a file of the image, or follow a link in the image.
 
-        A mount point behind a link is made by the engine, as root: in the work folder, if the link leads there. So they
-        are looked at in a container that has no mounts.
+        The engine makes missing mount points as root, even behind a link, and so possibly in the work folder. Therefore
+        the paths are examined in a container without mounts.
         """
         if (container.image, container.data) in self._sound:
             return
@@ -155,10 +156,10 @@ class DockerExecutor:
         self._sound.add((container.image, container.data))
 
     def _start_twice(self, job: Job, container: Container) -> ContainerHandle:
-        """Start a job; if that is refused, again, after the same container of an image without a file.
+        """Start a job; if the engine refuses, try the same container with an empty image, and then the job once more.
 
         Raises:
-            OSError: when the one without a file could be started, and the other one still not.
+            OSError: when the engine starts the container with an empty image, but still not the job.
         """
         self._refuse_volumes(container.image)
         try:
@@ -177,7 +178,7 @@ class DockerExecutor:
         raise OSError(f"the engine starts the same container of an empty image, and refuses this one: {said}")
 
     def _starts_empty(self, job: Job, container: Container) -> bool:
-        """Return whether the engine starts this container of an image that has no file; nothing is run in it."""
+        """Return whether the engine starts this container with an empty image; no program runs in it."""
         api = self._engine.client.api
         archive = io.BytesIO()
         tarfile.open(fileobj=archive, mode="w").close()
@@ -219,7 +220,8 @@ class DockerExecutor:
             environment={**job.variables, RUN_MARK: mark},
             labels={LABEL: mark},
             detach=True,
-            # Those of the docker command's configuration, which the library adds: an address may hold a password.
+            # Without the proxies that the library adds from the docker command's configuration: they may hold a
+            # password.
             use_config_proxy=False,
         )
         try:
@@ -244,7 +246,7 @@ class DockerExecutor:
             raise
 
     def _note(self, note: Path, container: str) -> None:
-        """Keep what the engine says it really runs."""
+        """Keep the engine's description of the container that it really runs."""
         with contextlib.suppress(*ENGINE_ERRORS):
             told = self._engine.client.api.inspect_container(container)
             kept = {key: told[key] for key in ("Id", "Image", "Created", "Config", "HostConfig", "Mounts")}

@@ -1,4 +1,4 @@
-"""How a command of a run is started, found again and stopped on this host."""
+"""Interfaces to start, find and stop a command of a run on this host."""
 
 import re
 import signal
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    # Half a second with the Docker SDK, which nothing needs that only reads how processes ended.
+    # The Docker SDK takes half a second to import, and is not needed to read how processes ended.
     from harness.environments.executors.container import Container
 
-# A shell or an init process reports signal n as exit code 128 + n.
+# Offset of the exit code by which a shell or an init process reports a signal: 128 + n.
 SHELL_SIGNALS = 128
 _EXIT = re.compile(
     r"(?:exit (?P<code>\d{1,9})|signal (?P<number>\d{1,9})|(?P<name>SIG\w+))(?P<memory>, out of memory)?"
@@ -19,21 +19,26 @@ _EXIT = re.compile(
 
 
 class JobLost(Exception):  # noqa: N818
-    """Whatever ran the job is gone or does not answer: nobody can say how the job ended."""
+    """The process or engine that ran the job is gone or does not answer, so nobody can say how the job ended."""
 
 
 class EngineSilent(JobLost):
-    """The engine that was to start a job does not answer; it may do so again in a while."""
+    """The engine that should start a job does not answer; it may answer again later."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One process of the run whose folder is `folder`. `variables` is its whole environment: nothing else leaks in.
+    """One process of a run.
 
-    Outside of a container it works in `work`, or in that folder where there is none; `within` is a folder in that.
-
-    `log` gets its output. `container` says what limits it where it runs in one. `note` gets what is known of it once it
-    was started: by that another harness finds the process, and people see what the engine made of each container.
+    Attributes:
+        variables: its whole environment; nothing else leaks in.
+        folder: the folder of the run.
+        log: gets the output of the process.
+        container: the limits of its container; None outside of containers.
+        note: gets a description of the started process or container, by which another harness finds the process, and
+            people see what the engine made of a container.
+        work: the working directory outside of containers; None for `folder`.
+        within: a folder in the working directory, to work in instead.
     """
 
     arguments: tuple[str, ...]
@@ -48,9 +53,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended: exit code, or the signal (negative) that ended it.
+    """How a process ended: its exit code, or the negative number of the signal that ended it.
 
-    `out_of_memory`: the kernel killed it, or something it started, at the container's limit.
+    `out_of_memory`: the kernel killed it or one of its descendants at the container's memory limit.
     """
 
     code: int
@@ -73,11 +78,11 @@ class Exit:
 
     @property
     def ok(self) -> bool:
-        """True if the process itself says it succeeded."""
+        """Return whether the process reports success."""
         return self.code == 0
 
     def __str__(self) -> str:
-        """`exit 3`, or the signal's name."""
+        """Return `exit 3`, or the name of the signal."""
         memory = ", out of memory" if self.out_of_memory else ""
         if self.code >= 0:
             return f"exit {self.code}{memory}"
@@ -88,39 +93,40 @@ class Exit:
 
 
 class Handle(Protocol):
-    """A job that was started."""
+    """A started job."""
 
     @property
     def pid(self) -> int | None:
-        """The number this host gives its first process; None where that is not known."""
+        """The host's number of its first process; None if unknown."""
 
     @property
     def inspected(self) -> Mapping[str, Any] | None:
-        """The engine's last answer about its container; None where there is none."""
+        """The engine's last answer about its container; None if there is none."""
 
     @property
     def unanswered(self) -> bool:
-        """Return whether what runs it does not answer just now and is waited for: it may still run, or not."""
+        """Return whether the engine that runs the job does not answer at the moment; the job may still run, or not."""
 
     @property
     def silent_seconds(self) -> float:
-        """Return for how many seconds, in all, what runs it has not answered so far."""
+        """The seconds, in total, for which the engine has not answered so far."""
 
     def poll(self) -> Exit | None:
-        """How the process ended, or None while it may run; raises `JobLost` when that cannot be known."""
+        """Return how the process ended, or None while it may run; raise `JobLost` when that cannot be known."""
 
     def stop(self, grace: float) -> bool:
-        """TERM, wait `grace` seconds, KILL; False when something cannot be killed."""
+        """Send TERM, wait `grace` seconds, and send KILL; return False if something cannot be killed."""
 
 
 class Executor(Protocol):
     """Starts jobs on this host."""
 
     def start(self, job: Job) -> Handle:
-        """Start a job; raises OSError when it cannot be started, `JobLost` when that is refused or nothing answers."""
+        """Start a job; raise OSError when it cannot be started, `JobLost` when it is refused or nothing answers."""
 
     def find(self, job: Job) -> Handle | None:
-        """Return what works in the folder of a job if it still runs, started by whomever; its command is not asked for.
+        """Return the process or container that works in the folder of a job, whoever started it; None if there is none.
 
-        A process is known by its note; a container's whole output goes to the log.
+        The arguments of the job are ignored: a process is found by its note. The whole output of a container goes to
+        the log.
         """

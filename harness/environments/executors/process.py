@@ -1,4 +1,4 @@
-"""Cells as processes in virtual environments."""
+"""Runs cells as processes in virtual environments."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ from harness.host.processes.unmarked import reap_orphans, track, track_process
 
 GRACE_SECONDS = 1.0
 LARGEST_NOTE = 4096
-# What a shell cannot tell: the status of a process that is not our child.
+# The exit reported for a process that is not our child, whose status we cannot get.
 UNKNOWN_EXIT = Exit(255)
 
 
 class ProcessHandle:
-    """A process we started."""
+    """A process that this harness started."""
 
     inspected = None
     unanswered = False
@@ -35,11 +35,11 @@ class ProcessHandle:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The number of the process."""
         return self._process.pid
 
     def poll(self) -> Exit | None:
-        """How the process ended, or None while it runs."""
+        """Return how the process ended; None while it runs."""
         reap_orphans()
         code = self._process.poll()
         if code is None:
@@ -48,8 +48,8 @@ class ProcessHandle:
         return Exit(code)
 
     def stop(self, grace: float) -> bool:
-        """End the process and everything it started."""
-        # The app first: it ends its own loader workers when it is asked to stop.
+        """End the process and everything that it started; return False if something cannot be killed."""
+        # Terminate the app first, because it then ends its own loader workers.
         self._process.terminate()
         try:
             self._process.wait(grace)
@@ -75,15 +75,15 @@ class FoundHandle:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The number of the process."""
         return self._identity.pid
 
     def poll(self) -> Exit | None:
-        """None while it runs; its exit status went to a parent that is gone."""
+        """Return None while the process runs, then UNKNOWN_EXIT, because its status went to a parent that is gone."""
         return None if self._identity.alive() else UNKNOWN_EXIT
 
     def stop(self, grace: float) -> bool:
-        """End the process and everything it started."""
+        """End the process and everything that it started; return False if something cannot be killed."""
         return end_processes_of_run(self._folder, grace)
 
 
@@ -91,7 +91,7 @@ class ProcessExecutor:
     """Starts a job as a process in a session of its own, so that Ctrl-C reaches only the harness."""
 
     def start(self, job: Job) -> ProcessHandle:
-        """Start a job; its output is appended to the log by the kernel, not through us.
+        """Start a job; the kernel appends its output to the log, without this process.
 
         Raises:
             OSError: when the program cannot be started.
@@ -109,17 +109,17 @@ class ProcessExecutor:
                     env={**job.variables, RUN_MARK: run_mark(job.folder)},
                     cwd=(job.work or job.folder) / job.within,
                     start_new_session=True,
-                    # An orphan of a dead harness keeps its GPUs locked.
+                    # The process inherits the locks, so that the orphan of a dead harness keeps its GPUs locked.
                     pass_fds=held_locks(),
                 )
             track_process(run_mark(job.folder), process.pid)
             reached("job-started")
             with contextlib.suppress(ProcessLookupError):
-                # A process that has ended already needs not be found again.
+                # A process that has already ended does not need to be found again.
                 if job.note:
                     write_json(job.note, asdict(ProcessId.of(process.pid)))
         except BaseException:
-            # Nobody else knows of it; an interruption may come before we do, too. Its status is left to its `Popen`.
+            # End the job here, because nobody else knows of it. The interruption may come before `process` is set.
             for left in processes_of_run(job.folder):
                 track_process(run_mark(job.folder), left.pid)
             end_processes_of_run(job.folder, GRACE_SECONDS)
@@ -135,10 +135,10 @@ class ProcessExecutor:
             return None
         try:
             with open_regular(job.note) as stream:
-                # A results folder may be shared: what another user names is not for this one to end.
+                # A results folder may be shared, and a process that another user names is not ours to end.
                 owner = os.fstat(stream.fileno()).st_uid
                 identity = ProcessId.parse(load_json(stream.read(LARGEST_NOTE)))
-            # Root ends for each user what that user's notes name, as an epilog.
+            # Root, in an epilog, ends for each user the processes that the user's own notes name.
             mine = owner == os.geteuid() or (os.geteuid() == 0 and owner == Path(f"/proc/{identity.pid}").stat().st_uid)
         except (OSError, ValueError, TypeError):
             return None

@@ -1,1 +1,1 @@
-"""Python packages: pinned, fetched and installed, on a host or for an image."""
+"""Python packages, pinned, fetched and installed, on a host or for an image."""

@@ -1,4 +1,4 @@
-"""Pages of a package index, read where pip and uv cannot do what is needed: the files they link, and a file itself."""
+"""Reads pages of a package index, and files linked there, where pip and uv cannot do what is needed."""
 
 import hashlib
 import os
@@ -25,19 +25,19 @@ from harness.base.urls import without_credentials
 from harness.matrix.stacks import Stack
 
 SECONDS = 60
-# Statuses of an index that is overloaded or being restarted.
+# HTTP statuses of an index that is overloaded or restarting.
 TOO_MANY, SERVER_ERRORS = 429, 500
 WEB = ("http", "https")
 BLOCK = 1 << 20
 LARGEST_PAGE = 50_000_000
-# Of torch with ROCm in it the largest has some 6 GB.
+# The largest torch with ROCm in it has some 6 GB.
 LARGEST_FILE = 32 << 30
-# The address of an anchor, in the time that the page is long: `HTMLParser` may take the square of it.
+# Matches the address of an anchor in linear time; `HTMLParser` may take quadratic time.
 _LINK = re.compile(r"""<a\s(?:[^<>"']|"[^"<]*"|'[^'<]*')*?\bhref\s*=\s*(?:"([^"<]*)"|'([^'<]*)')""", re.IGNORECASE)
 
 
 def files_of(stack: Stack, name: str, version: str) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of every file, wheel or source, that a stack's source has of a version.
+    """Yield name and URL of every file, wheel or source, of a version in a stack's source.
 
     Raises:
         UserError: when the index does not answer.
@@ -54,16 +54,16 @@ def files_of(stack: Stack, name: str, version: str) -> Iterator[tuple[str, str]]
         except ValueError:
             continue
         file = unquote(url.path).rpartition("/")[2]
-        # A page of the network names no file of this host.
+        # A page from the network may not name a file of this host.
         if _is_of(file, name, version) and (url.scheme in WEB or url.scheme == urlsplit(page).scheme):
             yield file, url.geturl()
 
 
 def download(url: str, file: Path) -> str:
-    """Write what is at a URL into a file; return its SHA-256.
+    """Download a URL into a file; return its SHA-256.
 
     Raises:
-        UserError: when nothing answers, or it cannot be written.
+        UserError: when nothing answers, or the file cannot be written.
     """
     digest, size = hashlib.sha256(), 0
     try:
@@ -80,10 +80,10 @@ def download(url: str, file: Path) -> str:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Follows redirects without what comes with them, which the library reads to its end."""
+    """Follows redirects, but skips their content, which the library would read to its end."""
 
     def redirect_request(self, req: Any, fp: Any, *others: Any) -> Any:
-        """Return the request of the address that was sent to."""
+        """Return the request for the address of the redirect."""
         fp.close()
         return super().redirect_request(req, fp, *others)
 
@@ -92,21 +92,21 @@ def _blocks(url: str) -> Iterator[bytes]:
     bundle = trusted_file(os.environ)
     context = ssl.create_default_context(cafile=str(bundle) if bundle else None)
     try:
-        # Only https, http and file: the matrix takes no other.
+        # The matrix only takes URLs with https, http and file.
         opener = build_opener(HTTPSHandler(context=context), _Redirects)
-        # In a thread, which is left behind: whoever sends a byte in time may go on with the head of an answer for ever.
+        # In a thread that can be left behind, because a server may send the head of its answer byte by byte for ever.
         with Look(partial(opener.open, url, timeout=SECONDS)).result(SECONDS) as answer:
             size = 0
             for block in coming_in_time(partial(answer.read1, BLOCK), SECONDS):
                 size += len(block)
                 yield block
-            # Python reads on to the end of a connection that breaks off, and says nothing.
+            # Check the length, because Python reports no error for a connection that breaks off.
             if size < int(answer.headers["Content-Length"] or 0):
                 raise OSError(f"it broke off after {size} bytes")
     except (URLError, OSError, HTTPException, ValueError) as error:
         kind = UserError if isinstance(error, ValueError) else NoAnswerError
         if isinstance(error, HTTPError):
-            # It holds the connection.
+            # Close the error, because it holds the connection.
             error.close()
             kind = NoAnswerError if error.code == TOO_MANY or error.code >= SERVER_ERRORS else UserError
         why = str(getattr(error, "reason", error)) or f"it takes more than {SECONDS} s to begin with an answer"

@@ -1,4 +1,4 @@
-"""Which Python a stack takes as a process: one that this host has, else one that uv fetches."""
+"""Chooses the Python that a stack uses as a process: one of this host, or else one that uv fetches."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from harness.base.errors import UserError
 from harness.environments.python.uv_process import uv
 from harness.matrix.stacks import Stack
 
-# Where uv fetches interpreters from, unless the user's variable names a mirror.
+# The variable with a mirror from which uv fetches interpreters, and the default source.
 MIRROR = "UV_PYTHON_INSTALL_MIRROR"
 SOURCE = "https://github.com/astral-sh/python-build-standalone/releases"
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -22,9 +22,9 @@ _refused: dict[str, str] = {}
 
 @cache
 def find_python(version: str) -> Path | None:
-    """Return an installed interpreter of a version such as 3.11: the one this tool runs on before any other.
+    """Return an installed interpreter of a version such as 3.11; preferably the one that this tool runs on.
 
-    Looked for once: to ask uv takes a quarter of a second.
+    The result is cached, because asking uv takes a quarter of a second.
     """
     if version == RUNNING and (own := _running()):
         return own
@@ -35,10 +35,10 @@ def find_python(version: str) -> Path | None:
 
 
 def choose_python(stack: Stack) -> tuple[str, Path] | None:
-    """Return the version and path of the installed interpreter that a stack takes; None where none will do.
+    """Return version and path of the installed interpreter that a stack uses; None if there is no suitable one.
 
-    First the version its image has, so that process and image differ in nothing they need not, then the one this tool
-    runs on, then the newest.
+    The version in the stack's image comes first, so that process and image differ as little as possible. Then comes the
+    version that this tool runs on, then the newest.
     """
     for version in dict.fromkeys([stack.python, RUNNING, *reversed(stack.pythons)]):
         if version in stack.pythons and (path := find_python(version)):
@@ -47,7 +47,7 @@ def choose_python(stack: Stack) -> tuple[str, Path] | None:
 
 
 def ensure_python(stack: Stack, notify: Callable[[str], None] = lambda _: None) -> tuple[str, Path]:
-    """Return the version and path of the interpreter that a stack takes, fetched where this host has none.
+    """Return version and path of the interpreter that a stack uses, fetched if this host has none.
 
     Raises:
         UserError: when none is installed and none can be fetched.
@@ -56,14 +56,14 @@ def ensure_python(stack: Stack, notify: Callable[[str], None] = lambda _: None) 
 
 
 def python_source() -> str:
-    """Return where uv fetches interpreters from."""
+    """Return the URL from which uv fetches interpreters."""
     return os.environ.get(MIRROR) or SOURCE
 
 
 def _fetch(version: str, notify: Callable[[str], None]) -> Path:
     notify(f"Python {version} is not installed; fetching it from {python_source()}")
     try:
-        # Once in a process: each try against a network that is not there takes its time.
+        # Try this once in a process, because each attempt without a network is slow.
         if version in _refused:
             raise UserError(_refused[version])
         uv("python", "install", "--no-bin", version)
@@ -81,7 +81,7 @@ def _fetch(version: str, notify: Callable[[str], None]) -> Path:
 
 
 def _of_pyenv(version: str) -> Path | None:
-    """Return the newest interpreter of a version that pyenv holds: uv finds only the one that is switched on."""
+    """Return the newest interpreter of a version in pyenv, because uv only finds the one that pyenv has switched on."""
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     held = [place for place in (root / "versions").glob(f"{version}.*") if re.fullmatch(r"[\d.]+", place.name)]
     found = [place / "bin" / f"python{version}" for place in sorted(held, key=lambda place: Version(place.name))]
@@ -89,7 +89,7 @@ def _of_pyenv(version: str) -> Path | None:
 
 
 def _running() -> Path | None:
-    """Return the interpreter that this tool's environment was made from; None for a build that wheels are not for."""
+    """Return the interpreter that this tool's environment was made from; None for a build without published wheels."""
     base = Path(getattr(sys, "_base_executable", None) or sys.executable)
     usual = sys.implementation.name == "cpython" and "t" not in sys.abiflags
     return base if usual and base.is_file() else None

@@ -1,4 +1,4 @@
-"""The packages of a program of the user's own, beside those of its stack: resolved, locked by hash, in a folder."""
+"""The packages of the user's own program, besides those of its stack: resolved, locked by hash, and in a folder."""
 
 import re
 import shutil
@@ -18,17 +18,17 @@ from harness.matrix.stacks import Stack
 
 PLATFORM = "x86_64-manylinux_2_28"
 LOCK = "requirements.txt"
-# Built against one build of torch: PyPI's do not load beside another, and an index of torch has those of its own.
+# These are built against one build of torch: PyPI's do not load beside another build, but torch's indexes have theirs.
 BESIDE_TORCH = re.compile(r"^\s*(torchvision|torchaudio)\b", re.IGNORECASE)
 ENTRY = re.compile(r"^[a-z0-9][a-z0-9.-]*==\S")
 VIA = re.compile(r"#\s+(?:via )?(-r \S+|[a-z0-9][a-z0-9.-]*)")
 
 
 def refuse_contradiction(program: Program, stack: Stack) -> None:
-    """Refuse requirements that ask for another version of what a stack has, by its lock, where that is here.
+    """Refuse requirements that contradict what a stack has, by its lock if that is here.
 
     Raises:
-        UserError: naming the line.
+        UserError: when a line contradicts the stack, naming the line.
     """
     lock = pins.lock_file(stack)
     pinned = locked_versions(lock) if lock.is_file() else {}
@@ -39,12 +39,13 @@ def refuse_contradiction(program: Program, stack: Stack) -> None:
 def ensure_packages(
     program: Program, stack: Stack, python: str | None, notify: Callable[[str], None] = lambda _: None
 ) -> Path | None:
-    """Return the folder with the packages of a program, made where needed; None where it asks for none.
+    """Return the folder with the packages of a program, made if necessary; None if the program asks for none.
 
-    Only wheels are taken, so that nothing of theirs runs on this host. `python`: the version they are for.
+    Only wheels are installed, so that no code of the packages runs on this host. `python` is the version that they are
+    for.
 
     Raises:
-        UserError: when they cannot be had beside the stack's.
+        UserError: when the packages cannot be installed beside the stack's.
     """
     if program.requirements is None or program.taken is None:
         return None
@@ -67,12 +68,12 @@ def ensure_packages(
 
 
 def _beside_torch(program: Program) -> bool:
-    """Return whether it asks for packages that are built against one build of torch."""
+    """Return whether a program asks for packages that are built against one build of torch."""
     return any(map(BESIDE_TORCH.match, program.taken.requirements if program.taken else ()))
 
 
 def _source(program: Program, stack: Stack) -> list[str]:
-    """Return where the packages come from, as options of uv: PyPI, and where it takes that the stack's index."""
+    """Return where packages come from, as options of uv: PyPI, or for those built against torch the stack's index."""
     if _beside_torch(program):
         return pins.sources(stack)[-1]
     return ["--default-index", stack.pypi] if stack.pypi else []
@@ -101,7 +102,7 @@ def _make(program: Program, stack: Stack, version: str, own: Path, made: Path, s
 
 
 def _without(lock: str, names: Collection[str]) -> str:
-    """Return a lock without what the stack has, and without what only that asks for."""
+    """Return a lock without the packages that the stack has, and without what only those ask for."""
     blocks = {block.partition("==")[0]: block for block in _blocks(lock)}
     stack = {name for name in blocks if name in names}
     kept = {name for name, block in blocks.items() if name not in stack and "-r " in block}

@@ -1,4 +1,4 @@
-"""Pins -> hashes: what exactly is installed for a stack, one lock per Python."""
+"""Resolves pins into hash locks that say exactly what is installed for a stack: one lock per Python."""
 
 import json
 import os
@@ -19,36 +19,36 @@ from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.environments.python.uv_process import CONFIG, uv
 from harness.matrix.stacks import Stack
 
-# `own` is the build the pins name, on PyTorch's index or held locally. `pypi` is the build of the same version on PyPI,
-# which brings CUDA's libraries and runs on a CPU, too: for where PyTorch's index cannot be reached.
+# `own` is the build that the pins name, on PyTorch's index or held locally. `pypi` is PyPI's build of the same version,
+# which brings CUDA's libraries but also runs on a CPU: it is used if PyTorch's index cannot be reached.
 Build = Literal["own", "pypi"]
-# What the source packages of a stack are built with, by hash.
+# The tools that build the source packages of a stack, with hashes.
 BUILD_TOOLS = Path(__file__).with_name("build_tools.txt")
-# What uv says where an index does not answer.
+# Text of uv's error if an index does not answer.
 UNREACHABLE = "Failed to fetch"
-# Where its host takes no connection, or says nothing on it: what breaks off may come at the next try.
+# Matches errors of hosts that take no connection or stay silent; a connection that breaks off may work if retried.
 SILENT = re.compile(r"client error \(Connect\)(?!.* certificate)|error sending request.* timed out")
-# And where none of those asked has all that is wanted.
+# Text of uv's error if no index has everything that is wanted.
 LACKS = "No solution found"
 
 
 class UnreachableError(NoAnswerError):
-    """The index that has a stack's wheels cannot be reached."""
+    """The index with a stack's wheels cannot be reached."""
 
 
 def wheel_folders() -> list[str]:
-    """Folders of wheels that the user configured for pip or uv (`PIP_FIND_LINKS`, `UV_FIND_LINKS`)."""
+    """Return the folders of wheels that the user configured for pip or uv (`PIP_FIND_LINKS`, `UV_FIND_LINKS`)."""
     configured = os.environ.get("UV_FIND_LINKS", "").split(",") + os.environ.get("PIP_FIND_LINKS", "").split()
     return [place for place in configured if place]
 
 
 def sources(stack: Stack, build: Build = "own") -> list[list[str]]:
-    """Where wheels come from, as options of uv, in the order to try.
+    """Return the sources of wheels, as options of uv, in the order to try.
 
-    Wheels the user holds locally come first: they make an unreachable index no obstacle. Which file is taken is
-    decided by its hash, so mixing PyPI with the PyTorch index cannot bring in another package of the same name.
-    Where ROCm is packages, too, none of them is looked for on PyPI before the source was asked. With torch in the base
-    there is only PyPI.
+    Wheels that the user has locally come first, so that an unreachable index is no obstacle. Hashes decide which file
+    is used, so a mix of PyPI and the PyTorch index cannot bring in another package of the same name. If ROCm comes as
+    packages as well, none of them is searched on PyPI before the stack's source was asked. With torch in the base
+    image, PyPI is the only source.
     """
     pypi = ["--default-index", stack.pypi] if stack.pypi else []
     if build == "pypi" or stack.torch_from_base:
@@ -61,11 +61,11 @@ def sources(stack: Stack, build: Build = "own") -> list[list[str]]:
 
 
 def _configuration(stack: Stack) -> Path:
-    """Write the configuration of uv for a source whose index refuses what it does not hold; return the file."""
+    """Write uv's configuration for a source whose index refuses packages that it does not have; return the file."""
     text = f"[[index]]\nurl = {json.dumps(stack.index)}\nignore-error-codes = {list(stack.origin.refuses)}\n"
     if stack.pypi:
         text += f"[[index]]\nurl = {json.dumps(stack.pypi)}\ndefault = true\n"
-    # An address may hold a password, and another user of this checkout may have the same.
+    # One folder per user, because a URL may hold a password, and other users of this checkout may need the same file.
     file = CACHE / f"uv-{os.geteuid()}" / f"{json_hash(text)[:12]}.toml"
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -75,15 +75,15 @@ def _configuration(stack: Stack) -> Path:
 
 
 def pins_file(stack: Stack) -> Path:
-    """The file that names the versions of a stack."""
+    """Return the file that names the versions of a stack."""
     return LOCKS / f"{stack.name}.in"
 
 
 def lock_name(stack: Stack, python: str | None = None, build: Build = "own") -> str:
     """Return the name of a stack's lock: `cpu` for its own Python, `cpu-py3.13` for another.
 
-    The GPU targets stand in it where the stack has packages of each: `rocm7.14-torch2.14.0-gfx1100`. That of PyPI's
-    build, `cpu-pypi`, holds the hashes for every Python.
+    It includes the GPU targets if the stack has packages for each target: `rocm7.14-torch2.14.0-gfx1100`. The lock of
+    PyPI's build, `cpu-pypi`, holds hashes for every Python.
     """
     if build == "pypi":
         return f"{stack.name}-pypi"
@@ -92,7 +92,7 @@ def lock_name(stack: Stack, python: str | None = None, build: Build = "own") -> 
 
 
 def lock_file(stack: Stack, python: str | None = None, build: Build = "own") -> Path:
-    """The hash lock of a stack for a Python: the committed one, or the one this host resolved from the same pins."""
+    """Return the hash lock of a stack for a Python: the committed one, or one resolved here from the same pins."""
     name = lock_name(stack, python, build)
     committed = LOCKS / f"{name}.txt"
     if committed.is_file():
@@ -103,19 +103,19 @@ def lock_file(stack: Stack, python: str | None = None, build: Build = "own") -> 
 
 
 def _lock_to_follow(stack: Stack, name: str) -> Path | None:
-    """The committed lock whose versions another Python's lock takes over, so that they differ as little as can be."""
+    """Return the committed lock whose versions another Python's adopts, so that they differ as little as can be."""
     committed = LOCKS / f"{lock_name(stack)}.txt"
     return committed if name != committed.stem and committed.is_file() else None
 
 
 def pins_hash(stack: Stack) -> str:
-    """Identity of the versions a stack names."""
+    """Return the identity of the versions that a stack names."""
     pins = pins_file(stack)
     return file_hash(pins) if pins.is_file() else "none"
 
 
 def provenance(lock: Path) -> dict[str, Any]:
-    """When and where a lock was made, and the digest of the base image; empty where nothing was noted."""
+    """Return when and where a lock was made, and the digest of the base image; empty if nothing was noted."""
     try:
         return dict(json.loads(lock.with_suffix(".json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -123,7 +123,7 @@ def provenance(lock: Path) -> dict[str, Any]:
 
 
 def base_digest(stack: Stack) -> str | None:
-    """The digest that the stack's base image had when the lock was made; None where none was resolved."""
+    """Return the digest that the stack's base image had when the lock was made; None if none was resolved."""
     if "@" in stack.base:
         return stack.base.partition("@")[2]
     lock = lock_file(stack)
@@ -133,10 +133,10 @@ def base_digest(stack: Stack) -> str | None:
 
 
 def ensure_lock(stack: Stack, digest: str | None = None, python: str | None = None, build: Build = "own") -> Path:
-    """The hash lock of a stack, resolved now where there is none yet; `digest` is its base's, to be noted.
+    """Return the hash lock of a stack, resolving it now if there is none; `digest` is its base's, to be noted.
 
     Raises:
-        UserError: when the wheel index cannot be reached or has no such wheel.
+        UserError: when the wheel index cannot be reached, or lacks a wheel.
     """
     lock = lock_file(stack, python, build)
     return lock if lock.is_file() else make_lock(stack, lock, digest, python, build)
@@ -145,10 +145,10 @@ def ensure_lock(stack: Stack, digest: str | None = None, python: str | None = No
 def make_lock(
     stack: Stack, lock: Path, digest: str | None = None, python: str | None = None, build: Build = "own"
 ) -> Path:
-    """Resolve the pins of a stack into `lock`, and note beside it when and where that was, with the base's digest.
+    """Resolve the pins of a stack into `lock`, and note the time, the host, and the base's digest in a file beside it.
 
     Raises:
-        UserError: when the wheel index cannot be reached or has no such wheel.
+        UserError: when the wheel index cannot be reached, or lacks a wheel.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     temporary = lock.with_suffix(".tmp")
@@ -157,10 +157,10 @@ def make_lock(
         target = ["--python-version", stack.python, "--universal"]
     output = ["--generate-hashes", "--no-annotate", "--no-header", "--quiet", "-o", str(temporary)]
     if not stack.origin.built:
-        # To ask a source package what it needs its code is run, on this host.
+        # Forbid source packages, because resolving one runs its code on this host.
         output += ["--only-binary", ":all:"]
     if stack.torch_from_base:
-        # The base brings the numpy that its torch was built with.
+        # Leave out numpy, because the base image has the numpy that its torch was built with.
         output += ["--no-emit-package", "numpy"]
     try:
         with _wanted(stack, lock_name(stack, python, build), build) as wanted:
@@ -178,12 +178,12 @@ def make_lock(
 
 
 def _add_hashes(stack: Stack, lock: Path, python: str) -> None:
-    """Give every line without a hash that of the file it means: a page that only lists files has none to tell uv.
+    """Add the hash of its file to every line without one, because a page that only lists files gives uv no hashes.
 
     Raises:
-        UserError: when a file cannot be read, or there is none.
+        UserError: when a file cannot be read, or does not exist.
     """
-    # What reads pages takes its time to import, and most locks have all hashes.
+    # Import here, because it is slow, and most locks have all hashes.
     from harness.environments.python.index_pages import download, files_of  # noqa: PLC0415
 
     text = lock.read_text(encoding="utf-8")
@@ -201,11 +201,11 @@ def _add_hashes(stack: Stack, lock: Path, python: str) -> None:
 
 @contextmanager
 def _wanted(stack: Stack, name: str, build: Build) -> Iterator[list[str | Path]]:
-    """Yield what to resolve, as arguments of uv: the pins, and the versions of the lock to follow."""
+    """Yield the arguments of uv for what to resolve: the pins, and the versions of the lock to follow."""
     pins, like = pins_file(stack), _lock_to_follow(stack, name)
     with tempfile.TemporaryDirectory() as place:
         if build == "pypi":
-            # Only the builds on PyTorch's own index have a label such as +cpu.
+            # Remove the label such as +cpu, which only builds on PyTorch's own index have.
             text = re.sub(r"^(torch==[^+\s]+)\+\S+", r"\1", pins.read_text(encoding="utf-8"), flags=re.MULTILINE)
             pins = Path(place, "pins.in")
             pins.write_text(text, encoding="utf-8")
@@ -228,7 +228,7 @@ def _wanted(stack: Stack, name: str, build: Build) -> Iterator[list[str | Path]]
 
 
 def _with_device_code(stack: Stack, text: str) -> str:
-    """Return pins with the packages of the stack's GPU targets."""
+    """Return pins with the packages for the stack's GPU targets added."""
     if stack.origin.extra_of == "torch":
         text = re.sub(r"^torch==", f"torch[{_extras(stack)}]==", text, flags=re.MULTILINE)
     return text + "".join(f"{requirement}\n" for requirement in stack.beside)
@@ -239,15 +239,15 @@ def _extras(stack: Stack) -> str:
 
 
 def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> None:
-    """Run uv with each source of wheels until one will do.
+    """Run uv with one source of wheels after the other until it succeeds.
 
     Raises:
-        UnreachableError: naming the last one, where it does not answer.
-        UserError: what each of them said.
+        UnreachableError: when the last source does not answer.
+        UserError: when all sources fail, with what each of them said.
     """
     said = []
     for options in sources(stack, build):
-        # A configuration names the stack's index.
+        # A configuration file names the stack's index.
         urls = (*options, *([stack.index] if CONFIG in options else []))
         if silent := next(filter(None, map(said_of_silent, map(_host, urls))), None):
             said.append(silent)
@@ -257,7 +257,7 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
         except NoAnswerError as error:
             silent = f"{UNREACHABLE}: {stack.shown_index} cause: {error}"
             said.append(silent)
-            # It may be any of them, and takes minutes, or half an hour.
+            # Mark every host as silent: any of them may be, and each attempt takes minutes, or half an hour.
             for host in filter(None, map(_host, urls)):
                 note_silent(host, silent)
             break
@@ -269,7 +269,8 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
         place, *causes = said[-1].partition(UNREACHABLE)[2].removeprefix(": ").split(" cause: ")
         if not silent and SILENT.search(said[-1]):
             note_silent(_host(place.strip("`")), said[-1])
-        # What PyPI alone lacks is no news: the rest was to come from there. A wrong hash is.
+        # Drop what PyPI alone lacks, because the rest was to come from the index. Other errors, such as a wrong hash,
+        # are kept.
         before = "".join(f"{one}; then, " for one in said[:-1] if LACKS not in one and UNREACHABLE not in one)
         raise UnreachableError(
             f"stack {stack.name}: {before}{place} does not answer{f': {causes[-1]}' if causes else ''}"
@@ -278,5 +279,5 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
 
 
 def _host(url: str) -> str:
-    """Return host and port of a URL; nothing of what is none."""
+    """Return the host and port of a URL; empty if the text is no URL."""
     return urlsplit(url).netloc.rpartition("@")[2]

@@ -1,4 +1,4 @@
-"""Programs of the user's own: a copy of their source, which a run can read while the user goes on to edit it."""
+"""Copies the source of the user's own programs, so that a run can read it while the user goes on editing."""
 
 import hashlib
 import os
@@ -17,20 +17,20 @@ from harness.base.paths import CACHE
 from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, Taken, linear_pattern
 
 PROGRAMS = CACHE / "programs"
-# What tools make beside a source, and no program needs.
+# Folders that tools make beside a source, and that no program needs.
 TOOLS = {".git", ".venv", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 NOT_SOURCE = frozenset({*TOOLS, "__pycache__", "node_modules"})
 MOST_BYTES, MOST_FILES = 512 << 20, 20_000
-# Of one folder with data, by links: thirty folders with two links each to the next would have a billion.
+# Most names of one data folder by links: thirty folders with two links each to the next would have a billion.
 MOST_NAMES = 1000
 EXECUTABLE = 0o111
 
 
 def take_program(program: Program, where: str) -> Program:
-    """Return a program with a copy of its source, hashed with its data and requirements; `where` names it in errors.
+    """Return a program with a copy of its source, hashed with data and requirements; `where` names it in errors.
 
     Raises:
-        UserError: when something of it is not there, cannot be read, or is too much.
+        UserError: when a part of the program is missing, cannot be read, or is too large.
     """
     if program.progress not in (STDOUT, LINES) and linear_pattern(program.progress) is None:
         raise UserError(
@@ -50,7 +50,7 @@ def take_program(program: Program, where: str) -> Program:
         if _content(folder) != hashes:
             _copy(tree, files, folder)
             if _content(folder) != hashes:
-                # It may have been changed for a link to what only this user may read.
+                # A file may have been replaced by a link to something that only this user may read.
                 remove_copy(folder.parent)
                 raise UserError(f"{where}: {source}: was changed while it was copied; run the same command again")
     except (OSError, UnicodeDecodeError) as error:
@@ -61,7 +61,7 @@ def take_program(program: Program, where: str) -> Program:
 
 
 def changed_source(program: Program) -> tuple[str, ...]:
-    """Return the names of what is not as it was taken: files that were changed, added or removed in the copy."""
+    """Return the names of files that were changed, added or removed in the copy of a program's source."""
     if program.taken is None:
         return ()
     folder = Path(program.taken.folder)
@@ -78,7 +78,7 @@ def changed_source(program: Program) -> tuple[str, ...]:
 
 
 def _source_files(source: Path, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of a source by their names in it, each with where it is there; without what tools make."""
+    """Yield the files of a source by name, each with its real path inside the source, without what tools make."""
     size, number, inside = 0, 0, source.resolve()
     for place, folders, names in os.walk(source, onerror=_raise):
         folders[:] = sorted(name for name in folders if name not in NOT_SOURCE)
@@ -87,13 +87,13 @@ def _source_files(source: Path, where: str) -> Iterator[tuple[str, str]]:
                 raise UserError(f"{where}: {folder}: is a link to a folder; name that folder under `data:` instead")
         for name in sorted(names):
             file = Path(place, name)
-            # Path.resolve raises what nobody expects of a link that leads to itself.
+            # Use os.path.realpath, because Path.resolve raises on a link that leads to itself.
             real = Path(os.path.realpath(file))
-            # A folder above it may have become one meanwhile.
+            # A folder above the file may have become a link meanwhile.
             if not real.is_relative_to(inside) or (
                 file.is_symlink() and NOT_SOURCE & {*real.parts[len(inside.parts) :]}
             ):
-                # Whoever wrote it would read in a container what only this user may.
+                # Refuse it, because a container would then read what only this user may read.
                 raise UserError(f"{where}: {file}: is a link out of it; name what it leads to under `data:` instead")
             if not file.is_file():
                 raise UserError(f"{where}: {file}: is no regular file; a source has no others")
@@ -126,7 +126,7 @@ def _data_hash(place: Path, where: str) -> str:
 
 
 def _data_files(place: Path, where: str, names: Counter[str], above: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Yield what is in a folder with data, through links to folders, too: a program reads through them."""
+    """Yield the files in a data folder, also through links to folders, because a program can read through them."""
     here = os.path.realpath(place)
     names[here] += 1
     if names[here] > MOST_NAMES:
@@ -134,7 +134,7 @@ def _data_files(place: Path, where: str, names: Counter[str], above: frozenset[s
     try:
         inside = [] if here in above else list(place.iterdir())
     except PermissionError:
-        # Whoever runs the program is as little let in.
+        # The program runs as this user, so it cannot read the folder either.
         return
     for one in inside:
         if one.is_dir():
@@ -145,7 +145,7 @@ def _data_files(place: Path, where: str, names: Counter[str], above: frozenset[s
 
 @contextmanager
 def _opened(tree: UntrustedTree, name: str) -> Iterator[OpenFile]:
-    """Open a file of a source: no link that came there since it was looked at is followed."""
+    """Open a file of a source without following a link that has replaced it since it was checked."""
     try:
         with tree.open(name, MOST_BYTES) as file:
             yield file
@@ -154,7 +154,7 @@ def _opened(tree: UntrustedTree, name: str) -> Iterator[OpenFile]:
 
 
 def _source_hash(tree: UntrustedTree, name: str) -> str:
-    """Return the hash of a file, with a mark where it can be executed."""
+    """Return the hash of a file, with a mark if the file is executable."""
     digest = hashlib.sha256()
     with _opened(tree, name) as file:
         for part in file.pieces(MOST_BYTES):
@@ -163,9 +163,9 @@ def _source_hash(tree: UntrustedTree, name: str) -> str:
 
 
 def _content(folder: Path) -> dict[str, str]:
-    """Return the hash of each file in a copy, up to more than a source may have; nothing where there is none.
+    """Return the hash of each file in a copy; empty if there is no copy. Stop beyond the limits of a source.
 
-    A run as a process may have put a FIFO there, or files without an end: those have no hash.
+    A run as a process may have put a FIFO or an endless file there; such files get an empty hash.
     """
     found: dict[str, str] = {}
     left = MOST_BYTES
@@ -177,7 +177,7 @@ def _content(folder: Path) -> dict[str, str]:
             status = file.lstat()
             sound = stat.S_ISREG(status.st_mode) and status.st_size <= left
             found[name] = ""
-            # It may have taken away the right to read one, or put a link in the place of the folder.
+            # The run may also have removed the right to read a file, or put a link in place of the folder.
             with suppress(OSError, UserError):
                 found[name] = _source_hash(UntrustedTree(folder), name) if sound else ""
             left -= status.st_size if sound else 0
@@ -185,7 +185,7 @@ def _content(folder: Path) -> dict[str, str]:
 
 
 def _copy(tree: UntrustedTree, files: dict[str, str], folder: Path) -> None:
-    """Copy files into a folder that nobody is meant to write to."""
+    """Copy files into a read-only folder."""
     PROGRAMS.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".program-", suffix=".tmp", dir=PROGRAMS))
     try:
@@ -201,17 +201,17 @@ def _copy(tree: UntrustedTree, files: dict[str, str], folder: Path) -> None:
                 Path(place, name).chmod(0o555 if Path(place, name).stat().st_mode & EXECUTABLE else 0o444)
             Path(place).chmod(0o555)
         temporary.chmod(0o755)
-        # What a run changed is nobody's source.
+        # Remove an old copy, because a run has changed it.
         remove_copy(folder.parent)
         with suppress(OSError):
-            # Somebody else may have been faster; a folder of that name has that content.
+            # Another process may have been faster; a folder of that name has the same content.
             temporary.rename(folder.parent)
     finally:
         remove_copy(temporary)
 
 
 def remove_copy(folder: Path) -> None:
-    """Remove a copy, which nobody may write to."""
+    """Remove a copy, whose folders are read-only."""
     for place, _, _ in os.walk(folder):
         Path(place).chmod(0o755)
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Packages that exist only as source: fetched against the hash of a lock, then built into a wheel, a step of its own.
+"""Fetches packages that exist only as source against the hashes of a lock, and builds them into wheels.
 
-Building runs the package's own code on this host, as installing it with pip would. Its tools come by hash, too.
+Building runs the package's own code on this host, as installing it with pip would. The build tools are locked by hash.
 """
 
 import shutil
@@ -14,14 +14,14 @@ from harness.environments.python.pins import BUILD_TOOLS
 from harness.environments.python.uv_process import uv
 from harness.matrix.stacks import Stack
 
-# The same source gives the same wheel at any time.
+# A fixed time, so that the same source gives the same wheel.
 BUILD_TIME = "1700000000"
 
 
 def built_wheel(stack: Stack, name: str, version: str, hashes: Collection[str]) -> Path | None:
-    """Return the wheel of a source package with one of these hashes, built now where it was not before.
+    """Return the wheel of a source package with one of these hashes, built now if it was not built before.
 
-    None where the stack's source has no such file.
+    None if the stack's source has no such file.
 
     Raises:
         UserError: when the index does not answer, or the package cannot be built.
@@ -35,7 +35,7 @@ def _folder(digest: str) -> Path:
 
 
 def _build(stack: Stack, name: str, version: str, hashes: Collection[str]) -> Path | None:
-    # What reads pages takes its time to import, and few packages are built.
+    # Import here, because it is slow, and few packages are built.
     from harness.environments.python.index_pages import download, files_of  # noqa: PLC0415
 
     (WHEELS / "built").mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Runs uv: bounded, without the user's own configuration, and with nothing secret among its arguments."""
+"""Runs uv with limits, without the user's configuration, and without secrets among its arguments."""
 
 import os
 import subprocess
@@ -10,25 +10,25 @@ from harness.base.certificates import trusting
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.storage import held_locks
 
-# Of what uv says the beginning tells most.
+# Longest error of uv that is quoted, in characters; its beginning says most.
 WORDS = 400
 CONFIG = "--config-file"
 INDEXES = {"--index": "UV_INDEX", "--default-index": "UV_DEFAULT_INDEX"}
-# The pages of an index may be without end, and are read as a whole.
+# Memory limit of uv, because it reads the pages of an index as a whole, and they may be endless.
 MOST_MEMORY_BYTES = 4 << 30
-# Of the pages of an index, too, each piece may come in time.
+# Time limit for resolving, because an endless page may arrive in pieces that are each in time.
 RESOLVE_SECONDS = 1800
 LIMITED = ("/bin/sh", "-c", f'ulimit -d {MOST_MEMORY_BYTES >> 10}; exec "$@"', "sh")
 
 
 def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> str:
-    """Run uv without the user's own configuration (or with that of `--config-file`); return what it printed.
+    """Run uv without the user's configuration (or with that of `--config-file`), and return its output.
 
     Raises:
-        NoAnswerError: when it resolves versions for too long.
-        UserError: with uv's last words when it fails.
+        NoAnswerError: when resolving versions takes too long.
+        UserError: when uv fails, with its error.
     """
-    # An interpreter of the user's own is run without it.
+    # Import here, because the user's own interpreter runs without uv.
     from uv import find_uv_bin  # noqa: PLC0415
 
     words, indexes = _without_indexes([str(argument) for argument in arguments])
@@ -37,7 +37,7 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
     command = [*LIMITED, find_uv_bin(), *words, "--no-progress", *configured]
     seconds = RESOLVE_SECONDS if "compile" in words else None
     what = f"uv {' '.join(words[:2])}"
-    # What it makes stays locked as long as it is at it, though this process may be killed.
+    # Pass the locks on, so that they are held as long as uv works, even if this process is killed.
     run = partial(subprocess.run, capture_output=True, text=True, pass_fds=held_locks(), env=environment, check=False)
     try:
         done = run(command, timeout=seconds)
@@ -50,9 +50,9 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
 
 
 def _without_indexes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return arguments without the addresses of indexes, and those as variables.
+    """Return arguments without the URLs of indexes, and these as variables.
 
-    They may hold a password, and everybody on this host can read the arguments of a process.
+    A URL may hold a password, and everybody on this host can read the arguments of a process.
     """
     words = list(arguments)
     variables: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The wheels of a lock on this host, each checked by its hash and kept, so that a fetch goes on where it stopped."""
+"""The wheels of a lock on this host, each verified by its hash and kept, so that a later fetch resumes."""
 
 import os
 import re
@@ -22,12 +22,12 @@ from harness.environments.python.pins import wheel_folders
 from harness.environments.python.source_packages import built_wheel
 from harness.matrix.stacks import Stack
 
-# Every platform a wheel of a glibc 2.28 system may name.
+# Every platform that a wheel for a glibc 2.28 system may name.
 PLATFORMS = (
     *(f"{name}_x86_64" for name in ("linux", "manylinux1", "manylinux2010", "manylinux2014")),
     *(f"manylinux_2_{minor}_x86_64" for minor in range(5, 29)),
 )
-# A connection that breaks in the middle of gigabytes is resumed where it broke.
+# Most times that a broken download of gigabytes is resumed where it broke.
 RESUMES = 50
 WORDS = 300
 PARTIAL = ".fetch-"
@@ -35,7 +35,7 @@ PARTIAL = ".fetch-"
 
 @dataclass(frozen=True)
 class Locked:
-    """One line of a lock: `name==version` and the hashes any wheel of it may have."""
+    """One line of a lock: `name==version`, and the hashes that its wheels may have."""
 
     name: str
     version: str
@@ -44,10 +44,10 @@ class Locked:
 
 
 def read_lock(lock: Path) -> list[Locked]:
-    """The lines of a hash lock.
+    """Return the lines of a hash lock.
 
     Raises:
-        UserError: at a line that is not `name==version` with hashes, which would silently be left out.
+        UserError: when a line is not `name==version` with hashes, and would silently be left out.
     """
     text = re.sub(r"^\s*#.*\n", "", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     entries = []
@@ -67,19 +67,19 @@ def locked_versions(lock: Path) -> dict[str, str]:
 
 
 def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
-    """The wheels of a lock by name, from the wheelhouse, from the user's own folders, or from the index.
+    """Return the wheels of a lock by name: from the wheelhouse, the user's own folders, or the index.
 
     Raises:
-        UserError: when a wheel is nowhere to be had with a hash of the lock.
+        UserError: when there is no wheel with a hash of the lock.
     """
     wheels = {}
     with locked(WHEELS / ".lock", notify):
-        # What a fetch that was killed left half-done.
+        # Remove what a killed fetch left half-done.
         for left in WHEELS.glob(f"{PARTIAL}*"):
             shutil.rmtree(left)
-        # A version has a wheel for every Python, and all their hashes stand in its lock.
+        # A version has a wheel for every Python, and the lock has the hashes of them all.
         tags = _tags(stack)
-        # pip downloads there first, and /tmp may be small.
+        # Let pip download into WHEELS, because /tmp may be small.
         with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=WHEELS) as place:
             for entry in read_lock(lock):
                 wheel = _held(entry, tags)
@@ -98,7 +98,7 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
 
 
 def requirement(entry: Locked, wheel: Path) -> str:
-    """Return the line of a lock that installs exactly this wheel: of one built here, by the hash it came out with."""
+    """Return the line of a lock that installs exactly this wheel; a wheel built here gets its own hash."""
     digest = file_hash(wheel)
     return entry.text if digest in entry.hashes else f"{entry.name}=={entry.version} --hash=sha256:{digest}\n"
 
@@ -107,10 +107,10 @@ def requirement(entry: Locked, wheel: Path) -> str:
 def installable(
     stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[list[str | Path], Path]]:
-    """Yield options of uv and the lock to install from: as it is, or with the wheels built here in place of sources.
+    """Yield options of uv and the lock to install from, with wheels built here in place of source packages.
 
     Raises:
-        UserError: when a source package cannot be had or built.
+        UserError: when a source package cannot be fetched or built.
     """
     built = {}
     for entry in read_lock(lock) if stack.origin.built else ():
@@ -129,14 +129,14 @@ def installable(
 
 
 def _built(stack: Stack, entry: Locked) -> Path | None:
-    """The wheel of an entry that its source has only as source; None where it is no such entry."""
+    """Return the wheel of an entry that its source has only as source; None for any other entry."""
     if entry.name not in stack.origin.built:
         return None
     return built_wheel(stack, entry.name, entry.version, entry.hashes)
 
 
 def _tags(stack: Stack) -> frozenset[Tag]:
-    """Return the tags that a wheel for the stack's Python may have."""
+    """Return the tags that wheels for the stack's Python may have."""
     major, minor = (int(part) for part in stack.python.split("."))
     interpreter = f"cp{major}{minor}"
     python = (major, minor)
@@ -149,7 +149,7 @@ def _tags(stack: Stack) -> frozenset[Tag]:
 
 
 def _held(entry: Locked, tags: frozenset[Tag]) -> Path | None:
-    """The wheel of an entry that is on this host already; None where there is none with these tags and a known hash."""
+    """Return an entry's wheel that this host has already, with one of these tags and a known hash; otherwise None."""
     folders = [WHEELS, *(Path(place) for place in wheel_folders())]
     wheels = (wheel for folder in folders for wheel in _wheels_of(entry, tags, folder))
     return next((wheel for wheel in wheels if file_hash(wheel) in entry.hashes), None)
@@ -166,10 +166,10 @@ def _wheels_of(entry: Locked, tags: frozenset[Tag], folder: Path) -> Iterator[Pa
 
 
 def _download(stack: Stack, entry: Locked, place: Path) -> None:
-    """Fetch a wheel with pip, by way of `place`: from where the user's pip looks, then from the stack's index as well.
+    """Fetch a wheel with pip through the folder `place`: from where pip looks by default, then from the stack's index.
 
     Raises:
-        UserError: what pip said last.
+        UserError: when pip fails, with its last output.
     """
     python = stack.python.replace(".", "")
     target = ["--python-version", stack.python, "--implementation", "cp"]
@@ -185,7 +185,7 @@ def _download(stack: Stack, entry: Locked, place: Path) -> None:
         command = [*pip, *common, *target, "--resume-retries", str(RESUMES), *index, "-r", str(lock)]
         run = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
         if run.returncode == 0:
-            # Each is kept as soon as it is whole.
+            # Keep each wheel as soon as it is complete.
             for wheel in place.glob("*.whl"):
                 wheel.replace(WHEELS / wheel.name)
             return
@@ -194,12 +194,12 @@ def _download(stack: Stack, entry: Locked, place: Path) -> None:
 
 
 def _places(stack: Stack, entry: Locked) -> list[list[str]]:
-    """Return where to look for a wheel, as options of pip, in the order to try."""
+    """Return the places to look for a wheel, as options of pip, in the order to try."""
     option = "--find-links" if stack.origin.folder else "--index-url"
     own, other = [option, stack.index], (["--index-url", stack.pypi] if stack.pypi else [])
     if stack.torch_from_base:
         return [other]
     if stack.origin.strategy == "first":
         return [own, other]
-    # A version such as 2.9.1+rocm6.3 is only on the stack's own index.
+    # A version with a label, such as 2.9.1+rocm6.3, is only on the stack's own index.
     return [own] if "+" in entry.version else [other, own]
