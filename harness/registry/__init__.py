@@ -1,1 +1,1 @@
-"""Images and records that travel: push, pull, known-good tags, export, import."""
+"""Exchanges images and records: push, pull, known-good tags, export and import."""

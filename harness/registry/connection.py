@@ -1,4 +1,4 @@
-"""A connection to a registry over HTTP, with the credentials of the docker command, and no others."""
+"""A connection to a registry over HTTP, with the docker command's credentials and no others."""
 
 import ipaddress
 import re
@@ -25,45 +25,45 @@ from harness.base.time_limits import LEAST_SPEED, Look, coming_in_time
 from harness.host.engine import engine_errors, reach_engine
 
 OK, CREATED, ACCEPTED, PARTIAL, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 206, 401, 403, 404
-# Of a registry that is overloaded or being restarted.
+# HTTP statuses of a registry that is overloaded or restarting.
 TOO_MANY, SERVER_ERRORS = 429, range(500, 600)
-# Takes an answer whose head has come, and returns it as it is wanted.
+# Gets an answer whose headers have arrived, and returns the answer, with its content read if needed.
 AnswerReader = Callable[[Response], Response]
 SECONDS = 30
-# After so long below the least speed reading ends.
+# Seconds below the lowest speed after which reading fails.
 SLOW_SECONDS = 60.0
-# For an answer to be there as a whole, from wherever a registry sends one to; the largest, a history of promotions, has
-# some megabytes after years.
+# Seconds for a whole answer, including redirects. The largest answer, a history of promotions, has some megabytes after
+# years.
 ANSWER_SECONDS = 60.0
-# For all answers together: of an image may be asked for many, one after the other.
+# Seconds for all answers together, because one image may need many requests in a row.
 ALL_SECONDS = 600.0
 MOST_REDIRECTS = 5
-# Which keep the method and the content of a request.
+# Redirects that keep the method and the content of a request.
 SAME_AGAIN = (307, 308)
 LARGEST_ANSWER = 16 << 20
 PIECE = 1 << 20
 TOKEN = re.compile(r"[!-~]+")
-# Docker Hub: its name in the docker command, and the host of its registry.
+# Docker Hub: its name in the docker command, and the host name of its registry.
 HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
-# The folder in which the engine, too, searches for the certificate of a registry's own authority.
+# The folder where the engine, too, looks for the certificate of a registry's own authority.
 CERTIFICATES = Path("/etc/docker/certs.d")
 
 
 class _Session(Session):
-    """A session with the proxies and authorities of the environment, but without the credentials in ~/.netrc."""
+    """A session that uses the environment's proxies and authorities, but not the credentials in ~/.netrc."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Without an `auth` the library uses ~/.netrc.
+        # Set `auth`, or else the library uses ~/.netrc.
         self.auth = lambda request: request
 
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-        """Keep an authority that was set: the library prefers the variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE."""
+        """Keep an authority that was set, although the library prefers REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE."""
         merged = super().merge_environment_settings(url, proxies, stream, verify, cert)
         return {**merged, "verify": self.verify} if self.verify is not True else merged
 
     def get_redirect_target(self, resp: Response) -> None:
-        """Follow none: the library reads all that comes with a redirect, also where it is not to follow it."""
+        """Follow none, because the library reads the whole content of a redirect, even if it does not follow."""
 
 
 class Connection:
@@ -88,22 +88,22 @@ class Connection:
         data: bytes = b"",
         also: tuple[int, ...] = (),
     ) -> Response:
-        """Send a request; `also` are statuses besides 200 that are no errors.
+        """Send a request; `also` are statuses besides 200 that count as success.
 
         Raises:
-            NoAnswerError: when the registry does not answer, or is out of order.
-            UserError: when it refuses, or answers with another status.
+            NoAnswerError: when the registry does not answer, or reports that it is out of order.
+            UserError: when the registry refuses, or answers with another status.
         """
         with self._answering():
             return self._asked(method, path, headers or {}, data, also, self._read)
 
     @contextmanager
     def reading(self, path: str, offset: int) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """Read something of any length from an offset on; yield where the registry really begins, and the pieces.
+        """Read content of any length from an offset on; yield the offset where the registry begins, and the pieces.
 
         Raises:
-            NoAnswerError: as `ask`, and where the connection is cut.
-            UserError: as `ask`.
+            NoAnswerError: as in `ask`, and when the connection is cut.
+            UserError: as in `ask`.
         """
 
         def begin(answer: Response) -> Response:
@@ -117,7 +117,7 @@ class Connection:
             yield begun, self._pieces(answer)
 
     def _pieces(self, answer: Response) -> Iterator[bytes]:
-        """Yield what an answer consists of, as it comes."""
+        """Yield the pieces of an answer as they arrive."""
         try:
             yield from coming_in_time(partial(answer.raw.read1, PIECE, decode_content=False), SLOW_SECONDS)
         except TimeoutError:
@@ -133,11 +133,11 @@ class Connection:
     def _asked(
         self, method: str, path: str, headers: Mapping[str, str], data: bytes, also: tuple[int, ...], read: AnswerReader
     ) -> Response:
-        """Return the answer to a request, which has one of the expected statuses."""
+        """Return the answer to a request, after making sure that its status is expected."""
         url = urljoin(f"{self._scheme}://{self._host}/v2/", path)
         response = self._send(method, url, headers, data, read)
         if response.status_code == UNAUTHORIZED:
-            # A token is valid for one kind of request: one for reading is not enough for writing.
+            # Authorize again, because a token is valid for one kind of request: one for reading does not allow writing.
             self._authorization = self._authorize(response.headers.get("WWW-Authenticate", ""), path)
             response = self._send(method, url, headers, data, read)
         status = response.status_code
@@ -150,18 +150,19 @@ class Connection:
         raise kind(f"registry {self._host} says {status} to {method} {path}: {said}")
 
     def _send(self, method: str, url: str, headers: Mapping[str, str], data: bytes, read: AnswerReader) -> Response:
-        # The Location of an upload may be on another host, which must not get the credentials.
+        # Send the credentials to this host only, because the Location of an upload may be on another host.
         mine = (f"{self._scheme}://{self._host}/", self._authorization)
         return self._in_time(partial(self._follow, method, url, headers, data, mine, read))
 
     def _in_time(self, follow: Callable[[], Response]) -> Response:
-        """Return an answer that does not take too long."""
+        """Return an answer, within the time limits."""
         seconds = min(ANSWER_SECONDS, self._seconds_left)
         began = time.monotonic()
         try:
             if seconds <= 0:
                 raise TimeoutError
-            # In a thread, which is left behind: whoever sends a byte in time may go on with a head for ever.
+            # In a thread that can be left behind, because a server may send the head of its answer byte by byte for
+            # ever.
             return Look(follow).result(seconds)
         except TimeoutError:
             what = "an answer" if seconds == ANSWER_SECONDS else "its answers"
@@ -179,10 +180,10 @@ class Connection:
         credentials: tuple[str, Mapping[str, str]],
         read: AnswerReader,
     ) -> Response:
-        """Return an answer from where the registry sends to; the `credentials` go where a URL begins with their first.
+        """Return an answer after following redirects; `credentials` only go to URLs that begin with their first part.
 
         Raises:
-            UserError: when it is too large, somewhere else each time, or where nothing may be asked.
+            UserError: when the answer is too large, or is redirected too often, or to a place that may not be asked.
         """
         place, secrets = credentials
         for _ in range(MOST_REDIRECTS + 1):
@@ -203,24 +204,24 @@ class Connection:
         raise UserError(f"registry {self._host} redirects more than {MOST_REDIRECTS} times")
 
     def _read(self, answer: Response) -> Response:
-        """Return an answer with its content, which whoever sends it may make as long as they like.
+        """Return an answer with its content, whose size the server decides.
 
         Raises:
-            UserError: when it is too large.
+            UserError: when the content is too large.
         """
         content = bytearray()
-        # Not by the library's own pieces: it waits until one is full.
+        # Do not use the library's own pieces, because it waits until a piece is full.
         with answer:
             while part := answer.raw.read1(PIECE, decode_content=True):
                 content += part
                 if len(content) > LARGEST_ANSWER:
                     raise UserError(f"registry {self._host} answers with more than {LARGEST_ANSWER >> 20} MiB")
-        # Where the library keeps what it has read.
+        # Set the attribute in which the library keeps the content.
         answer._content = bytes(content)
         return answer
 
     def _authorize(self, challenge: str, path: str) -> dict[str, str]:
-        """Return the Authorization header for a registry's challenge, by the distribution specification."""
+        """Return the Authorization header for a registry's challenge, according to the distribution specification."""
         kind, _, parameters = challenge.partition(" ")
         asked = parse_dict_header(parameters)
         user, secret = _credentials(self._login)
@@ -247,12 +248,13 @@ class Connection:
 
 
 def _may_be_asked(url: str, place: str) -> bool:
-    """Return whether a URL that a registry names leads to its own place, or anywhere by HTTPS.
+    """Return whether a URL that a registry names leads to the registry itself, or anywhere by HTTPS.
 
-    What speaks plain HTTP may be meant for this host alone, and who can send a registry's answers cannot reach it.
+    Services that speak plain HTTP may be meant for this host only, so nobody who controls a registry's answers may
+    reach them through us.
     """
     try:
-        # As the library parses it that asks.
+        # Parse both as the library that sends the request does.
         there, here = parse_url(url), parse_url(place)
     except ValueError:
         return False
@@ -262,12 +264,12 @@ def _may_be_asked(url: str, place: str) -> bool:
 
 
 def _credentials(host: str) -> tuple[str, str]:
-    """Return the user and secret that the docker command has for a registry, in its file or helper; empty without.
+    """Return user and secret that the docker command has for a registry, from its file or helper; empty if it has none.
 
     Raises:
-        UserError: when the helper fails, or the credentials are of a kind that only the docker command can use.
+        UserError: when the helper fails, or only the docker command can use this kind of credentials.
     """
-    # The library reports a missing helper by a warning and by an error.
+    # Ignore the warning, because the library reports a missing helper by an error as well.
     with engine_errors(f"reading docker's credentials for {host}"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stored = docker.auth.load_config().resolve_authconfig(host) or {}
@@ -278,7 +280,7 @@ def _credentials(host: str) -> tuple[str, str]:
 
 
 def _speaks_plain_http(host: str) -> bool:
-    """Return whether the registry is on loopback, or configured in the engine as insecure."""
+    """Return whether a registry is on loopback, or configured as insecure in the engine."""
     name = host.rpartition(":")[0] or host
     try:
         address = ipaddress.ip_address(name.strip("[]"))
@@ -298,6 +300,6 @@ def _speaks_plain_http(host: str) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return the system's message for an error, such as `Connection refused`."""
+    """Return the system's message in an error, such as `Connection refused`."""
     text = str(error).split("Caused by ")[-1].rstrip("')\"")
     return text.rsplit(": ", 1)[-1]

@@ -1,4 +1,4 @@
-"""The commands on images, between parsing and printing."""
+"""The commands on images, without the parsing and printing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -24,13 +24,13 @@ from harness.registry.oci import Repository
 from harness.registry.push_plan import PushPlan, plan_push
 from harness.registry.push_pull import built_image, pull, push_image, remote_name
 
-# The name of the base images that images/base.sh builds.
+# The name of the base images that `images/base.sh` builds.
 OWN_BASES = "vpoc-base"
 
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """The images to build, those already there, cells left out with reasons, and the download and disk space needed."""
+    """The images to build, those already built, cells left out with reasons, and the download and space needed."""
 
     build: tuple[Cell, ...]
     there: tuple[Cell, ...]
@@ -42,13 +42,13 @@ class BuildPlan:
 
     @property
     def indexes(self) -> dict[str, str]:
-        """Return the places that the wheels of the stacks to build come from, by stack."""
+        """Return the wheel index of each stack to build that shows one, by the name of the stack."""
         stacks = (cell.stack for cell in self.build)
         return {stack.name: stack.shown_index for stack in stacks if stack.shown_index}
 
     @property
     def unlocked(self) -> list[str]:
-        """Return the stacks whose lock has to be resolved first."""
+        """Return the stacks whose lock must be resolved first."""
         return list(dict.fromkeys(c.stack.name for c in self.build if not pins.lock_file(c.stack).is_file()))
 
     @property
@@ -71,7 +71,7 @@ def the_engine() -> Engine:
     """Return the Docker engine.
 
     Raises:
-        UserError: when none answers.
+        UserError: when no engine answers.
     """
     engine = choose_engine((), "docker")
     if engine is None:
@@ -80,7 +80,7 @@ def the_engine() -> Engine:
 
 
 def cells_of_rocm(matrix: Matrix, rocm: str, selection: str) -> list[Cell]:
-    """Return the cells of every stack of one ROCm version (or `cpu`), with the presets of a selection.
+    """Return the cells of every torch stack of one ROCm version (or `cpu`), with the presets of a selection.
 
     Raises:
         UserError: when there is no such version.
@@ -95,7 +95,7 @@ def cells_of_rocm(matrix: Matrix, rocm: str, selection: str) -> list[Cell]:
 
 
 def plan_build(engine: Engine | None, cells: Iterable[Cell], root: Path = REAL_ROOT) -> BuildPlan:
-    """Return the plan to build the images of these cells on the host at `root`; without an engine none is there."""
+    """Return the plan to build these cells' images on the host at `root`; without an engine, none counts as built."""
     cells = list(cells)
     skipped = tuple(Skipped(cell, reason) for cell in cells if (reason := _why_not(engine, cell)))
     left_out = {s.cell.id for s in skipped}
@@ -111,10 +111,10 @@ def plan_build(engine: Engine | None, cells: Iterable[Cell], root: Path = REAL_R
 
 
 def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Image], list[str]]:
-    """Build the images of a plan; return those that could be built, by cell, and the errors of the others.
+    """Build the images of a plan; return the built images by cell, and the errors of the others.
 
     Raises:
-        UserError: when there is too little disk space.
+        UserError: when the disk has too little room.
     """
     if plan.free_gb is not None and plan.disk_gb > plan.free_gb:
         fewer = f", or build fewer: `matrix build {plan.build[0].id}`" if len(plan.build) > 1 else ""
@@ -135,9 +135,9 @@ def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Im
 def lock(
     engine: Engine | None, stack: Stack, notify: Notify, python: str | None = None, build: pins.Build = "own"
 ) -> dict[str, Any]:
-    """Resolve the wheels of a stack and the digest of its base image into `images/locks`; return the lock's provenance.
+    """Resolve a stack's wheels and its base image's digest into `images/locks`; return the lock's provenance.
 
-    `python` is the version to resolve for, None for the image's own. With `build` "pypi" it is PyPI's build of torch.
+    `python` is the version to resolve for; None for that of the image. `build` "pypi" resolves PyPI's build of torch.
 
     Raises:
         UserError: when the stack has no wheels, or they cannot be resolved.
@@ -160,7 +160,7 @@ def push_cell(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
     """Push the image of a cell, with signed statements beside it; return its reference by digest.
 
     Raises:
-        UserError: when it is not built, is not what its lock names, or the registry refuses it.
+        UserError: when the image is not built or differs from its lock, or the registry refuses it.
     """
     image, repository = built_image(engine, cell), repository_in(registry)
     digest = push_image(engine, image.id, remote_name(registry, cell), notify)
@@ -169,10 +169,10 @@ def push_cell(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
 
 
 def plan_push_of_cell(engine: Engine, cell: Cell, registry: str) -> PushPlan:
-    """Return what a push of the image of a cell would send.
+    """Return what a push of a cell's image would send.
 
     Raises:
-        UserError: when it is not built, or the registry does not answer.
+        UserError: when the image is not built, or the registry does not answer.
     """
     return plan_push(engine, built_image(engine, cell), repository_in(registry))
 
@@ -180,7 +180,7 @@ def plan_push_of_cell(engine: Engine, cell: Cell, registry: str) -> PushPlan:
 def pull_cell(
     engine: Engine, cell: Cell, registry: str, digest: str | None, listed: Mapping[str, str], notify: Notify
 ) -> dict[str, Any]:
-    """Pull a cell's image; return its names and digests, who signed it, and whether this checkout would run it.
+    """Pull a cell's image; return its names and digests, its signers, and whether this checkout would run it.
 
     `listed` are the keys of others that matrix.yaml names.
     """
@@ -216,7 +216,7 @@ def _why_not(engine: Engine | None, cell: Cell) -> str | None:
 
 
 def _how_made(base: str) -> str:
-    """Return how to get a base image, by its name."""
+    """Return how to get a base image, given its name."""
     suite, _, packages = base.removeprefix(f"{OWN_BASES}:").partition("-")
     known = base.startswith(f"{OWN_BASES}:")
     return f"`make base SUITE={suite} PACKAGES={packages}` builds it" if known else "pull or load it first"

@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster take images from, looked at before any job is submitted."""
+"""Checks, before any job is submitted, that the nodes of a cluster can get their images from the configured source."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ PLAIN = Preset(name="plain", description="nothing set")
 
 
 def images_in_source(engine: Engine, place: str, cell: Cell, verifying: Stack | None, verifier: Verifier) -> NodeImages:
-    """Return the images of a cell's runs as nodes take them from a registry, or from a folder of saved ones.
+    """Return the images of a cell's runs as nodes get them: from a registry, or from a folder of saved images.
 
-    What runs are verified in is the image of the plain cell of that stack, with the very layers that were built here.
+    Runs are verified in the image of the verifying stack's plain cell, which must have exactly the layers built here.
 
     Raises:
-        UserError: when this engine has none of them, or the source does not hold what it has.
+        UserError: when this engine lacks one of the images, or the source lacks it or has another one.
     """
     mine = built_image(engine, cell)
     own = verifier.environment
@@ -36,7 +36,7 @@ def images_in_source(engine: Engine, place: str, cell: Cell, verifying: Stack | 
 
 
 def _check_layers(engine: Engine, plain: Cell, image: Image, own: Environment) -> None:
-    """Refuse what was not built here: runs of others are not to be verified by what others made."""
+    """Refuse an image that was not built here, because it would verify runs of cells that others may have made."""
     stack = find(engine, str(own.image))
     if stack is None or stack.layers != image.layers:
         tag = cell_tag(plain)
@@ -72,16 +72,16 @@ def _pushed(registry: str, cell: Cell, image: Image) -> NodeImage:
 
 
 def _known_there(repository: str, image: Image) -> str | None:
-    """Return the reference by digest that an image got when it was pushed or pulled; None where it shows neither.
+    """Return the reference by digest that an image got when it was pushed or pulled; None if it was neither.
 
-    Engines with containerd's store have such a name, of the image's own id, for one that nobody has pushed yet.
+    An engine with containerd's store gives an image such a name with the image's own id even if nobody has pushed it.
     """
     names = (name for name in image.digests if name.startswith(f"{repository}@") and not name.endswith(image.id))
     return next(names, None)
 
 
 def _saved(folder: Path, cell: Cell, image: Image) -> NodeImage:
-    """Return the image as it lies in a folder of `matrix save`."""
+    """Return the image as it is in a folder of `matrix save`."""
     remedy = f"`matrix save {cell.id} {folder}` puts it there"
     place = ImageFolder(folder)
     saved = next((one for one in place.images() if image.id in one.ids), None) if place.has_index else None

@@ -1,4 +1,4 @@
-"""The layers of an image that is being pulled, kept on this host: a download goes on at the byte where it stopped."""
+"""Layers of images being pulled, kept on this host, so that an interrupted download resumes where it stopped."""
 
 import os
 import shutil
@@ -18,15 +18,15 @@ from harness.registry.patience import patiently
 
 LAYERS = CACHE / "layers"
 PARTIAL = ".partial"
-# Nobody goes on with a pull after so long.
+# Seconds after which an unfinished download is removed, because nobody resumes a pull that late.
 ABANDONED_SECONDS = 30 * 86400
 MIB, GB = 1 << 20, 10**9
 
 
 class KeptLayers:
-    """Fetches blobs of a repository, from several threads, into a folder that one process uses at a time.
+    """Fetches blobs of a repository into a folder, from several threads of the one process that uses the folder.
 
-    `advance` is called with the number of bytes that were fetched, or were there.
+    `advance` is called with the number of bytes that were fetched, or were there already.
     """
 
     def __init__(self, repository: str, notify: Notify, advance: Callable[[int], None], folder: Path = LAYERS) -> None:
@@ -36,11 +36,11 @@ class KeptLayers:
         self._sound: set[str] = set()
 
     def fetch(self, digest: str, size: int) -> Path:
-        """Return the file of a blob of `size` bytes, fetched as far as it is not there.
+        """Return the file of a blob of `size` bytes, and fetch what is missing of it.
 
         Raises:
-            NoAnswerError: when the registry does not answer any more.
-            UserError: when it gives something else, or the disk is full.
+            NoAnswerError: when the registry stops answering.
+            UserError: when the registry sends something else, or the disk is full.
         """
         file = self._file(digest)
         with self._locks[digest]:
@@ -52,7 +52,8 @@ class KeptLayers:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._require_room(size - size_of(partial))
                 self._advance(size_of(partial))
-                # What was there before counts: the registry has answered, or it would not be known what to fetch.
+                # Earlier bytes count as progress: the registry has answered before, or it would be unknown what to
+                # fetch.
                 patiently(lambda: self._go_on(partial, digest, size), lambda: 1 + size_of(partial) // MIB, self._notify)
                 self._check(partial, digest)
                 partial.replace(file)
@@ -60,7 +61,7 @@ class KeptLayers:
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise cannot_be_written(file, error) from None
-                # The records of runs may be written to the same disk.
+                # Free the space at once, because the records of runs may be written to the same disk.
                 partial.unlink(missing_ok=True)
                 raise self._no_room() from None
         return file
@@ -76,7 +77,7 @@ class KeptLayers:
         )
 
     def _is_kept(self, file: Path, digest: str, size: int) -> bool:
-        """Return whether a blob is there as a whole; one that the disk has damaged is removed."""
+        """Return whether a blob is here completely; remove one that the disk has damaged."""
         if digest not in self._sound and file.is_file():
             if size_of(file) == size and f"sha256:{file_hash(file)}" == digest:
                 self._sound.add(digest)
@@ -85,11 +86,11 @@ class KeptLayers:
         return digest in self._sound
 
     def stop(self) -> None:
-        """Have every download end at its next piece."""
+        """Make every download end at its next piece."""
         self._stopped.set()
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Remove blobs that nobody needs any more, and what nobody went on with for a month."""
+        """Remove blobs that nobody needs any more, and downloads that nobody resumed for a month."""
         for digest in digests:
             self._file(digest).unlink(missing_ok=True)
         for file in self._folder.glob("[0-9a-f]*"):
@@ -104,7 +105,7 @@ class KeptLayers:
         self._require_going_on()
         there = size_of(partial)
         if there < size:
-            # Another connection for each blob: they are used by several threads.
+            # Use a new connection for each blob, because several threads fetch blobs.
             with Repository(self._repository).reading(digest, there) as (begun, pieces):
                 self._require_going_on()
                 self._write(partial, begun, there, size, pieces)
@@ -113,22 +114,22 @@ class KeptLayers:
             raise NoAnswerError(f"registry of {self._repository} broke off after {there} of {size} bytes of {digest}")
 
     def _write(self, partial: Path, begun: int, there: int, size: int, pieces: Iterable[bytes]) -> None:
-        """Write what comes from byte `begun` on to a file of `there` bytes."""
+        """Write pieces that start at byte `begun` to a file of `there` bytes."""
         with partial.open("ab", 0) as stream:
-            # A registry that cannot begin in the middle sends all of it.
+            # A registry that cannot begin in the middle sends the whole blob.
             stream.truncate(begun)
             self._advance(begun - there)
             for piece in pieces:
                 self._require_going_on()
                 stream.write(piece)
                 self._advance(len(piece))
-                # What is longer than it should be may be endless.
+                # Stop after too many bytes, because they may be endless.
                 if stream.tell() > size:
                     break
             os.fsync(stream.fileno())
 
     def _require_going_on(self) -> None:
-        # Another process may use the folder after a stop.
+        # Stop writing, because another process may use the folder after a stop.
         if self._stopped.is_set():
             raise UserError("the pull was stopped")
 

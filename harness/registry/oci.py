@@ -1,7 +1,7 @@
 """A repository of an OCI registry: manifests, small blobs, tags, and the referrers of an image.
 
-By the OCI distribution specification 1.1. In registries without the referrers API, the index is stored under the tag
-`sha256-<digest>`, the specification's fallback.
+It follows the OCI distribution specification 1.1. If a registry lacks the referrers API, the index of referrers is
+stored under the tag `sha256-<digest>`, which is the specification's fallback.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 MANIFESTS = ", ".join((IMAGE_MANIFEST, DOCKER_MANIFEST, IMAGE_INDEX, DOCKER_LIST))
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 EMPTY_TYPE, EMPTY = "application/vnd.oci.empty.v1+json", b"{}"
-# Several may refer to one image at the same time, and the index is replaced as a whole.
+# Attempts to replace the index of referrers, because several clients may add a referrer at the same time.
 ATTEMPTS = 5
-# An image is promoted a few times; each artifact is asked for by itself.
+# Most referrers of an image. Each is a request of its own, and an image is only promoted a few times.
 MOST_REFERRERS = 1000
 
 Descriptor = dict[str, Any]
@@ -45,44 +45,44 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Return its digest."""
+        """Return the digest of the manifest."""
         return digest_of(self.content)
 
     @property
     def descriptor(self) -> Descriptor:
-        """Return the descriptor by which other manifests refer to it."""
+        """Return the descriptor by which other manifests refer to this one."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.content)}
 
     @property
     def parsed(self) -> Mapping[str, Any]:
-        """Return its content; empty if that is no JSON object."""
+        """Return the parsed content; empty if it is no JSON object."""
         return json_object(self.content)
 
 
 def blobs_of(manifest: Manifest) -> tuple[Descriptor, ...]:
-    """Return the descriptors of what a manifest consists of: its configuration, and its layers."""
+    """Return the descriptors of the blobs of a manifest: its configuration and its layers."""
     return (descriptor_in(manifest, "config"), *objects_in(manifest.parsed, "layers"))
 
 
 def descriptor_in(manifest: Manifest, name: str) -> Descriptor:
-    """Return the descriptor that a manifest has under a name; empty where there is none."""
+    """Return a manifest's descriptor with a name; empty if there is none."""
     return object_in(manifest.parsed, name)
 
 
 def object_in(told: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the object under a name of a document that anybody may have written; an empty one where there is none."""
+    """Return the object with a name in an untrusted document; empty if there is none."""
     value = told.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def objects_in(told: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the objects in the list under a name of such a document."""
+    """Return the objects in the list with a name in an untrusted document; empty if there is none."""
     values = told.get(name)
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 class Repository:
-    """A repository such as `ghcr.io/me/vpoc`. Every method raises UserError where the registry refuses or is down."""
+    """A repository such as `ghcr.io/me/vpoc`. Every method raises UserError if the registry refuses or is down."""
 
     def __init__(self, name: str) -> None:
         with engine_errors(f"registry {name}"):
@@ -109,7 +109,7 @@ class Repository:
         return self._ask("PUT", f"{self._path}/manifests/{reference}", headers, manifest.content, (CREATED,))
 
     def artifact(self, kind: str, content: bytes, annotations: Mapping[str, str], subject: Manifest | None) -> Manifest:
-        """Store some content as a blob; return the manifest of it, which is not stored yet."""
+        """Store content as a blob; return a manifest for it, which is not stored yet."""
         self._put_blob(EMPTY)
         self._put_blob(content)
         document = {
@@ -124,13 +124,13 @@ class Repository:
         return Manifest(json.dumps(document, sort_keys=True).encode(), IMAGE_MANIFEST)
 
     def tags(self) -> list[str]:
-        """Return the tags; none where there is no such repository yet."""
+        """Return the tags; an empty list if the repository does not exist yet."""
         response = self._ask("GET", f"{self._path}/tags/list", also=(NOT_FOUND,))
         listed = json_object(response.content).get("tags") if response.status_code == OK else None
         return [str(tag) for tag in listed] if isinstance(listed, list) else []
 
     def unpacked_layers(self, image: Manifest) -> set[str]:
-        """Return the digests of an image's layers as they are unpacked, which its configuration has."""
+        """Return the digests of an image's unpacked layers, from its configuration."""
         config = descriptor_in(image, "config")
         if "image" not in str(config.get("mediaType")):
             return set()
@@ -139,10 +139,10 @@ class Repository:
         return set(map(str, layers)) if isinstance(layers, list) else set()
 
     def without_image(self, kind: str) -> Manifest:
-        """Store an artifact that is no image; return an index of it for no platform, which is not stored yet.
+        """Store an artifact that is no image; return an index of it for an unknown platform, which is not stored yet.
 
-        An engine with containerd's image store pulls any artifact as if it were an image. Of an index each engine takes
-        what is for its own platform, and refuses where there is nothing.
+        An engine with containerd's image store pulls any artifact as if it were an image. From an index each engine
+        takes only what is for its own platform, and refuses the index if there is nothing.
         """
         artifact = self.artifact(kind, EMPTY, {}, None)
         self.put_manifest(artifact.digest, artifact)
@@ -162,7 +162,7 @@ class Repository:
         return content
 
     def reading(self, digest: str, offset: int) -> AbstractContextManager[tuple[int, Iterator[bytes]]]:
-        """Read a blob of any length, as `Connection.reading`; nothing compares it with its digest."""
+        """Read a blob of any length, as in `Connection.reading`; the caller has to compare it with its digest."""
         return self._reading(f"{self._path}/blobs/{digest}", offset)
 
     def attach(self, artifact: Manifest, subject: Manifest) -> None:

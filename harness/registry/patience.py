@@ -1,4 +1,4 @@
-"""Patience with a connection that is cut: another attempt, a few times, after longer and longer pauses."""
+"""Retries attempts that a cut connection interrupts, a few times, after longer and longer pauses."""
 
 import time
 from collections.abc import Callable
@@ -8,17 +8,17 @@ from harness.base.errors import NoAnswerError
 from harness.host.engine import Notify
 
 T = TypeVar("T")
-# In seconds, some for a router that starts again. Whatever comes through starts the row again.
+# Pauses in seconds, some long enough for a router to restart. Any progress starts the sequence again.
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 def patiently(attempt: Callable[[], T], come_through: Callable[[], int], notify: Notify) -> T:
-    """Return what an attempt returns; one that is cut is repeated.
+    """Return the result of an attempt, repeating the attempt if its connection is cut.
 
-    `come_through` counts what has come through so far. Where that is nothing, nobody waits.
+    `come_through` returns how much has come through so far; if that is nothing, the attempt is not repeated.
 
     Raises:
-        NoAnswerError: when nothing came through in a row of attempts.
+        NoAnswerError: when nothing comes through at all, or in a whole row of attempts.
     """
     failed, before = 0, 0
     while True:

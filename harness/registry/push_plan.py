@@ -1,4 +1,4 @@
-"""The layers that a push would send: those of an image that its repository does not have yet."""
+"""Finds the layers that a push would send: those of an image that the repository lacks."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from harness.environments.docker.images import Image
 from harness.host.engine import Engine, engine_errors
 from harness.registry.oci import Repository
 
-# Each tag is asked for by itself: an image of this tool shares its layers with one of the newest.
+# Most tags that are examined, each by a request of its own; an image shares its layers with one of the newest.
 MOST_TAGS = 200
 
 
 @dataclass(frozen=True)
 class PushPlan:
-    """The layers that a push would send, of how many; `largest` is their size unpacked, as it would be at most."""
+    """How many layers an image has, how many a push would send, and the size of these unpacked, an upper limit."""
 
     layers: int
     missing: int
@@ -23,12 +23,12 @@ class PushPlan:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the plan as plain values."""
         return {"layers": self.layers, "missing": self.missing, "unpacked_bytes": self.largest}
 
     @property
     def summary(self) -> str:
-        """Return it in words."""
+        """Return the plan in words."""
         if not self.missing:
             return f"no layer: the repository has all {self.layers}"
         size = "" if self.largest is None else f", {self.largest / 1e6:.0f} MB unpacked and less when compressed"
@@ -36,7 +36,7 @@ class PushPlan:
 
 
 def plan_push(engine: Engine, image: Image, repository: str) -> PushPlan:
-    """Return what a push of an image to a repository would send. Nothing is sent.
+    """Return what a push of an image to a repository would send, without sending anything.
 
     Raises:
         UserError: when the registry does not answer.
@@ -48,18 +48,18 @@ def plan_push(engine: Engine, image: Image, repository: str) -> PushPlan:
 
 
 def _layers_there(repository: Repository) -> set[str]:
-    """Return the layers of the images that the tags of a repository point to, as they are unpacked."""
+    """Return the digests of the unpacked layers of the images that the tags of a repository point to."""
     there: set[str] = set()
     for tag in repository.tags()[-MOST_TAGS:]:
         manifest = repository.manifest(tag)
-        # An artifact, or what another tool made: it has no layers that could be shared.
+        # Ignore an artifact, or an image of another tool, which has no layers to share.
         with suppress(UserError):
             there |= repository.unpacked_layers(manifest) if manifest else set()
     return there
 
 
 def _sizes(engine: Engine, image: Image) -> list[int] | None:
-    """Return the size of each layer; None where the engine does not tell them apart."""
+    """Return the size of each layer; None if the engine does not tell them apart."""
     with engine_errors(f"looking at image {image.id}"):
         steps = engine.client.api.history(image.id)
     sizes = [int(step["Size"]) for step in reversed(steps) if int(step["Size"])]

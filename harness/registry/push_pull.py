@@ -1,4 +1,4 @@
-"""Images to and from a registry. Credentials are the docker command's own."""
+"""Pushes images to a registry and pulls them from one, with the docker command's credentials."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -24,9 +24,9 @@ from harness.registry.patience import patiently
 from harness.registry.relay import RELAYED, Relay
 from harness.registry.tags.promotions import KnownGood
 
-# What engines say of a layer once a registry has it.
+# What engines report of a layer once a registry has it.
 LAYER_IS_THERE = ("Pushed", "Layer already exists", "Already exists", "Mounted from")
-# For an engine to learn the name of what it has, with all pauses of who is patient.
+# Seconds in which an engine has to learn the name of an image that it has, including all pauses between attempts.
 NAME_SECONDS = 180.0
 
 
@@ -39,7 +39,7 @@ def built_image(engine: Engine, cell: Cell) -> Image:
     """Return the image of a cell as this checkout would build it.
 
     Raises:
-        UserError: when it is not built.
+        UserError: when the image is not built.
     """
     image = current_image(engine, cell)
     if image is None:
@@ -50,10 +50,10 @@ def built_image(engine: Engine, cell: Cell) -> Image:
 def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:
     """Push an image under a name such as `ghcr.io/me/vpoc:cpu-plain`; return the digest of its manifest.
 
-    The engine keeps account of the layers that the registry has: of a push that was cut short only the rest is sent.
+    The engine notes which layers the registry has, so after an interrupted push only the missing layers are sent.
 
     Raises:
-        UserError: when the registry refuses it, or does not answer any more.
+        UserError: when the registry refuses the image, or stops answering.
     """
     repository, tag = name.rsplit(":", 1)
     doing = f"pushing {name}"
@@ -74,7 +74,7 @@ def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:
 
 
 def pull(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: Notify) -> Image:
-    """Pull the image of a cell, by digest where one is given, and give it its local tag.
+    """Pull the image of a cell, by digest if one is given, and give the image its local tag.
 
     Raises:
         UserError: when there is no such image, or it is of another cell.
@@ -83,7 +83,7 @@ def pull(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: 
     repository, tag = name.rsplit(":", 1)
     reference = f"{repository}@{digest}" if digest else name
     doing = f"pulling {reference}"
-    # Not by its tag, which anybody may have moved meanwhile.
+    # Find the image by digest, because anybody may have moved its tag meanwhile.
     image = find(engine, f"{repository}@{_bring(engine, repository, digest or tag, doing, notify)}")
     if image is None:
         raise UserError(f"{doing}: the image was pulled, and was removed before it could be used; pull it again")
@@ -98,12 +98,13 @@ def pull(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: 
 
 
 def pull_known_good(engine: Engine, evidence: KnownGood, notify: Notify) -> Image:
-    """Return the image of a known-good tag: the one in the engine, or else pulled by digest.
+    """Return the image of a known-good tag: from the engine, or else pulled by digest.
 
     Raises:
-        UserError: when it is in no registry and not here, cannot be pulled, or is of another cell than the evidence.
+        UserError: when the image is neither here nor in a registry, cannot be pulled, or is of another cell than the
+            evidence.
     """
-    # Engines with containerd's image store have other ids for images.
+    # Search by reference, too, because engines with containerd's image store have other ids for images.
     image = find(engine, evidence.image) or find(engine, evidence.reference)
     if image:
         return image
@@ -118,12 +119,12 @@ def pull_known_good(engine: Engine, evidence: KnownGood, notify: Notify) -> Imag
 
 
 def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> str:
-    """Have the engine hold an image of a repository, by tag or digest; return its digest.
+    """Get an image of a repository into the engine, by tag or digest; return its digest.
 
-    What was fetched before is not fetched again.
+    Layers that were fetched before are not fetched again.
 
     Raises:
-        UserError: when there is no such image, or the registry refuses or does not answer any more.
+        UserError: when there is no such image, or the registry refuses or stops answering.
     """
     notify(doing)
     relay = Relay(repository, doing, notify)
@@ -137,14 +138,15 @@ def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: 
         there = find(engine, f"{repository}@{manifest.digest}") is not None
         if not there:
             _bring_layers(engine, relay, manifest.digest, doing)
-        # Having the layers, the engine learns their image's name; one that no relay reaches pulls them here.
+        # The engine has the layers, and learns the image's name. If no relay reaches the engine, it pulls the layers
+        # here.
         pull = partial(_pull, engine, repository, manifest.digest, doing, notify)
         if there or relay.asked:
             _in_time(pull, doing)
         else:
             pull()
         if reference != manifest.digest:
-            # A tag may have been moved since.
+            # Tag the image here, because the tag in the registry may have been moved since.
             with engine_errors(doing):
                 engine.client.api.tag(f"{repository}@{manifest.digest}", repository, reference)
         _forget_relays(engine, f"{repository}@{manifest.digest}")
@@ -156,7 +158,7 @@ def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None
     with relay.serving() as here:
         try:
             with transfer_errors(doing):
-                # Nobody's credentials are for the relay.
+                # Send no credentials to the relay.
                 events = engine.patient.api.pull(here, digest, stream=True, decode=True, auth_config={})
                 for event in engine.roomy(events, doing):
                     if event.get("status") == "Already exists":
@@ -165,17 +167,17 @@ def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None
         except UserError:
             if relay.problem:
                 raise type(relay.problem)(f"{doing}: {relay.problem}") from None
-            # An engine that has a network of its own, as in a virtual machine, does not get here.
+            # Ignore an engine that cannot reach the relay because it has a network of its own, as in a virtual machine.
             if relay.asked:
                 raise
 
 
 def _in_time(pull: Callable[[], None], doing: str) -> None:
-    """Have the engine ask for no more than a name: a registry may keep it waiting, which says nothing then.
+    """Let the engine pull an image whose layers it has, within a limit, because a registry may keep the engine waiting.
 
     Raises:
-        NoAnswerError: when that takes too long.
-        UserError: as the pull does.
+        NoAnswerError: when the pull takes too long.
+        UserError: when the pull fails.
     """
     try:
         Look(pull).result(NAME_SECONDS)
@@ -195,7 +197,7 @@ def _pull(engine: Engine, repository: str, reference: str, doing: str, notify: N
 
 
 def _forget_relays(engine: Engine, reference: str) -> None:
-    """Remove the names that an image had while it was pulled, this time or one that was cut short."""
+    """Remove the names that an image had while it was pulled through a relay, in this pull or an interrupted one."""
     image = find(engine, reference)
     for name in image.digests if image else ():
         if RELAYED.fullmatch(name):
@@ -205,7 +207,7 @@ def _forget_relays(engine: Engine, reference: str) -> None:
 
 def _noting_layers(events: Iterable[Mapping[str, Any]], sent: set[str]) -> Iterator[Mapping[str, Any]]:
     for event in events:
-        # Those of single layers; of what is under way the engine gives progress.
+        # Events with an id are about single layers; for layers under way the engine reports progress instead.
         if "id" in event and str(event.get("status")).startswith(LAYER_IS_THERE):
             sent.add(str(event["id"]))
         yield event

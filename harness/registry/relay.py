@@ -1,7 +1,7 @@
-"""A registry on loopback, from which an engine of this host pulls one image of another registry.
+"""A registry on loopback from which an engine on this host pulls one image of another registry.
 
-An engine whose pull is cut short throws away even the layers that it has as a whole (moby#26146). Through here they are
-kept outside of it until the pull has ended; the engine fetches only what it lacks, as from any registry.
+An engine throws away the layers of an interrupted pull, even complete ones (moby#26146). The relay keeps them outside
+the engine until the pull has ended. The engine fetches only the layers that it lacks, as from any registry.
 """
 
 import re
@@ -19,17 +19,17 @@ from harness.host.engine import Notify
 from harness.registry.kept_layers import KeptLayers
 from harness.registry.oci import DIGEST, Manifest, Repository, blobs_of
 
-# The names that images had while they were pulled: nobody else gives such names.
+# The names that images have while they are pulled through a relay; no other tool makes such names.
 RELAYED = re.compile(r"127\.0\.0\.1:\d+/matrix-[0-9a-f]{32}/vpoc@sha256:[0-9a-f]{64}")
-# The engine repeats other refusals, each after a longer pause.
+# Refuse with DENIED, because the engine repeats a request after other refusals, each time after a longer pause.
 DENIED = b'{"errors": [{"code": "DENIED", "message": "the relay has stopped"}]}'
 
 
 class Relay:
-    """A registry that has what `repository` has. `problem` is why it refused; `asked`: whether anybody came."""
+    """A registry with the content of `repository`. `problem` is why it refused; `asked` is whether the engine came."""
 
     def __init__(self, repository: str, doing: str, notify: Notify) -> None:
-        # Whoever else is on this host does not know the name.
+        # The name is random, so that other users of this host do not know it.
         self.path = f"matrix-{token_hex(16)}/vpoc"
         self.problem: UserError | None = None
         self.asked = False
@@ -42,7 +42,7 @@ class Relay:
 
     @contextmanager
     def serving(self) -> Iterator[str]:
-        """Serve on loopback; yields the name of the repository for the engine."""
+        """Serve on loopback; yield the name of the repository for the engine."""
         server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"relay": self}))
         server.daemon_threads, server.block_on_close = True, False
         thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -56,26 +56,26 @@ class Relay:
             server.server_close()
 
     def in_the_engine(self, short: str) -> None:
-        """Note that the engine has the layer whose digest begins so."""
+        """Note that the engine has the layer whose digest begins with `short`."""
         self._there |= {digest for digest in self._sizes if digest.removeprefix("sha256:").startswith(short)}
 
     def manifest(self, reference: str) -> Manifest | None:
-        """Return a manifest; what it refers to may be asked for then."""
+        """Return a manifest, whose blobs may be requested from then on."""
         with self._lock:
             found = self._repository.manifest(reference)
             for blob in blobs_of(found) if found else ():
                 size, digest = blob.get("size"), str(blob.get("digest"))
-                # The digest becomes the name of a file.
+                # Check the digest, because it becomes the name of a file.
                 if isinstance(size, int) and size > 0 and DIGEST.fullmatch(digest):
                     self._sizes[digest] = size
         return found
 
     def size(self, digest: str) -> int | None:
-        """Return the size of a blob of the image; None of others."""
+        """Return the size of a blob of the image; None for any other blob."""
         return self._sizes.get(digest)
 
     def forget(self) -> None:
-        """Remove what was kept of the image."""
+        """Remove the blobs of the image that were kept."""
         self.layers.forget(self._sizes)
 
     def _advanced(self, count: int) -> None:
@@ -87,7 +87,7 @@ class Relay:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a connection that was cut, also between two requests: the engine closes them as it likes."""
+        """Ignore cut connections, also between two requests, because the engine closes connections at any time."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -97,20 +97,20 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         relay, own = self.relay, f"/v2/{self.relay.path}/"
         if self.path != "/v2/" and not self.path.startswith(own):
-            # Somebody else on this host.
+            # The request comes from somebody else on this host.
             self._answer(404)
             return
         relay.asked = True
-        # The engine closes connections as it likes.
+        # The engine closes connections at any time.
         with suppress(ConnectionError):
             try:
                 if relay.problem:
-                    # The engine asks once more, and would wait for all of it again.
+                    # The engine asks once more after a refusal, and would wait again for a complete attempt.
                     raise relay.problem
                 what, _, name = self.path.removeprefix(own).partition("/")
                 if self.path == "/v2/":

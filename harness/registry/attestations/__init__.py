@@ -1,1 +1,1 @@
-"""Statements about images that are signed: what they hold, what they were made from, what their runs showed."""
+"""Signed statements about images: their contents, the inputs that they were made from, and what their runs showed."""

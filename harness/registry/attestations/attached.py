@@ -1,4 +1,4 @@
-"""Signed statements beside an image in a registry, where cosign also looks for them, and their copies here."""
+"""Signed statements stored beside an image in a registry, where cosign looks for them too, and copies of them here."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from harness.registry.attestations.bundles import BUNDLE, Statement, open_bundle
 from harness.registry.attestations.keys import PublicKey, SigningKey, read_public_key
 from harness.registry.oci import IMAGE_MANIFEST, Manifest, Repository, descriptor_in, digest_of, object_in
 
-# By it a key can be shown that nobody here knows yet; what it signed is verified all the same.
+# The annotation with the key, so that an unknown key can be shown; what it signed is verified in any case.
 SIGNER = "vpoc.matrix.signer"
 KEPT = CACHE / "attestations"
-# Beside them the manifest that they are about: it says of which image it is, whatever an engine calls that.
+# Beside the statements lies the manifest that they are about, which identifies the image whatever an engine calls it.
 MANIFEST = "manifest"
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A statement with a valid signature, in its bundle; `name` is that of the key here, None of one not known."""
+    """A statement with a valid signature, in its bundle; `name` is the key's name here; None if it is unknown."""
 
     statement: Statement
     key: PublicKey
@@ -31,15 +31,15 @@ class Signed:
 
     @property
     def signer(self) -> str:
-        """Return who signed it, in words."""
+        """Return the signer, in words."""
         return self.name or f"a key not known here ({self.key.fingerprint})"
 
 
 def attach_signed(repository: Repository, statement: Statement, key: SigningKey) -> None:
-    """Sign a statement, store it beside its image, and keep a copy here; the same again changes nothing.
+    """Sign a statement, store it beside its image, and keep a copy here; repeating that changes nothing.
 
     Raises:
-        UserError: when the registry refuses it, or the image is not there.
+        UserError: when the registry refuses the statement, or lacks the image.
     """
     subject = repository.manifest(statement.digest)
     if subject is None:
@@ -51,7 +51,7 @@ def attach_signed(repository: Repository, statement: Statement, key: SigningKey)
 
 
 def signed_beside(repository: Repository, digest: str, known: Mapping[str, PublicKey]) -> list[Signed]:
-    """Return the statements beside an image in a registry that are about it and validly signed; copies are kept.
+    """Return the validly signed statements about an image that are beside it in a registry, and keep copies of them.
 
     Raises:
         UserError: when the registry fails.
@@ -70,7 +70,7 @@ def signed_beside(repository: Repository, digest: str, known: Mapping[str, Publi
 
 
 def signed_kept(digest: str, known: Mapping[str, PublicKey]) -> list[Signed]:
-    """Return those of which this checkout has copies: they were beside the image when it was pushed or pulled."""
+    """Return the statements that this checkout has copies of, made when it was pushed, pulled, saved or loaded."""
     found = []
     for file in sorted((KEPT / digest.removeprefix("sha256:")).glob("*.json")):
         key = file.with_suffix(".key")
@@ -81,10 +81,10 @@ def signed_kept(digest: str, known: Mapping[str, PublicKey]) -> list[Signed]:
 
 
 def kept_manifests(image: Image) -> dict[str, Manifest]:
-    """Return the manifests of an image of whose statements this checkout has copies, by their digest.
+    """Return the manifests, by digest, of an image for whose statements this checkout has copies.
 
-    One image has another manifest where other layers are packed in another way; all name one configuration. An engine
-    calls an image by its manifest or by its configuration.
+    An image has several manifests if its layers are packed in different ways; all of them name the same configuration.
+    An engine identifies an image by its manifest or by its configuration.
     """
     files = {f"sha256:{file.parent.name}": read_regular(file) for file in KEPT.glob(f"*/{MANIFEST}")}
     kept = {digest: Manifest(told, IMAGE_MANIFEST) for digest, told in files.items() if digest_of(told) == digest}
@@ -94,7 +94,7 @@ def kept_manifests(image: Image) -> dict[str, Manifest]:
 
 
 def annotations_of(statement: Statement, line: str) -> dict[str, str]:
-    """Return how an artifact says what statement is in it, and whose key signed it."""
+    """Return the annotations of an artifact, which say what statement is in it and whose key signed it."""
     return {
         "dev.sigstore.bundle.content": "dsse-envelope",
         "dev.sigstore.bundle.predicateType": statement.kind,
@@ -103,10 +103,10 @@ def annotations_of(statement: Statement, line: str) -> dict[str, str]:
 
 
 def opened_bundle(bundle: bytes, digest: str, line: object, known: Mapping[str, PublicKey]) -> Signed | None:
-    """Return the statement in a bundle, where it is about that manifest and validly signed by a known key or `line`."""
+    """Return a bundle's statement if it is about this manifest and validly signed by a known key or by `line`."""
     candidates: list[tuple[str | None, PublicKey]] = [(name, key) for name, key in known.items()]
     if isinstance(line, str):
-        # Whatever stands there: one that is known may still have signed.
+        # Ignore an invalid line, because a known key may still have signed.
         with suppress(UserError):
             candidates.append((None, read_public_key(line)))
     for name, key in candidates:
@@ -117,10 +117,10 @@ def opened_bundle(bundle: bytes, digest: str, line: object, known: Mapping[str, 
 
 
 def keep_signed(manifest: Manifest, bundle: bytes, line: str) -> None:
-    """Keep a copy of a bundle about a manifest, with the key that signed it.
+    """Keep a copy of a bundle about a manifest, with the key that signed the bundle.
 
     Raises:
-        UserError: when it cannot be written.
+        UserError: when the copy cannot be written.
     """
     folder = KEPT / manifest.digest.removeprefix("sha256:")
     if not (folder / MANIFEST).is_file():

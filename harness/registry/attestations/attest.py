@@ -1,4 +1,4 @@
-"""Sign what is known of an image that was pushed: what it was made from, what is in it, what its runs showed."""
+"""Signs what is known of a pushed image: its inputs, its contents, and what its runs showed."""
 
 from harness.base.errors import UserError
 from harness.base.files.storage import file_hash
@@ -31,7 +31,7 @@ def attest_image(engine: Engine, cell: Cell, image: Image, name: str, digest: st
     """Sign provenance and contents of a cell's image, and store both beside it; `name` is its repository.
 
     Raises:
-        UserError: when what is in it is not what its lock names, or the registry refuses.
+        UserError: when its contents differ from its lock, or the registry refuses.
     """
     key, repository = signing_key(notify), Repository(name)
     notify(f"signing what is in {cell.id}")
@@ -41,17 +41,17 @@ def attest_image(engine: Engine, cell: Cell, image: Image, name: str, digest: st
 
 
 def _signed_before(image: Image, key: SigningKey) -> Contents | None:
-    """Return what is in an image by what this key signed of it: it never changes, and reading it takes minutes."""
+    """Return an image's contents as this key signed them before, because they never change and take minutes to read."""
     kept = (one for digest in kept_manifests(image) for one in signed_kept(digest, {OWN_NAME: key.public}))
     bills = (one.statement.predicate for one in kept if one.name and one.statement.kind == CONTENTS)
     return next(map(told_contents, bills), None)
 
 
 def signing_key(notify: Notify) -> SigningKey:
-    """Return the user's key; says so where it has to be made.
+    """Return the user's key, and notify the user if it has to be made.
 
     Raises:
-        UserError: when it cannot be read or written.
+        UserError: when the key cannot be read or written.
     """
     if own_key() is None:
         notify("making a key to sign with; `matrix keys` shows it")
@@ -61,12 +61,12 @@ def signing_key(notify: Notify) -> SigningKey:
 def statements_of_image(
     cell: Cell, image: Image, contents: Contents, name: str, digest: str, notify: Notify
 ) -> list[Statement]:
-    """Return provenance and contents of a cell's image; `digest` is that of its manifest.
+    """Return the provenance and contents of a cell's image as statements; `digest` is that of its manifest.
 
-    Where its lock is not here, the bill says that it was not compared with it.
+    If the image's lock is not here, the bill says that the contents were not compared with it.
 
     Raises:
-        UserError: when what is in it is not what its lock names.
+        UserError: when the contents differ from the lock.
     """
     as_locked = is_as_locked(cell, image, contents)
     if not as_locked:
@@ -91,10 +91,10 @@ def attest_evidence(evidence: KnownGood) -> None:
 
 
 def is_as_locked(cell: Cell, image: Image, contents: Contents) -> bool:
-    """Return whether the packages of an image are those that its lock names; False where that lock is not here.
+    """Return whether the packages of an image are those that its lock names; False if that lock is not here.
 
     Raises:
-        UserError: naming those that differ from a lock that is here.
+        UserError: when packages differ from a lock that is here, naming them.
     """
     lock = lock_file(cell.stack)
     if not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):

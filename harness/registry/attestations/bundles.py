@@ -1,6 +1,6 @@
-"""A signed statement about an image, as a bundle of Sigstore's that `cosign --key` verifies without any service.
+"""A signed statement about an image, as a Sigstore bundle that `cosign --key` verifies without any service.
 
-An in-toto statement v1 in a DSSE envelope in a bundle v0.3.
+The format is an in-toto statement v1 in a DSSE envelope in a bundle v0.3.
 """
 
 import json
@@ -20,7 +20,7 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement about an image: `digest` is that of its manifest, `kind` the type of what is said."""
+    """A statement about an image: `digest` is that of the image's manifest, `kind` the type of the predicate."""
 
     name: str
     digest: str
@@ -29,7 +29,7 @@ class Statement:
 
     @property
     def content(self) -> bytes:
-        """Return it as the bytes that are signed: the same for the same statement."""
+        """Return the bytes that are signed, which are the same for the same statement."""
         subject = {"name": self.name, "digest": {"sha256": self.digest.removeprefix("sha256:")}}
         document = {
             "_type": STATEMENT,
@@ -41,7 +41,7 @@ class Statement:
 
 
 def sign(statement: Statement, key: SigningKey) -> bytes:
-    """Return a bundle with a statement, signed."""
+    """Return a bundle with a statement, signed by a key."""
     content = statement.content
     envelope = {
         "payload": b64encode(content).decode(),
@@ -57,7 +57,7 @@ def sign(statement: Statement, key: SigningKey) -> bytes:
 
 
 def open_bundle(content: bytes, key: PublicKey) -> Statement | None:
-    """Return the statement in a bundle that this key signed; None of any other, whatever is wrong with it."""
+    """Return the statement in a bundle that this key signed; None for any other bundle, also for an invalid one."""
     try:
         envelope = load_json(content)["dsseEnvelope"]
         payload = b64decode(envelope["payload"], validate=True)
@@ -75,5 +75,5 @@ def open_bundle(content: bytes, key: PublicKey) -> Statement | None:
 
 
 def _authenticated(payload: bytes) -> bytes:
-    """Return what DSSE signs: the payload with its type, so that it cannot be taken for one of another type."""
+    """Return the bytes that DSSE signs: the payload with its type, so that no other type can be claimed for it."""
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD), PAYLOAD.encode(), len(payload), payload)

@@ -1,4 +1,4 @@
-"""Check an image against what is said of it, without building it again: its lock, what is in it, what was signed."""
+"""Checks an image, without rebuilding it, against its lock and against what was signed about it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ KINDS = {PROVENANCE: "provenance", CONTENTS: "bill of materials", EVIDENCE: "evi
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """One thing that was looked at: `right` is None where there was nothing to look at."""
+    """The result of one check: `right` is None if there was nothing to check."""
 
     name: str
     right: bool | None
@@ -37,12 +37,12 @@ class ImageCheck:
 def check_offline(
     engine: Engine, image: Image, matrix: Matrix, repository: str | None, notify: Notify
 ) -> tuple[ImageCheck, ...]:
-    """Check an image against its lock, and against what was signed of it; nothing is built, nothing fetched.
+    """Check an image against its lock, and against what was signed about it, without building or downloading anything.
 
-    With a `repository` the statements beside the image there are looked at as well: that asks the registry.
+    With a `repository`, the statements beside the image there are checked as well, which asks the registry.
 
     Raises:
-        UserError: when the engine cannot give the image, or the registry fails.
+        UserError: when the engine cannot export the image, or the registry fails.
     """
     notify("reading what is in the image")
     contents = contents_of_image(engine, image)
@@ -74,7 +74,7 @@ def _of_lock(image: Image, matrix: Matrix, contents: Contents) -> ImageCheck:
 
 
 def _of_statements(signed: Sequence[Signed], image: Image, contents: Contents) -> list[ImageCheck]:
-    """Return what those who are known here say, by kind; what others say is shown, and decides nothing."""
+    """Return a check for each kind of statement; statements by unknown keys are shown, but decide nothing."""
     kinds = sorted({one.statement.kind for one in signed}, key=lambda kind: (kind not in KINDS, kind))
     checks = [_of_kind(kind, [s for s in signed if s.statement.kind == kind], image, contents) for kind in kinds]
     if not any(one.name for one in signed):

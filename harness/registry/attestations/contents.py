@@ -1,4 +1,4 @@
-"""The bill of materials of an image (CycloneDX): what its lock names, and what is really installed in it."""
+"""The bill of materials of an image (CycloneDX): the packages in its lock, and those that are really installed."""
 
 import json
 import re
@@ -25,26 +25,26 @@ from harness.host.engine import Engine
 SITE = re.compile(r"opt/venv/lib/python[\d.]+/site-packages/[^/]+\.dist-info/METADATA")
 PACKAGES = "var/lib/dpkg/status"
 APP_PACKAGE = "vpoc"
-# The list of Debian's packages of a whole desktop has some five megabytes.
+# Largest file that is read from an image; the package list of a whole Debian desktop has some five megabytes.
 LARGEST_READ = 8 << 20
 MOST_PACKAGES = 10_000
-# Of a bill: how what is installed compares with the lock that the image names.
+# Values of a bill's property that says how the installed packages compare with the image's lock.
 AS_LOCKED, LOCK_NOT_HERE = "as locked", "not compared: the lock was not here"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The installed packages: names to versions, of Python's packages and of Debian's."""
+    """The installed packages of Python and of Debian, each by name with its version."""
 
     python: Mapping[str, str]
     debian: Mapping[str, str]
 
 
 def contents_of_image(engine: Engine, image: Image) -> Contents:
-    """Return what is installed in an image, as the files of the packages in it say.
+    """Return what is installed in an image, according to the metadata files of the packages in it.
 
     Raises:
-        UserError: when the engine cannot give it, or those are larger than of any image.
+        UserError: when the engine cannot export the image, or that metadata is larger than in any real image.
     """
     python: dict[str, str] = {}
     debian: dict[str, str] = {}
@@ -61,7 +61,7 @@ def contents_of_image(engine: Engine, image: Image) -> Contents:
 
 
 def not_as_locked(contents: Contents, locked: Mapping[str, str]) -> list[str]:
-    """Return how what is installed differs from a lock, a line each; the app itself is in no lock."""
+    """Return the differences between the installed packages and a lock, one per line; the app itself is in no lock."""
     installed = {name: version for name, version in contents.python.items() if name != APP_PACKAGE}
     return [
         f"{name}: the lock names {locked.get(name, 'none')}, installed is {installed.get(name, 'none')}"
@@ -71,9 +71,9 @@ def not_as_locked(contents: Contents, locked: Mapping[str, str]) -> list[str]:
 
 
 def bill_of_materials(contents: Contents, name: str, digest: str, made: int, *, as_locked: bool) -> dict[str, Any]:
-    """Return a bill in CycloneDX 1.6; the same for the same image. `made` is in seconds since 1970.
+    """Return a bill in CycloneDX 1.6, which is the same for the same image. `made` is in seconds since 1970.
 
-    It says whether what is installed was seen to be what the lock names.
+    `as_locked` says whether the installed packages were found to be those of the lock.
     """
     purls = [PackageURL("pypi", None, *of) for of in contents.python.items()]
     purls += [PackageURL("deb", "debian", *of) for of in contents.debian.items()]
@@ -92,7 +92,7 @@ def bill_of_materials(contents: Contents, name: str, digest: str, made: int, *, 
 
 
 def told_contents(bill: Mapping[str, Any]) -> Contents:
-    """Return what a bill lists."""
+    """Return the packages that a bill lists."""
     components = [one for one in bill.get("components") or [] if isinstance(one, dict)]
     of: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}}
     for one in components:

@@ -1,4 +1,4 @@
-"""The user's key for signing, and the public keys of others that the user trusts: ECDSA on P-256, as cosign's."""
+"""The user's key for signing, and the public keys that the user trusts: ECDSA on P-256, as in cosign."""
 
 import re
 from base64 import b64decode, b64encode
@@ -45,26 +45,26 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """Return its fingerprint, as people compare it."""
+        """Return the fingerprint by which people compare the key."""
         return f"SHA256:{self.hint.rstrip('=')}"
 
     @property
     def hint(self) -> str:
-        """Return how a bundle names it."""
+        """Return the identifier of the key in a bundle."""
         return b64encode(sha256(self.der).digest()).decode()
 
     @property
     def line(self) -> str:
-        """Return it as a word, as matrix.yaml and annotations have it."""
+        """Return the key as one word, as in matrix.yaml and annotations."""
         return b64encode(self.der).decode()
 
     @property
     def pem(self) -> bytes:
-        """Return it as the file that cosign takes."""
+        """Return the key as a PEM file, which cosign reads."""
         return _public(self.der).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     def signed(self, content: bytes, signature: bytes) -> bool:
-        """Return whether a signature of some content is by this key."""
+        """Return whether this key made a signature of some content."""
         try:
             _public(self.der).verify(signature, content, ec.ECDSA(SHA256()))
         except InvalidSignature:
@@ -74,18 +74,18 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A private key."""
+    """A private key for signing."""
 
     private: ec.EllipticCurvePrivateKey
 
     @property
     def public(self) -> PublicKey:
-        """Return its public key."""
+        """Return the public key that belongs to this key."""
         spki = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return PublicKey(self.private.public_key().public_bytes(*spki))
 
     def sign(self, content: bytes) -> bytes:
-        """Return the signature of some content: the same each time, so that signing again adds nothing."""
+        """Return the signature of some content, which is deterministic, so that signing again adds nothing."""
         return self.private.sign(content, ec.ECDSA(SHA256(), deterministic_signing=True))
 
 
@@ -95,10 +95,10 @@ def keys_folder() -> Path:
 
 
 def own_key() -> SigningKey | None:
-    """Return the user's key; None where there is none yet.
+    """Return the user's key; None if there is none yet.
 
     Raises:
-        UserError: when it cannot be read.
+        UserError: when the key cannot be read.
     """
     file = keys_folder() / "own.pem"
     try:
@@ -115,10 +115,10 @@ def own_key() -> SigningKey | None:
 
 
 def ensure_own_key() -> SigningKey:
-    """Return the user's key, made where there is none yet; only the user can read it.
+    """Return the user's key, made now if there is none yet; only the user can read it.
 
     Raises:
-        UserError: when it cannot be read or written.
+        UserError: when the key cannot be read or written.
     """
     if found := own_key():
         return found
@@ -129,10 +129,10 @@ def ensure_own_key() -> SigningKey:
     try:
         make_folder_durably(file.parent)
         with create(temporary) as stream:
-            # Before anything is in it.
+            # Restrict the permissions before anything is written.
             temporary.chmod(0o600)
             stream.write(private)
-        # Two who make one at the same instant have the same afterwards.
+        # Link it, so that of two processes that make a key at the same time both use the same one.
         file.hardlink_to(temporary)
     except FileExistsError:
         pass
@@ -147,10 +147,10 @@ def ensure_own_key() -> SigningKey:
 
 
 def read_public_key(text: str) -> PublicKey:
-    """Return the public key in a PEM file's text, or in a line that `matrix keys` printed.
+    """Return the public key in the text of a PEM file, or in a line that `matrix keys` printed.
 
     Raises:
-        UserError: when it is none that can be used.
+        UserError: when the text is no usable key.
     """
     try:
         if "-----BEGIN" in text:
@@ -165,16 +165,16 @@ def read_public_key(text: str) -> PublicKey:
 
 
 def trusted_keys() -> dict[str, PublicKey]:
-    """Return the keys of others that the user trusts, by the name the user gave them."""
+    """Return the public keys that the user trusts, by the names that the user gave them."""
     folder = keys_folder() / "trusted"
     return {file.stem: read_public_key(file.read_text(encoding="ascii")) for file in sorted(folder.glob("*.pub"))}
 
 
 def trust(key: PublicKey, name: str | None = None) -> str:
-    """Trust a key from now on; return the name it has.
+    """Trust a key from now on; return its name.
 
     Raises:
-        UserError: when it is no name, or another key has it.
+        UserError: when the name is invalid, or another key has it.
     """
     name = name or re.sub(r"[^A-Za-z0-9]", "", key.fingerprint.removeprefix("SHA256:"))[:SHORT]
     if not re.fullmatch(NAME, name) or name == OWN_NAME:
@@ -186,10 +186,10 @@ def trust(key: PublicKey, name: str | None = None) -> str:
 
 
 def distrust(name: str) -> None:
-    """Forget a key that was trusted.
+    """Stop trusting a key.
 
     Raises:
-        UserError: when there is none of that name.
+        UserError: when no trusted key has that name.
     """
     if name not in trusted_keys():
         raise UserError(f"no key named {name} is trusted; `matrix keys` lists them")
@@ -197,10 +197,10 @@ def distrust(name: str) -> None:
 
 
 def known_keys(listed: Mapping[str, str]) -> dict[str, PublicKey]:
-    """Return the keys that may sign, by name: the user's own, those the user trusts, and those that are `listed`.
+    """Return the keys that may sign, by name: the user's own, those that the user trusts, and those in `listed`.
 
     Raises:
-        UserError: when one of them cannot be read.
+        UserError: when a key cannot be read.
     """
     own = own_key()
     mine = {OWN_NAME: own.public} if own else {}

@@ -1,4 +1,4 @@
-"""The inputs of an image and what built it, in the terms of SLSA's provenance v1. Pure."""
+"""The inputs of an image and its builder, as an SLSA provenance v1. Pure."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from harness.environments.docker.source_state import is_dirty
 
 PROVENANCE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:vpoc:matrix-build:v1"
-# What of a label is a digest that anybody can compute again.
+# The name of the digest that is a git commit.
 GIT = "gitCommit"
 
 
 def provenance_of(image: Image) -> dict[str, Any]:
-    """Return the predicate of an image: its labels say all of it, so that `matrix verify` can build it again."""
+    """Return the predicate for an image, entirely from its labels, so that `matrix verify` can rebuild the image."""
     labels = image.labels
     named = ("cell", "stack", "preset", "accelerator", "rocm", "torch", "python", "targets")
     told = {name: labels[f"{PREFIX}.{name}"] for name in named if f"{PREFIX}.{name}" in labels}

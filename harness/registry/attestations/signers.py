@@ -1,4 +1,4 @@
-"""Whom to trust: who signed the evidence of a known-good tag, and whether that is enough."""
+"""Decides whom to trust: who signed the evidence of a known-good tag, and whether that is enough."""
 
 from collections.abc import Callable
 
@@ -13,21 +13,21 @@ from harness.registry.oci import Repository
 from harness.registry.tags.promotions import KnownGood
 
 Ask = Callable[[str], bool]
-"""Asks a person a question; False where nobody is there to answer."""
+"""Asks the user a question; returns False if nobody can answer."""
 
 
 def nobody(_: str) -> bool:
-    """Answer for nobody: no."""
+    """Answer no, because nobody can be asked."""
     return False
 
 
 def check_signer(evidence: KnownGood, policy: SignerPolicy, ask: Ask = nobody) -> str:
-    """Return who signed the evidence of a tag in a registry, in words, where that one may be trusted.
+    """Return who signed the evidence of a tag in a registry, in words, if that signer may be trusted.
 
-    A key that is not known is asked for once: it is trusted from then on.
+    The user is asked about an unknown key once; after a yes the key is trusted.
 
     Raises:
-        UserError: when nobody who may be trusted signed it, or the registry fails.
+        UserError: when no trusted key signed the evidence, or the registry fails.
     """
     if evidence.repository is None or evidence.digest is None:
         return "not signed: it is of this host"
@@ -47,7 +47,7 @@ def check_signer(evidence: KnownGood, policy: SignerPolicy, ask: Ask = nobody) -
 
 
 def _says(signed: Signed, evidence: KnownGood) -> bool:
-    """Return whether a statement is this evidence; a registry may be known by other names."""
+    """Return whether a statement contains this evidence, except that a registry may be known by other names."""
     if signed.statement.kind != EVIDENCE:
         return False
     try:

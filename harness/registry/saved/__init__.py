@@ -1,1 +1,1 @@
-"""Images in a folder, such as on a stick: an OCI image layout."""
+"""Images in a folder, such as on a USB stick, in the format of an OCI image layout."""

@@ -1,4 +1,4 @@
-"""The archives by which an engine gives images away and takes them: those of Docker 20.10 and of newer ones."""
+"""Reads and writes the archives in which engines export and import images, those of Docker 20.10 and newer ones."""
 
 import gzip
 import hashlib
@@ -29,7 +29,7 @@ from harness.registry.saved.saved_image import SavedImage
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 PACKED = {b"\x1f\x8b": f"{LAYER}+gzip", b"\x28\xb5": f"{LAYER}+zstd"}
 CONTAINERD_NAME = "io.containerd.image.name"
-# A stick is slower than this packs.
+# The fastest level of gzip, although a stick is slower still.
 LEVEL = 1
 LARGEST_JSON = 4 << 20
 ALIGNED = 512
@@ -37,7 +37,7 @@ ALIGNED = 512
 
 @dataclass
 class EngineAnswer:
-    """The answer of an engine: small files by their path, and for each layer what `keep` returned."""
+    """The content of an engine's archive: small files by path, and for each layer what `keep` returned."""
 
     texts: dict[str, bytes] = field(default_factory=dict)
     layers: dict[str, Descriptor] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class EngineAnswer:
             yield self.texts[entry["Config"]], tuple(self.layers[name] for name in names)
 
     def manifest(self, config: bytes) -> bytes | None:
-        """Return the manifest that the engine itself has of an image; None of an engine that has none."""
+        """Return the engine's own manifest of an image; None if the engine has no manifests."""
         for text in self.texts.values():
             told = json_object(text)
             if "layers" in told and (told.get("config") or {}).get("digest") == digest_of(config):
@@ -59,14 +59,14 @@ class EngineAnswer:
 
 
 Keep = Callable[[Path, Descriptor], Descriptor]
-"""Takes a file with a layer and its descriptor; returns the descriptor of what was kept of it."""
+"""Takes a file with a layer, and its descriptor; returns the descriptor of the blob that was kept."""
 
 
 def read_from_engine(engine: Engine, images: Sequence[str], scratch: Path, keep: Keep, notify: Notify) -> EngineAnswer:
     """Read images from an engine, each layer once.
 
     Raises:
-        UserError: when the engine does not give them, or there is no room in `scratch`.
+        UserError: when the engine does not export them, or `scratch` has no room.
     """
     given = EngineAnswer()
     with _archive_of(engine, images, notify) as archive:
@@ -88,7 +88,7 @@ def _archive_of(engine: Engine, images: Sequence[str], notify: Notify) -> Iterat
     api = engine.patient.api
     try:
         with engine_errors(doing):
-            # The library asks for one image at a time, and each has all the layers.
+            # Do not use the library, which exports one image at a time, each with all its layers.
             answer = api.get(f"{api.base_url}/v{api.api_version}/images/get", params={"names": images}, stream=True)
             with _refusals():
                 answer.raise_for_status()
@@ -101,7 +101,7 @@ def _archive_of(engine: Engine, images: Sequence[str], notify: Notify) -> Iterat
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn the status of an answer into an error of the library's that has the engine's words."""
+    """Turn an HTTP error into an error of the Docker library with the engine's message."""
     try:
         yield
     except HTTPError as error:
@@ -109,7 +109,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _take_blob(given: EngineAnswer, member: tarfile.TarInfo, stream: IO[bytes], scratch: Path, keep: Keep) -> None:
-    """Take a layer; or, from newer engines, what has no other name than its digest: small texts as well."""
+    """Take a layer or, from newer engines, any blob named by its digest only, which may also be a small text."""
     with tempfile.NamedTemporaryFile(dir=scratch) as spooled:
         digest = hashlib.sha256()
         while piece := stream.read(PIECE_BYTES):
@@ -121,7 +121,7 @@ def _take_blob(given: EngineAnswer, member: tarfile.TarInfo, stream: IO[bytes], 
             begins = again.read(2)
             if begins[:1] in b"{[" and member.size <= LARGEST_JSON:
                 text = begins + again.read()
-                # The name of the first file of a layer may begin so, too.
+                # Ignore what is no JSON, because a layer may begin with the same byte: the name of its first file.
                 with suppress(ValueError):
                     load_json(text)
                     given.texts[member.name] = text
@@ -132,7 +132,7 @@ def _take_blob(given: EngineAnswer, member: tarfile.TarInfo, stream: IO[bytes], 
 
 
 def packed(file: Path, scratch: Path, store: Callable[[Path, Descriptor], None]) -> Descriptor:
-    """Pack a layer, the same each time, and store it; return its descriptor."""
+    """Pack a layer, with the same result each time, and store it; return its descriptor."""
     with tempfile.NamedTemporaryFile(dir=scratch) as made:
         with file.open("rb") as plain, gzip.GzipFile("", "wb", LEVEL, made, mtime=0) as stream:
             shutil.copyfileobj(plain, stream, PIECE_BYTES)
@@ -150,7 +150,7 @@ def _is_layer(name: str) -> bool:
 def give_to_engine(
     engine: Engine, images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]], notify: Notify
 ) -> None:
-    """Give images to an engine, each under its tag, in an archive that old and new engines read.
+    """Import images into an engine, each with its tag, in an archive that old and new engines can read.
 
     Raises:
         UserError: when the engine refuses them.
@@ -162,7 +162,7 @@ def give_to_engine(
 
 
 def archive_of(images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]]) -> Iterator[bytes]:
-    """Yield the archive that engines load: an image layout for newer ones, with the list that older ones read."""
+    """Yield the archive that engines import: an image layout for newer ones, with the list that older ones read."""
     entries, listed = [], []
     blobs: dict[str, Descriptor] = {}
     for tag, image in images.items():

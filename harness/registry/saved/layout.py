@@ -1,6 +1,6 @@
-"""A folder of images by the OCI's image layout: each blob a file named by its digest, so that no layer is there twice.
+"""A folder of images as an OCI image layout: each blob is a file named by its digest, so each layer is there once.
 
-`index.json` follows from the blobs it names, byte by byte: nothing in such a folder can change without being seen.
+`index.json` follows exactly from the blobs that it names, so any change in the folder is noticed.
 """
 
 import hashlib
@@ -43,38 +43,39 @@ from harness.registry.saved.shapes import OfConfiguration, OfManifest, Shape
 LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
 SAVE_AGAIN = "`matrix save` to an empty folder writes it again"
 LARGEST_TEXT = 4 << 20
-# Of an image, some kilobytes. Of one that says a megabyte the engine is not asked any more, once it has it.
+# Largest configuration in bytes; real ones have some kilobytes. An engine whose image has a megabyte of labels cannot
+# be asked about it any more.
 LARGEST_CONFIGURATION = 256 << 10
-# Of all manifests and configurations of a folder, which have some kilobytes each.
+# Largest size of all manifests and configurations of a folder together; each has some kilobytes.
 LARGEST_IN_ALL = 64 << 20
 
 
 class ImageFolder:
-    """A folder of images."""
+    """A folder of images that `matrix save` writes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def has_index(self) -> bool:
-        """Return whether images were saved there, as far as this user may look."""
+        """Return whether images were saved there, as far as this user can see."""
         return os.access(self.folder / "index.json", os.F_OK)
 
     def file(self, digest: str) -> Path:
-        """Return the place of a blob.
+        """Return the file of a blob.
 
         Raises:
-            UserError: when this is no digest.
+            UserError: when the digest is invalid.
         """
         if not DIGEST.fullmatch(digest):
             raise UserError(f"{self.folder}: {digest[:80]!r} is no digest of a blob; {SAVE_AGAIN}")
         return self.folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
     def images(self) -> list[SavedImage]:
-        """Return the images, by name; all but their layers is compared with its digest.
+        """Return the images, sorted by name; everything except their layers is compared with its digest.
 
         Raises:
-            UserError: when there is none, or anything was changed.
+            UserError: when there are none, or anything was changed.
         """
         try:
             layout, index = (read_regular(self.folder / name, LARGEST_TEXT) for name in ("oci-layout", "index.json"))
@@ -106,19 +107,19 @@ class ImageFolder:
         return sorted(found, key=lambda image: image.name)
 
     def write_index(self, images: Iterable[SavedImage]) -> None:
-        """Say which images are here; until then those that were before are.
+        """Write the index of the images that are here; until then the earlier index holds.
 
         Raises:
-            UserError: when it cannot be written.
+            UserError: when the index cannot be written.
         """
         write_durably(self.folder / "oci-layout", LAYOUT)
         write_durably(self.folder / "index.json", index_of(images))
 
     def content(self, blob: Descriptor, most: int = LARGEST_TEXT) -> bytes:
-        """Return a small blob.
+        """Return the content of a small blob.
 
         Raises:
-            UserError: when it is not there or was changed.
+            UserError: when the blob is missing or was changed.
         """
         file = self.file(str(blob.get("digest")))
         with self._reading(file):
@@ -131,11 +132,11 @@ class ImageFolder:
         """Compare a blob of any size with its digest.
 
         Raises:
-            UserError: when it is not there or was changed.
+            UserError: when the blob is missing or was changed.
         """
         file, digest, size = self.file(str(blob.get("digest"))), hashlib.sha256(), 0
         with self._reading(file), open_regular(file) as stream:
-            # What is longer than it should be may have terabytes of holes.
+            # Read no further than the size, because a longer file may have terabytes of holes.
             while size <= blob.get("size", 0) and (piece := stream.read(PIECE_BYTES)):
                 digest.update(piece)
                 size += len(piece)
@@ -144,7 +145,7 @@ class ImageFolder:
             raise self._changed(file)
 
     def holds(self, blob: Descriptor, notify: Notify = lambda _: None) -> bool:
-        """Return whether a blob is there, as it should be."""
+        """Return whether a blob is here and unchanged."""
         with suppress(UserError):
             self.check(blob, notify)
             return True
@@ -154,7 +155,7 @@ class ImageFolder:
         """Open a blob to read it.
 
         Raises:
-            UserError: when it cannot be opened.
+            UserError: when the blob cannot be opened.
         """
         file = self.file(str(blob["digest"]))
         with self._reading(file):
@@ -164,7 +165,7 @@ class ImageFolder:
         """Store a small blob; return its descriptor.
 
         Raises:
-            UserError: when it cannot be written.
+            UserError: when the blob cannot be written.
         """
         blob = {"mediaType": media_type, "digest": digest_of(content), "size": len(content)}
         if not self.holds(blob):
@@ -172,16 +173,16 @@ class ImageFolder:
         return blob
 
     def put_file(self, file: Path, blob: Descriptor, notify: Notify = lambda _: None) -> None:
-        """Store a file as a blob, whole or not at all. One that is there already is not written again.
+        """Store a file as a blob, completely or not at all. A blob that is here already is not written again.
 
         Raises:
-            UserError: when it cannot be written.
+            UserError: when the blob cannot be written.
         """
         if not self.holds(blob, notify):
             copy_durably(file, self.file(str(blob["digest"])))
 
     def remove_unnamed(self) -> None:
-        """Remove blobs that no image here has any more.
+        """Remove the blobs that no image here uses any more.
 
         Raises:
             UserError: when a folder cannot be read.
@@ -197,7 +198,7 @@ class ImageFolder:
         """Make the folder.
 
         Raises:
-            UserError: when it cannot be made.
+            UserError: when the folder cannot be made.
         """
         try:
             make_folder_durably(self.folder / "blobs" / "sha256")
@@ -214,7 +215,7 @@ class ImageFolder:
         """Return a manifest by its digest.
 
         Raises:
-            UserError: when it is not there or was changed.
+            UserError: when the manifest is missing or was changed.
         """
         file = self.file(digest)
         with self._reading(file):
@@ -226,7 +227,7 @@ class ImageFolder:
         return manifest
 
     def image(self, name: str, manifest: Manifest) -> SavedImage:
-        """Return an image whose configuration is read."""
+        """Return an image with its configuration, after checking both."""
         config = blobs_of(manifest)[0]
         if config["size"] > LARGEST_CONFIGURATION:
             raise UserError(
@@ -258,5 +259,5 @@ class ImageFolder:
 
 
 def manifest_of(content: bytes) -> Manifest:
-    """Return a manifest with the type that it says it has."""
+    """Return a manifest with the media type that its content names."""
     return Manifest(content, str(json_object(content).get("mediaType", IMAGE_MANIFEST)))

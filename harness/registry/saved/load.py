@@ -1,4 +1,4 @@
-"""Images from a folder that `matrix save` wrote, into an engine: nothing of them is taken that was changed."""
+"""Loads images from a folder that `matrix save` wrote into an engine, and refuses anything that was changed."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from harness.registry.tags.known_good_tags import ALIAS
 
 @dataclass(frozen=True)
 class Loaded:
-    """An image that was loaded, or was here before: its names, who signed it, whether this checkout would run it."""
+    """An image that was loaded, or was here before: its names, its signers, and whether this checkout would run it."""
 
     cell: str
     tag: str
@@ -33,10 +33,10 @@ class Loaded:
 
 
 def load_cells(engine: Engine, folder: Path, names: Sequence[str], matrix: Matrix, notify: Notify) -> list[Loaded]:
-    """Load the images of cells from a folder, all where none is named; the engine gets nothing before all is checked.
+    """Load the images of cells from a folder, all if none is named; the engine gets nothing before all is checked.
 
     Raises:
-        UserError: when one is not there or was changed, or the engine refuses it.
+        UserError: when an image is missing or was changed, or the engine refuses it.
     """
     place = ImageFolder(folder)
     chosen = _chosen(place, names)
@@ -60,10 +60,10 @@ def load_cells(engine: Engine, folder: Path, names: Sequence[str], matrix: Matri
 
 
 def saved_archive(folder: Path, ids: Collection[str]) -> Iterator[bytes]:
-    """Yield the archive with the image that engines have one of these ids for; nothing before all of it is checked.
+    """Yield the archive of the image to which engines give one of these ids; nothing is yielded before all is checked.
 
     Raises:
-        UserError: when it is not there or was changed.
+        UserError: when the image is missing or was changed.
     """
     place = ImageFolder(folder)
     image = next((image for image in place.images() if image.ids & set(ids)), None)
@@ -88,16 +88,16 @@ def _chosen(place: ImageFolder, names: Sequence[str]) -> list[SavedImage]:
 
 
 def _check_name(folder: Path, image: SavedImage) -> None:
-    """Refuse an image under the name of another: what it is, its own labels say."""
+    """Refuse an image with the name of another cell: its own labels say which cell it is of."""
     if image.name == ALIAS or image.name.startswith(f"{ALIAS}-"):
-        # Loading it would move that tag in the engine.
+        # Loading the image would move that tag in the engine.
         raise UserError(f"{folder}: has an image named {image.name}, as only `matrix promote` names one; {SAVE_AGAIN}")
     if image.name != image.own_name:
         raise UserError(f"{folder}: the image named {image.name} is of {image.own_name or 'no cell'}; {SAVE_AGAIN}")
 
 
 def _here(engine: Engine, image: SavedImage) -> Image | None:
-    """Return the image as the engine has it, by the name that its kind of store gives it."""
+    """Return the image in the engine, found by any id that an engine may give it; None if the engine lacks it."""
     for name in image.ids:
         found = find(engine, name)
         if found and (found.layers, dict(found.labels)) == (image.unpacked, image.labels):
@@ -131,7 +131,7 @@ def _loaded(
 
 
 def _content(place: ImageFolder, image: SavedImage, artifact: Manifest) -> tuple[bytes, Manifest]:
-    """Return a bundle, and the manifest of this very image that it is about: in the folder, or in a registry."""
+    """Return a bundle, and the manifest of this image that it is about: the folder's, or one from a registry."""
     _, *layers = blobs_of(artifact)
     bundle, *others = [place.content(layer) for layer in layers] or [b""]
     about = manifest_of(others[0]) if others else image.manifest

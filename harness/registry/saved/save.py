@@ -1,4 +1,4 @@
-"""Images of cells to a folder, such as on a stick, with what is signed of them."""
+"""Saves images of cells to a folder, such as on a USB stick, with the signed statements about them."""
 
 import json
 import shutil
@@ -25,14 +25,14 @@ from harness.registry.saved.engine_archive import LAYER, packed, read_from_engin
 from harness.registry.saved.layout import ImageFolder, manifest_of
 from harness.registry.saved.saved_image import SavedImage
 
-# A stick may be slow, and have no room for two.
+# Keep temporary files here, because a stick may be slow and lack the room for them.
 SCRATCH = CACHE / "saving"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A saved cell: the digest of its manifest in the folder, and how many layers and signed statements it has."""
+    """A saved cell: the digest of its manifest in the folder, and the numbers of its signed statements and layers."""
 
     cell: str
     image: str
@@ -42,12 +42,12 @@ class Saved:
 
 
 def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Notify) -> list[Saved]:
-    """Save the images of cells as this checkout would build them; what the folder has already is not written again.
+    """Save the images of cells as this checkout would build them; blobs that the folder has already are not rewritten.
 
-    Stack by stack: what was finished before an interruption stays, and the same command goes on.
+    Stacks are saved one by one, so that finished ones survive an interruption and the same command resumes.
 
     Raises:
-        UserError: when one is not built, is not what its lock names, there is no room, or the folder was changed.
+        UserError: when an image is not built or differs from its lock, there is no room, or the folder was changed.
     """
     images = {cell.id: (cell, built_image(engine, cell)) for cell in cells}
     place = ImageFolder(folder)
@@ -70,11 +70,11 @@ def _save_stack(
     scratch: Path,
     notify: Notify,
 ) -> list[Saved]:
-    """Save images that have most of their layers in common, and say in the folder's index that they are there."""
+    """Save images that share most of their layers, and add them to the folder's index."""
     before = place.images() if place.has_index else []
     made = _read(engine, place, [image for _, image in wanted], scratch, notify)
     saved, now = [], {image.name: image for image in before}
-    # Images of one stack mostly have the same layers, and it takes long to read them.
+    # Cache by layers, because images of one stack mostly have the same, and reading them takes long.
     read = cache(lambda layers: contents_of_image(engine, next(i for _, i in wanted if i.layers == layers)))
     for cell, image in wanted:
         manifest, config = made[image.id]
@@ -88,10 +88,10 @@ def _save_stack(
 def _read(
     engine: Engine, place: ImageFolder, images: Sequence[Image], scratch: Path, notify: Notify
 ) -> dict[str, tuple[Manifest, bytes]]:
-    """Read images from the engine into the folder; return manifest and configuration of each."""
+    """Read images from the engine into the folder; return the manifest and configuration of each."""
 
     def keep(file: Path, blob: Descriptor) -> Descriptor:
-        """Store a layer as the engine packed it, or packed here: the same each time."""
+        """Store a layer as the engine packed it, or else pack it here, with the same result each time."""
         if blob["mediaType"] != LAYER:
             place.put_file(file, blob, notify)
             return blob
@@ -113,7 +113,7 @@ def _read(
 
 
 def _of(images: Iterable[Image], config: bytes) -> Image:
-    """Return the image that has a configuration: engines call it by other names."""
+    """Return the image with a configuration, by its content, because engines use other ids."""
     told = SavedImage("", Manifest(b"", ""), config)
     return next(image for image in images if (image.layers, dict(image.labels)) == (told.unpacked, told.labels))
 
@@ -127,7 +127,7 @@ def _statements(
     read: Callable[[tuple[str, ...]], Contents],
     notify: Notify,
 ) -> Iterator[Manifest]:
-    """Store what is signed of an image: what registries have of it, and what is known of it here, signed now."""
+    """Store the signed statements about an image: those in copies from registries, and those that are signed now."""
     known = known_keys({})
     kept = {**kept_manifests(image), manifest.digest: manifest}
     if not any(one.key == key.public for one in signed_kept(manifest.digest, known)):
@@ -142,7 +142,7 @@ def _statements(
 def _artifact(
     place: ImageFolder, statement: Statement, bundle: bytes, line: str, about: Manifest, subject: Manifest
 ) -> Manifest:
-    """Store a bundle, with the manifest it is about where that is one of a registry; return the artifact."""
+    """Store a bundle, with the manifest that it is about if that is one of a registry; return the artifact."""
     layers = [place.put(bundle, BUNDLE)]
     if about.digest != subject.digest:
         layers.append(place.put(about.content, about.media_type))
@@ -162,7 +162,7 @@ def _artifact(
 
 @contextmanager
 def _scratch(notify: Notify) -> Iterator[Path]:
-    """Yield a folder here for a layer on its way; what a command that was killed left in it is removed."""
+    """Yield a local folder for layers in transit, after removing the files of a killed command."""
     with locked(SCRATCH.with_suffix(".lock"), notify):
         shutil.rmtree(SCRATCH, ignore_errors=True)
         SCRATCH.mkdir()
@@ -174,7 +174,7 @@ def _scratch(notify: Notify) -> Iterator[Path]:
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Say where there was no room: in the folder, or here, where a layer lies before it is packed."""
+    """Report a lack of room with the folder: the target, or the local folder where layers are packed."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""An image in a folder, and the index of such images."""
+"""Images in a folder, and the index of these images."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class SavedImage:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Return the ids that engines have for it: the digest of its configuration, or, of newer ones, its manifest."""
+        """Return the ids that engines give the image: the digest of its configuration or, in newer ones, manifest."""
         return frozenset((digest_of(self.config), self.manifest.digest))
 
     @property
@@ -33,12 +33,12 @@ class SavedImage:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Return its labels."""
+        """Return the labels of the image."""
         return dict(object_in(self.configuration, "config").get("Labels") or {})
 
     @property
     def unpacked(self) -> tuple[str, ...]:
-        """Return the digests of its layers as they are unpacked."""
+        """Return the digests of the unpacked layers."""
         return tuple(map(str, object_in(self.configuration, "rootfs").get("diff_ids") or ()))
 
     @property
@@ -48,7 +48,7 @@ class SavedImage:
 
     @property
     def layers(self) -> tuple[Descriptor, ...]:
-        """Return the descriptors of its layers."""
+        """Return the descriptors of the layers."""
         return blobs_of(self.manifest)[1:]
 
 

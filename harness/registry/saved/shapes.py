@@ -1,4 +1,4 @@
-"""The documents of an image, as far as they are relied on: whoever gave a folder away may have written anything."""
+"""Shapes of an image's documents, for the parts that we rely on, because their author may have written anything."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ _Digest = Annotated[str, Field(pattern=rf"^{DIGEST.pattern}$")]
 
 
 class Shape(BaseModel):
-    """A part of a document by the OCI, which may say more."""
+    """A part of a document that the OCI defines; other parts are allowed."""
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 

@@ -1,4 +1,4 @@
-"""Anonymises the records that hosts exchange: removes what identifies a person or a machine. Pure."""
+"""Anonymises records for other hosts: removes what identifies a person or a machine. Pure."""
 
 import re
 from functools import cache
@@ -15,9 +15,9 @@ from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_ids import hashed, shared_id
 
 RUN, DATA, TEMPORARY = "<run>", "<data>", "<temporary>"
-# As the harness names the bars that it makes. What a person calls so is a name of data.
+# Matches the names of the bars that the harness makes. If a person uses such a name, it is a name of data.
 MADE_HERE = re.compile(r"synthetic-\d+-\d+-[0-9a-f]{12}\.csv")
-# The name of a run's files; in a user's training the files may be named after the data.
+# The default name of a run's files; in a user's training the files may be named after the data.
 OWN_NAME = "model"
 
 
@@ -26,7 +26,7 @@ def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubbe
     variables = [of_phase for of_phase in intent.variables.values() if "HOME" in of_phase]
     # The folder may have been moved since the run: its path at that time is the parent of HOME.
     homes = [Path(of_phase["HOME"]).parent for of_phase in variables]
-    # The app's folder is in that of the run; in runs of earlier harnesses it was the same.
+    # The app works in a folder inside that of the run; in runs of earlier harnesses it was the run's folder itself.
     places = {str(home.parent if home.name == RunFolder.WORK else home): RUN for home in homes}
     places |= {of_phase["TMPDIR"]: TEMPORARY for of_phase in variables if "TMPDIR" in of_phase}
     places |= {str(folder.absolute()): RUN, intent.data.path: DATA}
@@ -38,7 +38,7 @@ def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubbe
 
 
 def _names_of_outputs(intent: Intent) -> set[str]:
-    """Return the names of a training's files, which may contain that of the data, except names that are our own."""
+    """Return the names of a training's files, which may contain the name of the data; our own names are left out."""
     found = set()
     for words in intent.commands.values():
         ours = {OWN_NAME, *(word.lstrip("-") for word in words if word.startswith("--"))}
@@ -48,7 +48,7 @@ def _names_of_outputs(intent: Intent) -> set[str]:
 
 @cache
 def _public_places() -> frozenset[str]:
-    """Return the URLs that the sources of wheels have for every platform."""
+    """Return the public URLs of the sources of wheels, for every platform."""
     releases = load_wheels().releases
     found = {index_url("rocm", rocm, one.source) for one in releases for rocm in one.rocm}
     return frozenset({*found, index_url("cpu", None)})
@@ -68,7 +68,7 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "data": intent.data.model_copy(update={"path": _shared_data(intent.data.path)}),
         "commands": {phase: tuple(scrubber.value(words)) for phase, words in intent.commands.items()},
         "variables": {phase: scrubber.value(variables) for phase, variables in intent.variables.items()},
-        # A mirror may be named after who runs it.
+        # Keep only public URLs, because a mirror may be named after its owner.
         "index": intent.index if intent.index in _public_places() else None,
         "owner_pid": 0,
         "owner_started": 0,
@@ -77,13 +77,13 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
 
 
 def _shared_data(path: str) -> str:
-    """Return what other hosts know data by: synthetic bars are no secret, and theirs is to say that they are that."""
+    """Return the path of data for other hosts: synthetic bars keep their name, which shows that they are synthetic."""
     name = Path(path).name
     return name if MADE_HERE.fullmatch(name) else DATA
 
 
 def shared_record(record: Record, scrubber: Scrubber, intent: Intent | None = None) -> Record:
-    """Return a record for other hosts; `intent` is its own for them, where that is known."""
+    """Return a record for other hosts; `intent` is the record's intent for other hosts, if it exists already."""
     found = record.explanation
     explanation = found and found.model_copy(
         update={

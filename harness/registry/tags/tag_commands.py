@@ -1,4 +1,4 @@
-"""The commands on known-good tags, between parsing and printing."""
+"""The commands on known-good tags, without the parsing and printing."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,7 +40,13 @@ from harness.registry.tags.suspension import suspension_by
 
 @dataclass(frozen=True)
 class TagState:
-    """A tag in force, in its present state."""
+    """A tag in force, and its present state.
+
+    Attributes:
+        not_here: why this host may not use the tag; None if it may.
+        suspended: why the tag is suspended; None if it is not.
+        problem: what is wrong with the tag, and how to fix that; None if nothing is.
+    """
 
     evidence: KnownGood
     is_alias: bool
@@ -75,9 +81,9 @@ def promote(
     dry_run: bool = False,
     root: Path = REAL_ROOT,
 ) -> list[KnownGood]:
-    """Give the cells that qualify their known-good tags; return the evidence of each.
+    """Promote the cells that qualify: give them their known-good tags, and return the evidence of each.
 
-    `replace` is a target of the tag that is accepted though its history says otherwise.
+    `replace` is a target of the tag that is accepted although its history says otherwise.
 
     Raises:
         UserError: when no cell qualifies, its image is gone, somebody else moved the tag, or the host at `root` is
@@ -86,7 +92,7 @@ def promote(
     if is_simulated(root):
         raise UserError("--root: runs on a simulated host show nothing about a real one; nothing is promoted on them")
     host = host_of(results, root)
-    # Runs on another kind of host, or on this one before it changed, are no evidence for it.
+    # Runs on another kind of host, or on this host before it changed, are no evidence for it.
     everything = Index(results).rows()
     mine = [row for row in everything if not row.imported and row.host_kind == host.kind]
     rows = {row.run_id: row for row in mine}
@@ -103,10 +109,10 @@ def promote(
 def demote(
     results: Results, tag: str, reason: str, registry: str | None, now: float, *, replace: str | None = None
 ) -> list[str]:
-    """Demote a tag, for a reason; return the names of the places where it was in force.
+    """Demote a tag for a reason; return the names of the places where it was in force.
 
     Raises:
-        UserError: when it is in force nowhere, or somebody else moved it.
+        UserError: when the tag is in force nowhere, or somebody else moved it.
     """
     if tag == ALIAS:
         raise UserError(f"{ALIAS} is an alias; demote its tag, which `matrix tags` shows")
@@ -198,7 +204,7 @@ def _promote(
             f"cell {cell.id}: its image was made from changes that no commit has, so nobody can make it again; "
             "commit them, build it and run it again"
         )
-    # Promoted on this host only, the image is still in the registry to which it was pushed before.
+    # If this promotion is for this host only, the image is still in the registry to which it was pushed before.
     repository, digest = place_of(image.id, read_moves(results))
     if registry:
         repository, digest = repository_in(registry), None
@@ -223,13 +229,13 @@ def _promote(
 
 
 def _places(results: Results, engine: Engine | None, registry: str | None) -> Sequence[TagPlace]:
-    """Return the places in which tags are moved: the registry first, so that nothing is done if it is down."""
+    """Return the places in which tags are moved, the registry first, so that nothing is done if it is down."""
     local = LocalTags(engine, results)
     return [RegistryTags(registry), local] if registry else [local]
 
 
 def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> bool:
-    """Return whether the tag is in force there, with evidence from the same runs."""
+    """Return whether the tag is in force in a place, with evidence from the same runs."""
     kept = standing_tags(seen.moves).get(evidence.tag)
     if kept is None or now >= kept.expires_at or seen.tag != place.target(evidence):
         return False
@@ -237,6 +243,6 @@ def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> b
 
 
 def _to_be_demoted(tag: str, seen: Seen) -> KnownGood | None:
-    """Return the evidence of a tag in force, or of one whose demotion was interrupted; None for others."""
+    """Return the evidence of a tag in force, or of a tag whose demotion was interrupted; None for others."""
     of_tag = [move.evidence for move in seen.moves if move.evidence.tag == tag]
     return of_tag[-1] if of_tag and (seen.tag or tag in standing_tags(seen.moves)) else None
