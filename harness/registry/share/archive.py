@@ -30,27 +30,28 @@ RUNS, HEALTH = "runs", "health"
 MEMBER = re.compile(rf"{RUNS}/[0-9a-f]{{64}}/(?:{SHARED.pattern})|{HEALTH}/[0-9a-f]{{16}}\.jsonl|{re.escape(MARK)}")
 LARGEST_FILE = 64 << 20
 LARGEST_ARCHIVE = 16 << 30
-# Of some twenty thousand runs. To make a file takes the time of reading a hundred of their headers.
+# Most files in an archive: those of some twenty thousand runs. Making a file takes as long as reading a hundred
+# headers.
 MOST_MEMBERS = 200_000
-# Of 256 ranks, some hundreds.
+# Most files of a run; with 256 ranks it has some hundreds.
 MOST_OF_RUN = 1000
-# tarfile reads headers in one piece; files are copied in smaller ones.
+# Largest read of the archive, in bytes: tarfile reads headers in one piece; files are copied in smaller ones.
 LARGEST_READ = 1 << 20
-# What is left of one is copied with each small read.
+# Bytes that are unpacked at once; the rest of a piece is copied again with each small read.
 PACKED_PIECE = 1 << 14
-# Half the time of the highest one, for a few hundredths more.
+# Level of gzip: half the time of the highest level, for an archive that is a few hundredths larger.
 LEVEL = 6
-# Of zlib, for what gzip packs.
+# The window size that makes zlib read the format of gzip.
 GZIP = 31
 TOO_LARGE = "unpacks to more than records are; nothing was taken"
 
 
 def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bool = False) -> None:
-    """Write members, by name and content, into a file; after a crash it is complete, or what was there before.
+    """Write members, by name and content, into a file; after a crash the file is complete, or as it was before.
 
     Raises:
-        UserError: when the file exists and is not to be replaced (`force`), cannot be written, or would hold more than
-            `unpack` takes.
+        UserError: when the file exists and may not be replaced (`force`), cannot be written, or would hold more than
+            `unpack` accepts.
     """
     if not file.name.endswith(ENDING):
         raise UserError(f"{file}: give it a name that ends in {ENDING}")
@@ -59,10 +60,11 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
     temporary = unfinished(file)
     try:
         with create(temporary) as raw:
-            # Without a name and a time, so that equal records give equal bytes.
+            # Leave out name and time, so that equal records give equal bytes.
             with (
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=LEVEL) as packed,
-                # In large pieces: most members are small. The buffer of a stream of tarfile is copied for each of them.
+                # Write large pieces, because most members are small, and tarfile copies its stream's buffer for each of
+                # them.
                 io.BufferedWriter(packed, LARGEST_READ) as pieces,
                 tarfile.open(fileobj=pieces, mode="w", format=tarfile.USTAR_FORMAT) as archive,
             ):
@@ -86,12 +88,12 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bo
 
 
 def unpack(file: Path, place: Path) -> Iterator[tuple[str, str]]:
-    """Unpack an archive into an empty folder, each member checked first; yield name and content hash of each run.
+    """Unpack an archive into an empty folder, checking each member first; yield the name and content hash of each run.
 
-    A run is yielded once its files are there, before those of the next: nobody waits for them where it is refused.
+    A run is yielded as soon as its files are there, so that an invalid run is refused without unpacking the rest.
 
     Raises:
-        UserError: when it is damaged, larger than records are, or holds anything but plain files of records.
+        UserError: when the archive is damaged, larger than records are, or holds anything but plain files of records.
     """
     with _readable(file) as archive:
         made: set[Path] = set()
@@ -127,11 +129,11 @@ def _members(file: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the members of an archive, each checked.
 
     Raises:
-        UserError: at the first that no export writes, or where there are too many.
+        UserError: when a member is one that no export writes, or there are too many.
     """
     count = 0
     for member in archive:
-        # It would keep every one.
+        # Drop the entries, or else the archive keeps them all.
         archive.members.clear()  # type: ignore[attr-defined]
         plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
         if not plain or not MEMBER.fullmatch(member.name):
@@ -151,7 +153,7 @@ def _members(file: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> str:
     """Copy a plain file into a new one, without the owner, mode and times in the archive; return its SHA-256.
 
-    Not by `TarFile.extract`: before Python 3.11.4 it knows no `filter`, without which it trusts what it reads.
+    `TarFile.extract` is not used, because without a `filter`, which Python before 3.11.4 lacks, it trusts the archive.
     """
     content = archive.extractfile(member)
     assert content is not None
@@ -168,15 +170,15 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
     try:
         with file.open("rb") as packed:
             unpacked = _Unpacked(file, packed)
-            # It is only read on.
+            # "r:" never seeks backwards.
             with tarfile.open(fileobj=unpacked, mode="r:") as archive:  # type: ignore[call-overload]
                 yield archive
-            # Read to the end, where the checksum is verified. What follows fills the last record of an archive.
+            # Read to the end, where gzip verifies the checksum. The rest only fills the last record of the archive.
             if len(unpacked.read(LARGEST_READ)) == LARGEST_READ:
                 raise UserError(f"{file}: {TOO_LARGE}")
     except FileNotFoundError:
         raise NoSuchFileError(f"{file}: no such file") from None
-    # It calls itself for each header about the next member.
+    # RecursionError, because tarfile calls itself for each header that describes the next member.
     except (tarfile.TarError, EOFError, zlib.error, RecursionError) as error:
         raise UserError(f"{file}: is damaged or no {ENDING}: {error}; ask for it to be sent again") from None
     except OSError as error:
@@ -184,9 +186,10 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
 
 
 class _Unpacked:
-    """The content of a file of gzip, which is read no further, or in larger pieces, than archives of records need.
+    """The content of a gzip file, which is read no further, and in no larger pieces, than archives of records need.
 
-    It is one member, as `write_archive` makes it: of empty ones the library reads millions before it returns.
+    The file must have one gzip member, as `write_archive` makes it: of empty members, the gzip library reads millions
+    before it returns.
     """
 
     def __init__(self, file: Path, packed: BinaryIO) -> None:

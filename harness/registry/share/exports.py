@@ -1,4 +1,4 @@
-"""`matrix export`: the finished runs of a results folder in one file, without names and places."""
+"""`matrix export`: writes the finished runs of a results folder to one file, without names and paths."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from harness.registry.share.shared_ids import shared_id
 
 @dataclass(frozen=True)
 class Exported:
-    """A written archive: its runs, and the reasons for what was left out."""
+    """A written archive: its number of runs, and the reasons for runs that were left out."""
 
     file: Path
     sha256: str
@@ -42,18 +42,21 @@ def export_records(
     cells: Collection[str] = (),
     force: bool = False,
 ) -> Exported:
-    """Write the finished runs into `file`; if any `cells` are given, theirs alone.
+    """Write the finished runs into `file`; if any `cells` are given, only theirs.
 
-    Rehearsals are left out, runs of programs of the user's own, whose source, data and variables nobody can tell from
-    secrets, and runs that other hosts made in this folder: only those hosts know the names to remove.
-    `hide` are names to remove besides those of this host; if any are given, runs of other hosts are included. `show`
-    wraps the iteration over rows, to display progress. `force`: a file that is there is replaced.
+    Three kinds of runs are left out: rehearsals; runs of the user's own programs, whose source, data and variables
+    cannot be told from secrets; and runs that other hosts made in this folder, because only those hosts know the names
+    to remove.
+
+    - `hide`: names to remove besides those of this host; if any are given, runs of other hosts are included.
+    - `show`: wraps the iteration over rows, to display progress.
+    - `force`: replace an existing file.
 
     Raises:
         UserError: when there is nothing to write, or the file exists or cannot be written.
     """
     rows = [row for row in Index(results).rows() if not cells or row.cell in cells]
-    # Where none of them was run, it is said below.
+    # If none of the cells was run, the error below says so.
     run = {row.cell for row in rows}
     left_out = [f"{cell}: no finished run" for cell in cells if run and cell not in run]
     if rehearsed := sum(row.rehearsal for row in rows):
@@ -90,7 +93,7 @@ def export_records(
 
 
 def shareable(rows: Iterable[Row], machine: str, hide: tuple[str, ...] = ()) -> list[Row]:
-    """Return the rows whose runs this machine may export: those of other hosts only if their names are to be hidden."""
+    """Return the rows of runs that this machine may export; runs of other hosts only if there are names to hide."""
     known = (row for row in rows if row.imported or row.machine == machine or hide)
     return [row for row in known if not (row.rehearsal or row.own_program)]
 
@@ -110,7 +113,7 @@ def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
 
 
 def _health(results: Results, taken: Iterable[Row], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
-    """Yield the health logs of the machines of these runs, which say after which runs a GPU was unhealthy."""
+    """Yield the health logs of the machines of these runs, which tell after which runs a GPU was unhealthy."""
     imported = {row.machine: row.imported for row in taken}
     lines: dict[str, set[str]] = {}
     for step in read_steps(results):

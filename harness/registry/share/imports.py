@@ -40,9 +40,9 @@ from harness.registry.share.shared_ids import is_hashed, is_shared_id, shared_id
 LOCK = ".import.lock"
 # Seconds since 1970: the year 5138. Not every platform can show later dates.
 LATEST = 1e11
-# A clock is set while a run goes on; clocks of hosts differ.
+# Seconds by which a clock may be set during a run, and by which the clocks of hosts may differ.
 SET_CLOCK_SECONDS, CLOCKS_APART_SECONDS = 300.0, 86_400.0
-# Names of some megabytes are shown for a minute.
+# Longest text that names a run, in characters, because names of some megabytes would take a minute to show.
 LONGEST_TEXT = 4096
 SELECT = f"SELECT {', '.join('?' * len(Row._fields))}"
 LONGEST_RUN_SECONDS = 366 * 86_400.0
@@ -60,9 +60,9 @@ class Origin(Versioned):
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import: the ids of new runs, the number of runs already here, and the ids of `differing` runs.
+    """The result of an import: the new runs, the number of runs already here, and the runs that differ.
 
-    Differing runs are already here with another content, which is not changed.
+    Runs that differ are already here with another content, which is not changed.
     """
 
     file: Path
@@ -83,10 +83,10 @@ class _Run:
 def import_records(
     results: Results, file: Path, host: HostFacts, show: Callable[[Unpacked], Unpacked] = iter
 ) -> Imported:
-    """Import an archive: each run completely or not at all. Repeating it, also after a crash, adds what is missing.
+    """Import an archive, each run completely or not at all; repeating that, also after a crash, adds what is missing.
 
     Raises:
-        UserError: when the archive is damaged or holds anything but records; nothing is imported then.
+        UserError: when the archive is damaged or holds anything but records; then nothing is imported.
     """
     if not file.is_file():
         why = "is no file; give one that `matrix export` wrote" if file.exists() else "no such file"
@@ -111,7 +111,7 @@ def _take_in(
     rows = Index(results).rows()
     made_here = [row for row in rows if not row.imported]
     machines = {host.machine, *(row.machine for row in made_here)}
-    # An index in memory, to see that it can hold what runs say.
+    # An index in memory, to check that an index can hold the values of the runs.
     with closing(sqlite3.connect(":memory:")) as database:
         checked = partial(_checked, file=file, machines=machines, database=database)
         runs = [checked(place / RUNS / name, content) for name, content in contents]
@@ -129,7 +129,7 @@ def _take_in(
         origin = Origin(archive_sha256=sha256, content_sha256=run.content, imported=time.time())
         mark = RunFolder(run.folder).imported
         mark.write_bytes(origin.model_dump_json(indent=2, by_alias=True).encode() + b"\n")
-    # All files of all runs are on the disk before any run gets its name in the results folder.
+    # Write all files of all runs to the disk before any run gets its name in the results folder.
     os.sync()
     for run in new:
         run.folder.rename(results.run_folder(run.id))
@@ -149,7 +149,7 @@ def _folders(place: Path) -> list[Path]:
 def _checked(
     folder: Path, content_hash: str, file: Path, machines: Collection[str], database: sqlite3.Connection
 ) -> _Run:
-    """Return an unpacked run whose content matches its name, and that claims to be of none of this folder's `machines`.
+    """Return an unpacked run whose content matches its name, and whose machine is none of this folder's `machines`.
 
     Raises:
         UserError: when the run is invalid.
@@ -176,12 +176,12 @@ def _checked(
 
 
 def _storable(record: Record, database: sqlite3.Connection) -> bool:
-    """Return whether the index and the report can hold the values of a record, which its types do not bound."""
+    """Return whether the index and the report can hold the values of a record, which its types do not limit."""
     row = Row.of(record)
     times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
     try:
         if record.intent.container:
-            # As the report shows it.
+            # Build the command as the report does.
             container_from_record(record.intent.container).command_line({}, ())
         database.execute(SELECT, row)
     except (OverflowError, TypeError, ValueError, AttributeError, sqlite3.Error):
@@ -193,13 +193,13 @@ def _storable(record: Record, database: sqlite3.Connection) -> bool:
 
 
 def _texts(record: Record) -> Iterator[str]:
-    """Yield what names a run in tables and in the report."""
+    """Yield the texts that name a run in tables and in the report."""
     for part in (record.intent, record.intent.host, record):
         yield from (value for _, value in part if isinstance(value, str))
 
 
 def _has_possible_times(record: Record) -> bool:
-    """Return whether a run is over, and did nothing for longer than it took, as clocks are."""
+    """Return whether a run is over and no duration in it exceeds that of the run, given that clocks may be set."""
     started, finished = record.intent.started, record.finished
     most = finished - started + SET_CLOCK_SECONDS
     lasted = [record.seconds, *record.longest_stall.values()]
@@ -209,7 +209,7 @@ def _has_possible_times(record: Record) -> bool:
 
 
 def _content_here(results: Results, run_id: str) -> str | None:
-    """Return the content hash of an imported run; None if its mark is damaged."""
+    """Return the content hash of an imported run; None if its `imported.json` is damaged."""
     try:
         return Origin.parse(read_regular(results.folder_of(run_id).imported)).content_sha256
     except (OSError, ValidationError):
@@ -217,7 +217,7 @@ def _content_here(results: Results, run_id: str) -> str | None:
 
 
 def _steps(health: Path, file: Path, machines: Collection[str]) -> Iterator[HealthStep]:
-    """Yield the steps of a machine one by one: hundreds of thousands take a gigabyte."""
+    """Yield the steps of a machine one by one, because hundreds of thousands take a gigabyte of memory."""
     with health.open("rb") as lines:
         for line in lines:
             try:

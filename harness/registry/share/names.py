@@ -1,4 +1,4 @@
-"""The names of this host, its users and its addresses."""
+"""Collects the names and addresses of this host and the names of its users, for a scrubber."""
 
 import getpass
 import os
@@ -19,7 +19,7 @@ LOOPBACK = ("127.", "::1", "00:00:00:00:00:00")
 
 
 def read_scrubber(results: Path, hide: Iterable[str] = ()) -> Scrubber:
-    """Return a scrubber that removes the names of this host, of a results folder's owner, and those in `hide`."""
+    """Return a scrubber that removes the names of this host and its users, and those in `hide`."""
     users = _users(results)
     homes = {user.pw_dir for user in users} | {os.path.expanduser("~")}  # noqa: PTH111
     places = {home: HOME for home in homes if home.strip("/")}
@@ -29,7 +29,7 @@ def read_scrubber(results: Path, hide: Iterable[str] = ()) -> Scrubber:
 
 
 def _users(results: Path) -> list[pwd.struct_passwd]:
-    """Return the current user, the one behind sudo, and the owner of the results."""
+    """Return the current user, the user behind sudo, and the owner of the results."""
     found = []
     with suppress(KeyError, OSError):
         found.append(pwd.getpwuid(results.stat().st_uid))
@@ -51,6 +51,6 @@ def _host_names() -> set[str]:
 
 
 def _addresses() -> list[str]:
-    """Return the addresses in networks that others can see."""
+    """Return the addresses of this host, except loopback."""
     found = [address.address for addresses in psutil.net_if_addrs().values() for address in addresses]
     return [address.partition("%")[0] for address in found if address and not address.startswith(LOOPBACK)]

@@ -8,24 +8,24 @@ from typing import Any
 
 PATH = "<path>"
 HOST = "<host>"
-# Common names, which identify nobody, and of which sentences are made; `matrix` is that of user and host in containers.
+# Common words, which identify nobody and occur in sentences. `matrix` is the name of user and host in containers.
 COMMON_NAMES = frozenset(
     {"", "root", "localhost", "matrix", "none", "user", "host", "home", "work", "app", "code", "src", "main", "data"}
     | {"run", "train", "training", "test", "model", "gpu"}
 )
-# Folders of system packages; nothing in them is named by a user.
+# Folders of system packages, in which no user names anything.
 SYSTEM_PLACES = r"/(?:usr|opt/rocm[\w.-]*|opt/venv|lib|lib32|lib64|bin|sbin|proc|sys|dev|etc)(?=/|$)"
-# The part of any other path that remains: that named by Python packages or our own app.
+# The part of any other path that is kept, because Python packages or our own app name it.
 TAIL = re.compile(r"/(?:(?:site|dist)-packages|lib/python3\.\d+|vpoc|bin)/[^/].*$")
-# Not the slashes of a URL: the first follows a colon, the second the first.
+# Matches absolute paths, but not the slashes of a URL: the first follows a colon, the second the first.
 ANY_PATH = r"(?<![\w<>./~-])/(?!/)[^\s\"'`<>|:;,(){}\[\]=*?\\]+"
-# `journalctl --output=short-iso-precise`: time, host, program.
+# Matches lines of `journalctl --output=short-iso-precise`, with time, host and program.
 KERNEL = " kernel: "
 JOURNAL_LINE = re.compile(r"^(\d{4}-\d\d-\d\dT\S+) \S+ (?=kernel: )", re.MULTILINE)
 
-# Before and behind a place of a run, as in the pattern of the others.
+# What may not stand before or behind a place of a run, as in the pattern for the other places.
 NO_BEGINNING, NO_END = re.compile(r"[\w<>.~-]"), re.compile(r"\.?[\w-]")
-# Variables and words of commands are the same in most runs.
+# Limits of the cache of replaced texts, because variables and words of commands are the same in most runs.
 LONGEST_KNOWN, MOST_KNOWN = 256, 1 << 16
 
 
@@ -33,7 +33,8 @@ LONGEST_KNOWN, MOST_KNOWN = 256, 1 << 16
 class Scrubber:
     """The replacements of places (absolute paths) and words (names of hosts, users, files).
 
-    `own` are places of one run, which come first: to compile a pattern for each of ten thousand takes most of the time.
+    `own` are the places of one run, which are replaced first. They are no part of the pattern, because compiling one
+    for each of ten thousand runs would take most of the time.
     """
 
     places: Mapping[str, str]
@@ -44,7 +45,7 @@ class Scrubber:
     _shared: "Scrubber | None" = field(default=None, repr=False, compare=False)
 
     def text(self, text: str) -> str:
-        """Return the text with them replaced, and any other absolute path too. A second pass changes nothing."""
+        """Return the text with these and all other absolute paths replaced. A second pass changes nothing."""
         if "/" in text:
             for place in sorted(self.own, key=len, reverse=True):
                 text = _without(text, place, self.own[place])
@@ -60,15 +61,15 @@ class Scrubber:
     def _replaced(self, text: str) -> str:
         known = self._known.get(text)
         if known is None:
-            # Most texts have no name in them, and the longest are such.
+            # Search for names first, because most texts, and the longest ones, contain none.
             known = _without_host(text if self._has_no_name(text) else self._pattern.sub(self._instead, text))
             if len(text) <= LONGEST_KNOWN and len(self._known) < MOST_KNOWN:
                 self._known[text] = known
         return known
 
     def _has_no_name(self, text: str) -> bool:
-        """Return whether none of the words or places can be in a text: False where that takes a closer look."""
-        # Beyond ASCII a letter has several that are equal to it.
+        """Return whether a text certainly contains none of the words or places; False if that needs a closer look."""
+        # Beyond ASCII, several letters can be equal when case is ignored.
         if "/" in text or not text.isascii():
             return False
         lower = text.lower()
@@ -110,7 +111,7 @@ class Scrubber:
 
 
 def _without_host(text: str) -> str:
-    """Return a text without the name of the host in lines of its journal."""
+    """Return a text without the host name in lines of the journal."""
     return JOURNAL_LINE.sub(rf"\1 {HOST} ", text) if KERNEL in text else text
 
 
@@ -123,7 +124,7 @@ def _any_of(texts: Collection[str]) -> str:
 
 
 def _without(text: str, place: str, instead: str) -> str:
-    """Return a text with one place replaced, where nothing goes on before or behind it."""
+    """Return a text with one place replaced wherever no path continues before or behind it."""
     parts, begin, at = [], 0, text.find(place)
     while at >= 0:
         end = at + len(place)

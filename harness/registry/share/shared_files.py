@@ -1,4 +1,4 @@
-"""The files of a run folder that hosts exchange, and the hash that names their content."""
+"""The files of a run folder that hosts exchange, and the hash of their content."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ NAMES = (
     RunFolder.KEPT_VERIFICATION,
     RunFolder.KEPT_REFERENCE,
 )
-# In runs of earlier harnesses these lie beside the others.
+# In runs of earlier harnesses these files lie beside the others.
 OF_APP = (WorkFolder.RESULT, WorkFolder.REFERENCE, WorkFolder.STACKS, WorkFolder.PROGRESS)
 IN_WORK = rf"(?:{RunFolder.WORK}/)?(?:{'|'.join(map(regex_of, OF_APP))})"
 IN_FAILURE = rf"{RunFolder.FAILURE}/[\w-]+\.(?:txt|json)"
@@ -46,14 +46,14 @@ OF_GPUS_AND_MEMORY = re.compile(
     r"amdgpu|kfd|\bdrm\b|\bring\b|iommu|AMD-Vi|pcie|\bAER\b|\bmce\b|oom|out of memory|blocked for more than|segfault",
     re.IGNORECASE,
 )
-# Of a longer log only the beginning and the end are exported.
+# Largest size of an exported file, in bytes; of a longer log only the beginning and the end are exported.
 LARGEST_BYTES = 16 << 20
-# Of all files of a run, which may have ten thousand for its ranks; those in its work folder come last.
+# Largest size of all exported files of a run, which may have ten thousand for its ranks; its work folder comes last.
 MOST_BYTES = 64 << 20
 
 
 def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[str, bytes]:
-    """Return the files of a run of this host for export, by name: its records and evidence without names and paths."""
+    """Return the files of a run of this host for export, by name: records and evidence, without names and paths."""
     scrubber = scrubber_of_run(record.intent, folder.path, scrubber)
     intent = shared_intent(record.intent, scrubber)
     files: dict[str, bytes] = {
@@ -88,7 +88,7 @@ def hash_of_hashes(hashes: Mapping[str, str]) -> str:
 
 
 def _evidence(folder: RunFolder) -> list[str]:
-    """Return the names of the files that are exported. Links are left out: they may lead anywhere."""
+    """Return the names of the files that are exported. Links are left out, because they may lead anywhere."""
     tree = UntrustedTree(folder.path)
     try:
         inner = tree.entries()
@@ -121,7 +121,7 @@ def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
     if name == RunFolder.KERNEL_LOG:
         text = "".join(line for line in text.splitlines(keepends=True) if OF_GPUS_AND_MEMORY.search(line))
     if name.endswith(".json"):
-        # JSON may escape the characters of a path.
+        # Scrub the parsed values, because JSON may escape the characters of a path.
         with suppress(ValueError):
             value = load_json(text)
             value = _without_others(value) if name == RunFolder.MEMORY_OWNERS else value

@@ -1,17 +1,17 @@
-"""The names by which other hosts know machines, boots and runs. Pure."""
+"""The names that other hosts use for machines, boots and runs. Pure."""
 
 import hashlib
 import re
 
 ID_HASH_LENGTH = 8
-# The limit in `harness.evidence.records`.
+# The same limit as in `harness.evidence.records`.
 LONGEST_ID = 120
 ABROAD = "shared"
 SHARED_ID = re.compile(rf"(?=.{{1,{LONGEST_ID}}}$)[A-Za-z0-9][A-Za-z0-9._-]*-{ABROAD}-[0-9a-f]{{{ID_HASH_LENGTH}}}")
 
 
 def hashed(identity: str) -> str:
-    """Return the name by which other hosts know a machine or a boot; no machine uses it for itself."""
+    """Return the name that other hosts use for a machine or a boot; no machine uses it for itself."""
     return hashlib.sha256(f"{ABROAD}:{identity}".encode()).hexdigest()[:16]
 
 
@@ -21,9 +21,9 @@ def is_hashed(name: str) -> bool:
 
 
 def shared_id(machine: str, run_id: str) -> str:
-    """Return the id by which other hosts know a run. `machine` is its machine, by the name on that machine.
+    """Return the id that other hosts use for a run of `machine`, which is given by its own name for itself.
 
-    Otherwise two hosts could use the same id, and an imported run could pass for a run of this host.
+    Without it, two hosts could use the same id, and an imported run could pass for a run of this host.
     """
     ending = f"-{ABROAD}-{hashed(f'{machine}/{run_id}')[:ID_HASH_LENGTH]}"
     return run_id[: LONGEST_ID - len(ending)] + ending

@@ -1,1 +1,1 @@
-"""Known-good tags: promotion by rule, with evidence, valid on hosts for which the evidence is valid."""
+"""Known-good tags: promoted by rule, with evidence, and valid on the hosts for which the evidence is valid."""

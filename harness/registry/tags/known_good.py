@@ -1,4 +1,4 @@
-"""The choice of the known-good tag that a host may use, with the reasons against others."""
+"""Chooses the known-good tag that a host may use, and gives the reasons against others."""
 
 from collections import Counter
 
@@ -77,13 +77,11 @@ def resolve_tag(
     strategy: Strategy | None = None,
     suspension: Suspension = lambda _: None,
 ) -> KnownGood:
-    """Return the newest promotion that this host may use: where it has GPUs, none of a CPU.
+    """Return the newest promotion that this host may use; a host with GPUs may use none of a CPU.
 
-    `suspension` says which are suspended: later runs of theirs reset a GPU, or failed too often.
-
-    If `strategy` is given, promotions whose runs used that strategy come first.
-
-    Without a registry the history in the results folder is used.
+    - `registry`: the registry with the history; None for the history in the results folder.
+    - `strategy`: promotions whose runs used this strategy come first.
+    - `suspension`: returns why a promotion is suspended: later runs of its image reset a GPU, or failed too often.
 
     Raises:
         NothingPromotedError: when no tag is in force.
@@ -108,7 +106,7 @@ def resolve_tag(
             if tags:
                 tags.check(evidence)
             return _reached_by(evidence, tags)
-    # Prefer the reason for a tag of this kind of device: the user may be able to fix it.
+    # Prefer the reason for a tag of this kind of device, because the user may be able to fix it.
     nearest = min(asked_first, key=lambda evidence: _of_another_device(evidence, host) is not None)
     refused = f"{nearest.tag} may not be used here: {why_not(nearest)}; {OVERRIDE}"
     raise NotForThisHostError(refused, _reached_by(nearest, tags))
@@ -120,7 +118,7 @@ def suspended(why: str | None) -> str | None:
 
 
 def _reached_by(evidence: KnownGood, tags: RegistryTags | None) -> KnownGood:
-    """Return the evidence with the image in the user's registry, which the promoter may know by another name."""
+    """Return the evidence with the repository in the user's registry, which the promoter may know by another name."""
     return evidence.model_copy(update={"repository": tags.name}) if tags else evidence
 
 
@@ -137,9 +135,9 @@ def _of_another_device(evidence: KnownGood, host: HostFacts) -> str | None:
 
 
 def _changed_firmware(evidence: KnownGood, gpu: GpuFacts) -> str:
-    """Return how a GPU's firmware differs from that of all GPUs of its target that were used; "" if it does not.
+    """Return how a GPU's firmware differs from that of all GPUs of its target in the evidence; "" if it does not.
 
-    Blocks of which one side does not tell are no difference, nor is anything in evidence of before it was kept.
+    Blocks that only one side reports are no difference, and neither is anything if the evidence has no firmware.
     """
     differences = []
     for had in evidence.firmware.get(gpu.gfx, ()):

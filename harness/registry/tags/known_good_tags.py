@@ -1,4 +1,4 @@
-"""Known-good tags in a registry or on this host: their names, the alias, and their moves."""
+"""Known-good tags in a registry or on this host: their names, the alias, and how tags are moved."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from harness.base.errors import UserError
 from harness.registry.tags.promotions import KnownGood, TagMove, standing_tags
 
 ALIAS = "known-good"
-"""An alias of the best of the other tags: one for GPUs before one for CPUs, then the newest."""
+"""An alias of the best of the other tags: tags for GPUs come before tags for CPUs, then newer before older ones."""
 
 
 class TagPlace(Protocol):
@@ -49,7 +49,7 @@ def tag_of(scope: str) -> str:
 
 
 def alias_of(tags: Iterable[KnownGood]) -> KnownGood | None:
-    """Return the evidence to which the alias belongs, of the tags in force."""
+    """Return the evidence, among the tags in force, that the alias belongs to; None if there is none."""
     return max(tags, key=lambda evidence: (bool(evidence.gfx), evidence.promoted_at), default=None)
 
 
@@ -59,9 +59,10 @@ def look_at(place: TagPlace, tag: str) -> Seen:
 
 
 def check_unmoved(place: TagPlace, tag: str, seen: Seen, replace: str | None) -> None:
-    """Refuse a tag that points elsewhere than its history says; `replace` is a target that is accepted.
+    """Refuse a tag that points elsewhere than its history says; `replace` is a further target that is accepted.
 
-    A move writes the history first: a tag that is one move behind belongs to an interrupted move, which may continue.
+    A move writes the history first, so a tag that is one move behind its history belongs to an interrupted move, which
+    may continue.
 
     Raises:
         UserError: when it points elsewhere.
@@ -89,14 +90,15 @@ def move_tag(place: TagPlace, move: TagMove, seen: Seen) -> None:
         )
     place.write(move)
     tags = standing_tags([*seen.moves, move])
-    # The alias first: once the tag itself is right, repeating the command would do nothing.
+    # Move the alias first, because repeating the command does nothing once the tag itself is right.
     wanted = {ALIAS: alias_of(tags.values()), tag: tags.get(tag)}
     for name, evidence in wanted.items():
         place.point(name, evidence)
     for name, evidence in wanted.items():
         if place.points_to(name) not in (None, place.target(evidence) if evidence else None):
             raise UserError(f"{place.name}: somebody else moves {name} at the same time; `matrix tags` shows it")
-    # No registry writes only if nothing changed: of two who looked at the same, the later one finds both moves here.
+    # Check again, as registries have no conditional writes: of two clients that saw the same state, the later sees both
+    # moves.
     if place.moves() != [*seen.moves, move]:
         raise UserError(f"{place.name}: somebody else moves a tag at the same time; run the command again")
 

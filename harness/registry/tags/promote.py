@@ -1,4 +1,4 @@
-"""The rule of promotion: the verdicts that qualify for a known-good tag, and what the others lack. Pure."""
+"""Decides which verdicts qualify for a known-good tag, and what the others lack. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,9 +28,10 @@ FAILED: frozenset[Tier] = frozenset({"failing", "flaky"})
 
 @dataclass(frozen=True)
 class TagClaim:
-    """A verdict, and the counts for the image of its newest run alone, as a tag points to one image.
+    """A verdict with the counts of runs of its newest run's image only, because a tag points to one image.
 
-    `among`: the best of how many it may be: the cells, each in each of its scopes, that had runs of the same family.
+    `among` is the number of cells, each in each of its scopes, that had runs of the same family: it may be the best of
+    them.
     """
 
     verdict: Verdict
@@ -41,12 +42,12 @@ class TagClaim:
     among: int = 1
 
     def confidence(self, thresholds: Verdicts) -> float:
-        """Return the confidence of each of its bounds."""
+        """Return the confidence that each bound of the claim needs."""
         return confidence_of_best(thresholds.confidence, self.among)
 
     @property
     def runs(self) -> int:
-        """Return how many runs of that image count."""
+        """Return how many runs of the image count."""
         return len(self.run_ids)
 
 
@@ -68,7 +69,7 @@ def _claim(verdict: Verdict, rows: Mapping[str, Row], counts: Counts, among: int
 
 
 def missing_of(claim: TagClaim, thresholds: Verdicts) -> Shortfall:
-    """Return what is missing until a claim is known good: of the runs of its image, and of all runs."""
+    """Return what a claim lacks to be known-good, considering the runs of its image as well as all runs."""
     both = [
         missing_to(totals, "known_good", thresholds, claim.confidence(thresholds))
         for totals in (claim.totals, claim.verdict.totals)
@@ -106,7 +107,7 @@ def choose_claims(claims: Iterable[TagClaim], cell: str | None, thresholds: Verd
     """Return the best claim for each scope, of one cell if given.
 
     Raises:
-        UserError: when none qualifies for promotion, with the reason for the one that is nearest to it.
+        UserError: when no claim qualifies for promotion, with the reason for the one nearest to it.
     """
     # The image of a variant cannot be rebuilt from the matrix file.
     claims = [c for c in claims if cell in (None, c.verdict.cell) and VARIANT not in c.verdict.cell]
@@ -179,7 +180,7 @@ def evidence_of(
         run_ids=claim.run_ids,
         struck=dict(verdict.struck),
         promoted_at=now,
-        # Counted from the last run: promoting again does not renew the evidence.
+        # Counted from the last run, so that promoting again does not renew the evidence.
         expires_at=min(now, verdict.last_at) + VALID_SECONDS,
         harness_version=__version__,
         previous=None,
@@ -189,16 +190,17 @@ def evidence_of(
 def is_about(evidence: KnownGood, verdict: Verdict) -> bool:
     """Return whether evidence and verdict have the same cell, scope, environment, workload family, host and settings.
 
-    Evidence of an earlier harness has no family: it is about the workload of its newest run.
+    Evidence of an earlier harness has no family, so the workload of its newest run is compared instead.
     """
     same_host = evidence.host_kind == verdict.host_kind and not changed_settings(evidence.settings, verdict.settings)
     return same_host and _is_about_cell(evidence, verdict)
 
 
 def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
-    """Return why a tag would no longer qualify: its verdict fell below the tag's tier; None if it did not.
+    """Return why a tag would no longer qualify; None if it would.
 
-    So did it where runs on this host failed repeatedly since the promotion, whatever kind of host this is now.
+    It would not if its verdict is now below the tag's tier, or if runs on this host failed repeatedly since the
+    promotion, whatever kind of host this is now.
     """
     for verdict in verdicts:
         below = verdict.tier != evidence.tier and is_about(evidence, verdict)

@@ -1,4 +1,4 @@
-"""Every promotion and demotion of a known-good tag, with the evidence: `promotions.jsonl`, a line each."""
+"""The history of known-good tags: each promotion and demotion with its evidence, a line in `promotions.jsonl`."""
 
 from collections.abc import Iterable
 from io import BytesIO
@@ -17,12 +17,13 @@ from harness.evidence.verdicts.words import hours_in_words, in_words, shows_mtbf
 from harness.matrix.stacks import ExecutorName
 
 PROMOTIONS = "promotions.jsonl"
-# A registry may be of anybody: what no promotion writes is damaged. Hours are those of a hundred years.
+# Limits, because anybody may write a registry's history, and values that no promotion writes are damage. Hours are
+# limited to a hundred years.
 Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Number = Annotated[int, Field(ge=0, le=1_000_000)]
-# Of a tag a registry takes 128 letters, of a repository 255.
+# Registries limit a tag to 128 characters, and a repository to 255.
 ShortName = Annotated[str, Field(max_length=300)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -85,7 +86,7 @@ class KnownGood(Versioned):
 
     @property
     def shown(self) -> str:
-        """Return what its runs showed, in words: of a tag of before hours were counted, how many passed."""
+        """Return what its runs showed, in words; for a tag from before hours were counted, how many runs passed."""
         if self.started is None or self.starts is None or self.hours is None:
             return f"{self.passes} of {self.runs} runs passed"
         lives = (Life(self.hours),) if self.hours else ()
@@ -110,15 +111,15 @@ class TagMove(Versioned):
 
 
 def standing_tags(moves: Iterable[TagMove]) -> dict[str, KnownGood]:
-    """Return the tags in force: promoted and not demoted since, by name; moves are oldest first."""
+    """Return the tags in force by name, which were promoted and not demoted since; moves are oldest first."""
     last = {move.evidence.tag: move for move in moves}
     return {tag: move.evidence for tag, move in last.items() if move.move == "promoted"}
 
 
 def place_of(image: str, moves: Iterable[TagMove]) -> tuple[str | None, str | None]:
-    """Return repository and digest of the last promotion of an image, by its id, in a registry; None if there was none.
+    """Return repository and digest of the last promotion of an image, by its id, in a registry; None without one.
 
-    The content under a digest never changes, whatever happens to the tags. Moves are oldest first.
+    The content under a digest never changes, whatever happens to tags. Moves are oldest first.
     """
     known = [move.evidence for move in moves if move.evidence.image == image and move.evidence.digest]
     return (known[-1].repository, known[-1].digest) if known else (None, None)
@@ -136,7 +137,8 @@ def from_lines(content: bytes, place: str) -> list[TagMove]:
         UserError: when a line is damaged, so that the tags in force are unknown.
     """
     moves = []
-    # One after the other: a registry may be of anybody, and millions of empty lines take much more than their text.
+    # Read line by line, because a registry may be anybody's, and millions of empty lines take much more memory than
+    # text.
     for number, line in enumerate(BytesIO(content), 1):
         if not line.endswith(b"\n"):
             break

@@ -1,13 +1,13 @@
-"""Known-good tags in a registry, with their history, which has the evidence of each."""
+"""Known-good tags in a registry, and their history with the evidence for each."""
 
 from harness.base.errors import UserError
 from harness.environments.docker.images import repository_in
 from harness.registry.oci import Manifest, Repository
 from harness.registry.tags.promotions import KnownGood, TagMove, from_lines, to_line
 
-# Kinds of artifacts.
+# Media types of artifacts.
 HISTORY = "application/vnd.vpoc.promotions.v1+jsonl"
-# The target of a demoted tag, which an engine cannot pull: few registries can delete a tag.
+# A demoted tag points to such an artifact, which an engine cannot pull, because few registries can delete a tag.
 DEMOTED = "application/vnd.vpoc.demoted.v1+json"
 HISTORY_TAG = "known-good.history"
 
@@ -28,7 +28,7 @@ class RegistryTags:
         return from_lines(self._history(), f"{self.name}:{HISTORY_TAG}")
 
     def target(self, evidence: KnownGood) -> str:
-        """Return the digest of the image; an image promoted without a registry has none."""
+        """Return the digest of the image; an image that was promoted without a registry has none."""
         return evidence.digest or "no digest"
 
     def points_to(self, tag: str) -> str | None:
@@ -37,14 +37,14 @@ class RegistryTags:
         return found.digest if found and found.parsed.get("artifactType") != DEMOTED else None
 
     def write(self, move: TagMove) -> None:
-        """Add a move to the history; a promotion of an image that is there."""
+        """Add a move to the history; for a promotion, require that the image is in the registry."""
         if move.move == "promoted":
             self._image(move.evidence)
         history = self._repository.artifact(HISTORY, self._history() + to_line(move), {}, None)
         self._repository.put_manifest(HISTORY_TAG, history)
 
     def point(self, tag: str, evidence: KnownGood | None) -> None:
-        """Make a tag point to an image, or to an index of none, which cannot be pulled."""
+        """Make a tag point to an image, or to an index without an image, which cannot be pulled."""
         if evidence:
             self._repository.put_manifest(tag, self._image(evidence))
         elif self._repository.manifest(tag):

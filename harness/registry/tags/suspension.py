@@ -1,4 +1,4 @@
-"""Why a known-good tag is suspended: what later runs of its image show. Pure, but for what reads the records."""
+"""Finds why a known-good tag is suspended, from later runs of its image. Pure, except where it reads the records."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -18,7 +18,7 @@ Suspension = Callable[[KnownGood], str | None]
 
 
 def suspension_by(results: Results, matrix: Matrix) -> Suspension:
-    """Return what says of tags whether the records of a results folder suspend them."""
+    """Return a function that says why the records of a results folder suspend a tag."""
     rows = Index(results).rows()
     counts = counts_of(results, rows)
     verdicts = verdicts_on(rows, matrix, counts)
@@ -28,8 +28,9 @@ def suspension_by(results: Results, matrix: Matrix) -> Suspension:
 def why_suspended(evidence: KnownGood, rows: Iterable[Row], counts: Counts, verdicts: Iterable[Verdict]) -> str | None:
     """Return why a tag is suspended, in one line; None if it is not.
 
-    It is where a run of its image after the promotion reset a GPU or left one unhealthy, of whatever workload, also a
-    training of the user's; and where its verdict fell below its tier. Only a new promotion ends that.
+    A tag is suspended if, after its promotion, a run of its image reset a GPU or left one unhealthy, whatever the
+    workload and also in a training of the user's, or if its verdict fell below its tier. Only a new promotion ends a
+    suspension.
     """
     later = [row for row in rows if _is_later(row, evidence) and counts[row.run_id].gpu_fault]
     return _of_gpus(later, counts) or fallen(evidence, verdicts)
@@ -46,5 +47,5 @@ def _of_gpus(faults: Sequence[Row], counts: Counts) -> str | None:
 
 def _is_later(row: Row, evidence: KnownGood) -> bool:
     same = (row.cell, row.environment_hash, row.executor) == (evidence.cell, evidence.environment_hash, "docker")
-    # What happened on other hosts is shown of their kinds; here it counts whatever kind of host this is.
+    # A fault on another host only counts for that kind of host; a fault here counts whatever kind of host this is.
     return same and row.started > evidence.promoted_at and (not row.imported or row.host_kind == evidence.host_kind)
