@@ -87,12 +87,12 @@ def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str
 
 
 def gpus_or_assumed(host: HostFacts) -> tuple[int, ...]:
-    """Return the GPUs that training may use, those without a screen first; two where this host has none."""
+    """Return the GPUs that training may use, those without a screen first; ASSUMED_GPUS if this host has none."""
     return tuple(headless_first(training_gpus(host))) or ASSUMED_GPUS
 
 
 def nodes_or_assumed(chosen: tuple[int, ...], host: HostFacts, root: Path) -> tuple[DeviceNode, ...]:
-    """Return the device nodes of GPUs; ASSUMED_NODES where this host has none of them.
+    """Return the device nodes of GPUs; ASSUMED_NODES if this host has none of these GPUs.
 
     Raises:
         UserError: when a node is missing.

@@ -74,7 +74,7 @@ class Campaign:
         ]
 
     def again(self, pending: PendingRun) -> list[PendingRun]:
-        """Return the next attempt at a run that was not begun; none where it is done."""
+        """Return the next attempt at a run that was not begun; an empty list if the run is done."""
         run_id = self.next_attempt(pending.planned)
         return [replace(pending, run_id=run_id)] if run_id else []
 

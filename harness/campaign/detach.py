@@ -20,7 +20,7 @@ OWN_PREFIX = "MATRIX_"
 
 @dataclass(frozen=True)
 class Detached:
-    """A command in the background: what runs it, and the command that ends it in order."""
+    """A command in the background. `by`: what runs it, in words; `stop`: the command that ends it in order."""
 
     by: str
     stop: str

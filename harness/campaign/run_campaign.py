@@ -138,7 +138,7 @@ def _has_records(campaign: Campaign) -> bool:
 
 
 def verdicts_of_campaign(prepared: PreparedCampaign, campaign: str) -> list[Verdict]:
-    """Return what the runs of a campaign show; with a goal, what all runs of its cells show."""
+    """Return the verdicts on the runs of a campaign; with a goal, those on all runs of its cells."""
     results = prepared.bench.results
     if prepared.plan.goal:
         cells = {planned.cell.id for planned in prepared.plan.runs}

@@ -16,7 +16,7 @@ UNCOUNTED = 3
 
 
 class CandidateRunner(Protocol):
-    """Runs candidates, and reads what the records show of them."""
+    """Runs candidates, and reads their tallies from the records."""
 
     def candidates(self) -> list[Candidate]:
         """Return the candidates that can be run now."""

@@ -45,7 +45,7 @@ class TrialRunner(Protocol):
     """Runs trials, and finds those that were run before."""
 
     def find(self, run_id: str) -> Record | None:
-        """Return the record of a trial; None where it was not run."""
+        """Return the record of a trial; None if it was not run."""
 
     def run(self, trial: Trial) -> Record:
         """Run a trial."""

@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def why_empty(self) -> str | None:
-        """Return why there is nothing to run; None where there is something."""
+        """Return why there is nothing to run; None if there is something."""
         if self.runs:
             return None
         reasons = sorted({skipped.reason for skipped in self.skipped})
@@ -215,7 +215,7 @@ def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...
 
 
 def unfit(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
-    """Return why a cell cannot run a workload; None where it can."""
+    """Return why a cell cannot run a workload; None if it can."""
     if workload.program:
         return contradiction(workload.program, cell.stack) or too_few_gpus(cell, workload, gpus)
     if cell.stack.jax:

@@ -40,7 +40,7 @@ class PlacedTrials:
     placed: PlannedRun
 
     def find(self, run_id: str) -> Record | None:
-        """Return the record of a trial; None where it was not run."""
+        """Return the record of a trial; None if it was not run."""
         return self.runner.bench.results.record(run_id)
 
     def run(self, trial: Trial) -> Record:

@@ -94,7 +94,7 @@ def failed_run(record: Record, cell: Cell, workloads: dict[str, Workload], data:
     `data` is the file with the run's data, if the file is no longer where the run read it.
 
     Raises:
-        UserError: when its data is not there, or its workload cannot be made from what it says.
+        UserError: when its data is not there, or its workload cannot be restored from its record.
     """
     intent, file = record.intent, data or Path(record.intent.data.path)
     try:

@@ -91,13 +91,13 @@ class Follower:
         Raises:
             UserError: when the scheduler refuses a job, jobs end before their runs begin, no node takes jobs or begins
                 runs, or only runs are left whose records cannot be had.
-            KeyboardInterrupt: the jobs go on.
+            KeyboardInterrupt: when the user interrupts; the jobs go on.
         """
         while self._followed:
             if self._asked is None or time.monotonic() - self._asked >= LOOK_SECONDS:
                 self._look()
             self._submit()
-            # Over a network a look at thousands of records takes its time, and what waits has none.
+            # Skip runs that wait: they have no record, and looking for thousands of records over a network is slow.
             begun = [one for one in self._followed.values() if one.job is None or one.job.phase != "waits"]
             done = [one for one in begun if self.bench.results.has_record(one.pending.run_id)]
             for one in done:
@@ -112,9 +112,9 @@ class Follower:
                 time.sleep(RECORD_SECONDS)
 
     def interrupted(self, name: str) -> None:
-        """After a signal, cancel the jobs that wait, as the scheduler tells it now; say how many go on.
+        """After a signal, cancel the jobs that wait now, and report how many runs go on.
 
-        Whether those that run are cancelled, too, is for the person to say who pressed Ctrl-C.
+        A user who pressed Ctrl-C is asked whether to cancel the jobs that run, too.
         """
         seen = self.dispatcher.look() or {}
         for run_id, one in self._followed.items():
@@ -132,15 +132,15 @@ class Follower:
         self.display.problem(f"{many(len(running), 'run goes', 'runs go')} on to the record; {CONTINUES}")
 
     def phases(self) -> tuple[list[str], list[str]]:
-        """Return the runs that wait, and those that run or may run."""
+        """Return the ids of the runs that wait, and of those that run or may run."""
         waiting = [name for name, one in self._followed.items() if one.job and one.job.phase == "waits"]
         waits = frozenset(waiting)
         return waiting, [name for name, one in self._followed.items() if name not in waits and one.submitted]
 
     def _look(self) -> None:
-        """Ask how the jobs stand, and do what follows from it."""
+        """Ask the scheduler for the state of all jobs, and act on the answer."""
         if self._waiting.wants_nodes:
-            # In place of the jobs: one question in that time.
+            # Ask for the nodes instead of the jobs, so that there is one question in LOOK_SECONDS.
             self._look_at_nodes()
             self._tell_waiting()
             return
@@ -149,7 +149,7 @@ class Follower:
         if seen is None:
             self._silent_since = self._silent_since or asked
             silent = time.monotonic() - self._silent_since
-            # What nodes do meanwhile nobody knows.
+            # Forget how long nothing has run, because the state of the nodes is unknown meanwhile.
             self._waiting = Waiting()
             self.display.step(f"the scheduler does not answer since {silent:.0f} s; records are waited for")
             return
@@ -167,10 +167,10 @@ class Follower:
             self._shown.show(one.pending, one.workload, one.job.node, self.done or 0)
 
     def _look_at_nodes(self) -> None:
-        """Ask which nodes take no jobs; end where that is all of them, for long.
+        """Ask which nodes take no jobs; stop if that is all of them for a long time.
 
         Raises:
-            UnhealthyHostError: after what waits was cancelled.
+            UnhealthyHostError: when no node takes jobs; the waiting jobs were cancelled.
         """
         waiting = self._waiting
         waiting.saw_nodes(self.dispatcher.away())
@@ -181,7 +181,7 @@ class Follower:
             raise UnhealthyHostError(f"{why}; {HELP}; then the same command continues")
 
     def _tell_waiting(self) -> None:
-        """Say what waits, and why, where that was not said yet."""
+        """Report what waits, and why, unless that was reported already."""
         if text := self._waiting.step():
             self.display.step(text)
         if text := self._waiting.line():
@@ -192,7 +192,7 @@ class Follower:
         one.begun = one.begun or results.run_folder(run_id).exists()
         one.job = job
         if job is None and not one.begun:
-            # Never submitted, or forgotten since; before another look nobody submits it twice.
+            # The job was never submitted, or the scheduler forgot it. It is submitted once before the next look.
             one.submitted, one.over_since = False, None
             return
         one.submitted = True
@@ -230,7 +230,7 @@ class Follower:
                     results.finish(record_of_lost(intent, results, drained))
 
     def _asked_for_record(self, one: _Followed, intent: Intent, closing: Closing) -> None:
-        """Say that a node is asked for the record of a run, and once that it left none however often it was asked."""
+        """Report that a node is asked for the record of a run, or, once, that all requests left no record."""
         run_id, node = intent.run_id, intent.scheduled.node if intent.scheduled else "its node"
         if closing == "asked":
             again = f" again; {self._left_none(run_id)}" if one.closings else ""
@@ -257,7 +257,7 @@ class Follower:
             with shielded():
                 one.submitted = self.dispatcher.submit(self._request(one))
             if not one.submitted:
-                # It may have arrived all the same: the next look tells.
+                # The job may have been submitted all the same: the next look shows that.
                 self._asked = time.monotonic()
                 self._silent_since = self._silent_since or time.monotonic()
                 return

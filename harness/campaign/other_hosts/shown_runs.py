@@ -1,4 +1,4 @@
-"""Shows runs on other hosts while they go on, by the progress in their folders."""
+"""Shows the progress of runs on other hosts, read from the folders of these runs."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from harness.evidence.reported.program_progress import ProgramProgress, progress
 from harness.evidence.reported.progress import last_lines
 from harness.matrix.workloads import Workload
 
-# So many fit on a screen, and are read over a network at each look.
+# Most runs shown at once: they must fit on a screen, and their folders are read over a network at each look.
 MOST_SHOWN = 8
 
 
@@ -25,7 +25,7 @@ class _Shown:
 
 @dataclass
 class ShownRuns:
-    """Runs of a results folder, each in a lane of the display from its begin to its record; of many the first."""
+    """Shows runs in lanes of the display, each from its start to its record; at most MOST_SHOWN at once."""
 
     results: Results
     display: Display
@@ -33,7 +33,7 @@ class ShownRuns:
     _shown: dict[str, _Shown] = field(default_factory=dict)
 
     def show(self, pending: PendingRun, workload: Workload, node: str, done: int) -> None:
-        """Show what a run that goes on has come to; `done` runs of the campaign are done."""
+        """Show the progress of a run; `done` is how many runs of the campaign are done."""
         shown = self._shown.get(pending.run_id)
         if shown is None:
             free = next((lane for lane in range(1, MOST_SHOWN + 1) if lane not in self._lanes()), None)
@@ -47,7 +47,7 @@ class ShownRuns:
             self.display.lane(shown.lane).progress(line)
 
     def lane_of(self, run_id: str) -> Display | None:
-        """Return where a run is shown that has its record, and show it no more; None where it never was."""
+        """Free the lane of a run that has its record, and return its display; None if the run was not shown."""
         shown = self._shown.pop(run_id, None)
         return self.display.lane(shown.lane) if shown else None
 

@@ -1,1 +1,1 @@
-"""The plan of a campaign: what would run here, what that takes, and which GPUs it may use."""
+"""Plans a campaign: the runs that are possible here, the time and space that they take, and the GPUs to use."""

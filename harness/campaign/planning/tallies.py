@@ -24,7 +24,7 @@ ENDED_BY_ITSELF = ("completed", "failed", "hung")
 
 @dataclass
 class Tallies:
-    """Reads what is known of the candidates of a plan on a bench."""
+    """Reads the tallies of the candidates of a plan on a bench."""
 
     plan: Plan
     bench: Bench

@@ -170,7 +170,7 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
     try:
         with file.open("rb") as packed:
             unpacked = _Unpacked(file, packed)
-            # "r:" never seeks backwards.
+            # Reading the members in order only moves forward in the stream.
             with tarfile.open(fileobj=unpacked, mode="r:") as archive:  # type: ignore[call-overload]
                 yield archive
             # Read to the end, where gzip verifies the checksum. The rest only fills the last record of the archive.

@@ -81,7 +81,7 @@ class KnownGood(Versioned):
 
     @property
     def target(self) -> str:
-        """Return the target of the tag: the digest in the registry, or the image's id without one."""
+        """Return the target of the tag: the digest in the registry, or the id of an image that is in no registry."""
         return self.digest or self.image
 
     @property
