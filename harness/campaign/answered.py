@@ -14,7 +14,7 @@ from harness.evidence.verdicts.recommend import NamedCell
 
 
 class Command(File):
-    """A command to type, and the reason."""
+    """A shell command that the user can type, and why."""
 
     command: str
     why: str

@@ -207,9 +207,9 @@ def _accounted(intent: Intent, host: HostFacts, results: Results) -> tuple[tuple
 
 
 def _seconds_at_most(intent: Intent, host: HostFacts, work: WorkFolder) -> float:
-    """Return the longest time in seconds that an orphan can have run: since its harness began, by a clock nobody sets.
+    """Return the longest time in seconds that an orphan can have run: since its harness began, by a monotonic clock.
 
-    After a reboot that clock no longer tells, so the time of the last change of its progress files is used.
+    After a reboot that clock has started over, so the time of the last change of its progress files is used.
     """
     if intent.host.boot_id == host.boot_id:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - intent.owner_started / os.sysconf("SC_CLK_TCK")
@@ -231,7 +231,7 @@ def _record(
 ) -> Record:
     """Return the record of a run that lost its harness, alone or because its host went down.
 
-    - `idle`: for how long no rank has advanced, and how long it may, in seconds; None if unknown.
+    - `idle`: for how long no rank has advanced, and the limit, in seconds; None if unknown.
     - `finished`: when the run ended.
     - `accounted`: the steps that its progress accounts for, and why there are none.
     - `ending`: why a scheduler ended the job. A host that went down, or a process that cannot be killed, takes
@@ -277,8 +277,8 @@ def record_of_lost(intent: Intent, results: Results, unkillable: str = "") -> Re
 
 def _tidy(results: Results) -> None:
     """Remove what nobody can use any more: half-written files, and temporary folders of runs that are over."""
-    # Follow links that this user made for these folders, but none inside a shared results folder, where anybody makes
-    # some.
+    # Follow links that this user made for these folders, but none inside a shared results folder, where anybody may
+    # have made them.
     own = (results.folder.resolve(), DATA.resolve(), APPS.resolve())
     for folder in (*own, *results.folder.glob("*/")):
         remove_unfinished(folder)

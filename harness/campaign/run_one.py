@@ -117,7 +117,7 @@ def _not_begun(bench: Bench, request: RunRequest, scheduled: Scheduled | None, w
 def open_bench_for(
     options: BenchOptions, cells: Sequence[Cell], workload: Workload
 ) -> tuple[Bench, dict[str, PlannedRun]]:
-    """Return the bench for these cells, and for each cell id its first run, where that is least risky.
+    """Return the bench for these cells, and the planned run of each, by its id, on the GPUs where it is least risky.
 
     Raises:
         UserError: when one of them cannot run here.

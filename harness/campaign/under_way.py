@@ -101,7 +101,7 @@ class LeftOver:
 
     @property
     def in_words(self) -> str:
-        """The event, and the command that continues what was under way."""
+        """A sentence on what happened, and the command that continues it."""
         went = "this host went down" if self.rebooted else "its process was killed"
         return f"{went} while a {self.what} was under way; this continues it: `{self.command}`"
 

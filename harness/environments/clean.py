@@ -83,7 +83,7 @@ def bytes_to_go(found: Sequence[Made]) -> int:
 def remove(
     chosen: Sequence[Made], engine: Engine | None, environments: Path = ENVIRONMENTS
 ) -> Iterator[tuple[Made, str | None]]:
-    """Remove these, and yield each with the reason why it is still there, or None if it is gone."""
+    """Remove what was chosen, and yield each item with the reason why it is still there, or None if it is gone."""
     with alone_with(environments) as alone:
         for one in chosen:
             if one.kept is None:
@@ -140,7 +140,7 @@ def _remove_image(one: Made, engine: Engine | None) -> str | None:
     try:
         now = engine.client.api.inspect_image(one.place).get("RepoTags") or ()
         if given := sorted({*now} - {*one.tags}):
-            # Removing by id would also remove tags that were added since.
+            # Keep the image, because removing it by id would also remove tags that were added since.
             return f"it is tagged {given[0]} now"
         engine.client.api.remove_image(one.place, force=False)
     except ENGINE_ERRORS as error:

@@ -76,7 +76,7 @@ def load_matrix(file: Path, base: str | None = None, given: Given | None = None)
 
 
 def _with_places(tree: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return the tree with absolute paths of programs, which are relative to the folder of the matrix file."""
+    """Return the tree with the paths of programs made absolute; the file gives them relative to its own folder."""
     workloads = dict(_mapping(tree.get("workloads")))
     for name, workload in workloads.items():
         program = dict(_mapping(_mapping(workload).get("program")))

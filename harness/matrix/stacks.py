@@ -36,7 +36,7 @@ def _sorted_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def known_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
-    """Return mirrors as they are.
+    """Check mirrors, and return them unchanged.
 
     Raises:
         ValueError: when a source is unknown, or a value is no URL.

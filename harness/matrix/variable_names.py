@@ -20,7 +20,7 @@ MOST_BYTES = 131_072
 
 
 def settable(variables: dict[str, str]) -> dict[str, str]:
-    """Return variables as they are.
+    """Check variables, and return them unchanged.
 
     Raises:
         ValueError: when a name or value is invalid, or the variable may not be set in the matrix file.

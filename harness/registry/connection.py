@@ -63,7 +63,7 @@ class _Session(Session):
         return {**merged, "verify": self.verify} if self.verify is not True else merged
 
     def get_redirect_target(self, resp: Response) -> None:
-        """Follow none, because the library reads the whole content of a redirect, even if it does not follow."""
+        """Follow no redirect, because the library reads the whole content of one, even if it does not follow."""
 
 
 class Connection:

@@ -36,7 +36,7 @@ def images_in_source(engine: Engine, place: str, cell: Cell, verifying: Stack | 
 
 
 def _check_layers(engine: Engine, plain: Cell, image: Image, own: Environment) -> None:
-    """Refuse an image that was not built here, because it would verify runs of cells that others may have made."""
+    """Refuse an image that was not built here, because other people's images must not verify runs."""
     stack = find(engine, str(own.image))
     if stack is None or stack.layers != image.layers:
         tag = cell_tag(plain)

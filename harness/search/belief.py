@@ -22,7 +22,7 @@ FALSE_ALARMS = 0.005
 
 
 class Belief:
-    """Probabilities of hypotheses, each a kind and a place: a run fails if it reaches up to that place, and not before.
+    """Probabilities of hypotheses, each a kind and a place: a run can fail if it includes everything up to the place.
 
     A hypothesis has the index `kind * places + place`; the last one is that nothing fails. Neither the `weights` of the
     hypotheses nor the weights `rates` of RATES need to add up to 1.

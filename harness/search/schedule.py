@@ -106,7 +106,7 @@ class Next:
 
 @dataclass(frozen=True)
 class End:
-    """There is nothing more to run."""
+    """The end of a search, with the reason why nothing more is run."""
 
     why: EndReason
 

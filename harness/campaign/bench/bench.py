@@ -95,14 +95,14 @@ class Bench:
 
     @property
     def executor_name(self) -> ExecutorName:
-        """The name of the executor: whether cells run in containers or as processes."""
+        """The name of the executor: `docker` if cells run in containers, `process` if they run as processes."""
         return "docker" if self.engine else "process"
 
     def environment(self, cell: Cell, notify: Notify = lambda _: None) -> Environment:
         """Return the environment of a cell, made if needed: an image of its own, or one that its stack shares.
 
         Raises:
-            UserError: when it cannot be made.
+            UserError: when the environment cannot be made.
         """
         stack = cell.stack
         name = self._name(cell)
@@ -118,7 +118,7 @@ class Bench:
         return self._environments[name]
 
     def verifier(self, notify: Notify = lambda _: None) -> Verifier:
-        """Return what this host verifies runs in, made on the first call, or why there is none."""
+        """Return the environment that verifies runs on this host, or why there is none; it is made only once."""
         if self._verifier is None:
             self._verifier = make_verifier(self.verifying, self.engine, notify)
         return self._verifier
@@ -322,5 +322,5 @@ class Bench:
 
 
 def gpus_needed(planned: PlannedRun) -> tuple[int, ...]:
-    """Return the GPUs to lock for a planned run. The user's own interpreter may use a GPU, so its GPUs are locked."""
+    """Return the GPUs to lock for a planned run: none for a CPU stack, otherwise all that the run is given."""
     return () if planned.cell.stack.accelerator == "cpu" else planned.gpus

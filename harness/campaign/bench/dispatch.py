@@ -31,7 +31,7 @@ Closing = Literal["asked", "under-way", "left-none", "gone", "unkillable"]
 
 
 class RunRequest(Versioned):
-    """A run as another host is asked for it, with everything that decides it, because no matrix file is read there."""
+    """A run as requested from another host, with everything that decides it, because no matrix file is read there."""
 
     run_id: str
     campaign: str | None
@@ -78,8 +78,8 @@ class Dispatcher(Protocol):
         images: the registry or folder that nodes take images from.
         at_once: the highest number of jobs that the scheduler is given at a time.
         nodes_at_work: how many nodes take jobs.
-        settle_seconds: how long it may take until this host sees a record.
-        gone_seconds: after how long a node that does not answer counts as down.
+        settle_seconds: the seconds that it may take until this host sees a record.
+        gone_seconds: the seconds after which a node that does not answer counts as down.
     """
 
     @property

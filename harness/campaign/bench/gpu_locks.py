@@ -140,7 +140,7 @@ def _wait(
         obstacles: list[str] = []
         for place, claim in enumerate(claims):
             with ExitStack() as taken:
-                # Everybody locks in the same order, so that of two claims for the same GPUs one gets them all.
+                # Every process locks GPUs in the same order, so that of two claims for the same GPUs one gets them all.
                 gpus = sorted(claim.gpus, key=lambda gpu: str(gpu_lock_file(gpu, root)))
                 try:
                     locks = [_take(gpu, taken, container_runs, root) for gpu in gpus]
@@ -190,11 +190,11 @@ def _holder(descriptor: int) -> Holder | None:
 
 
 def _left(holder: Holder, gpu: GpuFacts, container_runs: ContainerRuns, root: Path) -> str | None:
-    """The reason why a GPU of a holder that did not release it is still in use; None when it is free."""
+    """Return why a GPU of a holder that did not release it is still in use; None if it is free."""
     if container_runs(Path(holder.folder)):
         return "its container still runs"
     memory_of: ByProcess = {}
-    # If the driver does not answer, do not block the GPU for ever: its probe tells whether it is healthy.
+    # If the driver does not answer, the GPU counts as free, or else nobody could use it again: its probe follows.
     with suppress(TimeoutError):
         memory_of = Look(partial(memory_by_process, root)).result(ANSWER_SECONDS)
     users = [pid for pid, memory in memory_of.items() if memory.get(str(gpu.kfd_id))]

@@ -119,7 +119,7 @@ class Plan:
 
 
 def rounds_of(runs: Sequence[PlannedRun], *, side_by_side: bool) -> int:
-    """Return how many rounds these runs take: `side_by_side`, the runs of a cell and a repeat share a round."""
+    """Return how many rounds these runs take; with `side_by_side`, the runs of a cell and a repeat share a round."""
     return len({(one.cell.id, one.repeat) for one in runs}) if side_by_side else len(runs)
 
 
@@ -181,7 +181,7 @@ def make_plan(
 
 def _skipped(cell: Cell, workload: Workload, host: Capabilities, *, named: bool) -> Skipped | None:
     if reason := why_not(cell, host, named=named):
-        # Otherwise an option is missing, or the cell has to be named.
+        # The host is the reason for ROCm cells only: other cells lack an option, or have to be named.
         return Skipped(cell, reason, of_host=cell.stack.accelerator == "rocm" and not cell.excluded)
     if reason := unfit(cell, workload, host.gpus):
         few = reason == too_few_gpus(cell, workload, host.gpus)
@@ -240,7 +240,7 @@ def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str |
 
 
 def first_plain_cell(matrix: Matrix, able: Capabilities) -> Cell:
-    """Return the first plain cell that can run here, if possible of a ROCm that this host's driver is for.
+    """Return the first plain cell that can run here, preferably with a ROCm that this host's driver supports.
 
     Raises:
         UserError: when none can run here, with the reason of the first.

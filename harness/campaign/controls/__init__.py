@@ -1,1 +1,1 @@
-"""Runs that say why others failed: controls, comparisons, and the least that still fails."""
+"""Runs that find why others failed: controls, comparisons, and searches for the smallest part that still fails."""

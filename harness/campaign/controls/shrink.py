@@ -141,7 +141,7 @@ def same_failure(record: Record, wanted: Record) -> bool:
 
 
 def bench_of_search(bench: Bench, over: Over, failed: FailedRun) -> tuple[Bench, str]:
-    """Return a bench with a results folder for the search alone, and its name, the same for the same search."""
+    """Return a bench with a results folder for one search, and the folder's name, which is the same for that search."""
     intent = failed.record.intent
     what = [intent.run_id, intent.workload_hash, bench.environment(failed.cell).hash(failed.cell.preset)]
     name = f"{over}-{intent.run_id[:60]}-{json_hash([*what, bench.host.fingerprint])[:8]}"

@@ -1,4 +1,4 @@
-"""Searches how small a part of a failed run still fails: of its data, its steps or its shape."""
+"""Finds how small a part of a failed run still fails: of its data, its steps or its shape."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +72,7 @@ def _over_data(runs: ShrinkingRuns) -> Shrunk:
     chunks = runs.chunks
     assert chunks is not None
     workload = runs.failed.workload
-    # The first sessions only feed the features. Every part needs as many before it, so they are not part of any part.
+    # The first sessions only feed the features. Every part needs as many sessions before it, so they are not searched.
     before = workload.lookback if chunks.are_sessions else 0
     fewest = FEWEST_SESSIONS[workload.rows] if chunks.are_sessions else 1
     units = len(chunks) - before
@@ -129,7 +129,7 @@ def _notes_on_data(found: SmallestPart, fewest: int) -> list[str]:
 
 def _over_steps(runs: ShrinkingRuns) -> Shrunk:
     workload, seen = runs.failed.workload, steps_of(runs.failed.record) or 0
-    # The failing step itself was not reported any more. The last level is a run that is not ended early.
+    # The step that failed was not reported, so include one more. The last level is a run that is not ended early.
     numbers = _thinned(seen + 1)
 
     def fails(level: int) -> int | None:

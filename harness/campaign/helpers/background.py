@@ -33,7 +33,7 @@ class StackToMake:
 
 @dataclass
 class Background:
-    """Makes one stack at a time in the background; one that failed is made again at its turn. `begun`: all so far."""
+    """Makes one stack at a time in the background. `begun` has all of them; a failed one is made again at its turn."""
 
     bench: Bench
     display: Display

@@ -117,8 +117,7 @@ class Helper:
     def end(self) -> None:
         """End the helper if it still runs: in order with SIGTERM, or else with SIGKILL to its group.
 
-        It must end in order because images are built outside its process group. What a builder goes on with stays
-        locked.
+        It must end in order because images are built outside its process group. A builder that goes on keeps its lock.
         """
         self.signal(signal.SIGTERM)
         try:

@@ -192,7 +192,8 @@ class Follower:
         one.begun = one.begun or results.run_folder(run_id).exists()
         one.job = job
         if job is None and not one.begun:
-            # The job was never submitted, or the scheduler forgot it. It is submitted once before the next look.
+            # The job was never submitted, or the scheduler forgot it. It may be submitted again, once before the next
+            # look.
             one.submitted, one.over_since = False, None
             return
         one.submitted = True

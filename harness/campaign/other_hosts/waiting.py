@@ -49,7 +49,7 @@ class Waiting:
 
     @property
     def wants_nodes(self) -> bool:
-        """Return whether to ask for the nodes now: nothing runs, and not only because of other jobs, or for long."""
+        """Return whether to ask about the nodes now: nothing runs, for a long time or not only for other jobs."""
         if self._since is None or not (self.reasons or self.seconds >= SAID_SECONDS):
             return False
         return self._asked is None or time.monotonic() - self._asked >= NODES_SECONDS

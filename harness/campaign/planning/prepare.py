@@ -167,7 +167,7 @@ def _has_kfd(bench: Bench) -> bool:
 
 
 def setup_seconds_of(stack: Stack) -> float:
-    """Return the seconds that it is assumed to take to download and build a stack, for the time is not known before."""
+    """Return the seconds that downloading and building a stack is assumed to take."""
     return stack.budget.download * GB / ASSUMED_BYTES_PER_SECOND + ASSUMED_BUILD_SECONDS
 
 

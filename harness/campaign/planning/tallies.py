@@ -111,7 +111,7 @@ class Tallies:
         return self._causes[row.run_id]
 
     def _is_here(self, row: Row) -> bool:
-        """Return whether runs made now take as long: it is from this host, or with a scheduler from its host kind."""
+        """Return whether a run shows how long runs take now: it is of this host or, with a scheduler, its host kind."""
         if self.bench.dispatcher:
             return row.host_kind == self.bench.host.kind
         return row.host_fingerprint == self.bench.host.fingerprint

@@ -213,7 +213,7 @@ class _Stages:
         return next((one, run_id) for one, run_id in attempts if run_id and run_id not in taken)
 
     def _prepare(self, cell: Cell) -> None:
-        """Make the stack of a cell in the background, if it has room; otherwise its turn reports that."""
+        """Make the stack of a cell in the background if it has room; a lack of room is reported at its turn."""
         if self.runner.bench.is_ready(cell, self.prepared.plan.workload) or self._no_room(cell.stack):
             return
         self.background.make(cell)

@@ -65,7 +65,7 @@ class StageEvidence:
         return self._told[row.run_id]
 
     def _now(self, rows: Iterable[Row]) -> dict[tuple[str, str], str]:
-        """Return the environment hash of each cell: made here, or that would be made, or else the newest."""
+        """Return the current environment hash of each cell: that made here, else one to be made, else the newest."""
         newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: row.started)}
         # Compute these once: it takes long, and they change only when an environment is made.
         if unknown := newest.keys() - self._known:

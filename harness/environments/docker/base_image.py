@@ -45,7 +45,7 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
     """Return the base image of a stack, pulling it if the engine does not have it.
 
     Raises:
-        NoBaseImageError: when it cannot be pulled.
+        NoBaseImageError: when the image cannot be pulled.
     """
     reference = base_reference(stack)
     if image := find(engine, reference):

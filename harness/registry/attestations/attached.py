@@ -70,7 +70,7 @@ def signed_beside(repository: Repository, digest: str, known: Mapping[str, Publi
 
 
 def signed_kept(digest: str, known: Mapping[str, PublicKey]) -> list[Signed]:
-    """Return the statements that this checkout has copies of, made when it was pushed, pulled, saved or loaded."""
+    """Return the statements about an image that this checkout kept copies of at a push, pull, save or load."""
     found = []
     for file in sorted((KEPT / digest.removeprefix("sha256:")).glob("*.json")):
         key = file.with_suffix(".key")
