@@ -1,7 +1,7 @@
-"""Decides which files of torch and ROCm lie in which layer of an image: ROCm before torch, each at most 1.5 GB.
+"""Which files of torch and ROCm lie in which layer of an image: ROCm's before torch's, no layer above 1.5 GB.
 
-Registries limit the size of a layer and the time of its upload, and a broken upload starts over with its layer. Stacks
-of one ROCm share the layers whose files are the same, because order and borders depend only on names and sizes.
+A registry limits a layer and the time of its upload, and an upload that breaks begins again with its layer. Stacks of
+one ROCm have the same layers of it where its files are the same: order and borders depend on names and sizes alone.
 """
 
 import re
@@ -14,12 +14,12 @@ from harness.base.errors import UserError
 from harness.base.text import one_line
 
 OTHER_WHEEL = "`matrix lock` with another index, or another torch"
-# Unpacked size of a layer, in bytes, with what the archive adds for each file.
+# Of a layer as it is unpacked, with what the archive of it adds for each file.
 LAYER_BYTES = 1_500_000_000
 BLOCK_BYTES, HEADER_BYTES = 512, 1536
-# Files that pip makes, changes or places elsewhere, or that are compiled: they lie in the last layer.
+# What pip makes, changes or places elsewhere, and what is compiled: it lies in the last layer.
 WITH_THE_LAST = re.compile(r".*\.py|[^/]+\.(data|dist-info)/.*")
-# If ROCm does not come as packages, its libraries and their data lie in torch's wheel beside these files of torch.
+# Beside them ROCm's libraries and their data lie in torch's wheel, where ROCm is no packages.
 OF_TORCH = re.compile(r"torch/lib/(lib(torch|c10|caffe2|shm|aotriton)|aotriton)[^/]*(/.*)?")
 OF_ROCM = re.compile(r"torch/(lib|share)/.*")
 
@@ -34,16 +34,16 @@ class WheelFile:
 
     @property
     def room(self) -> int:
-        """The bytes that the file takes in a layer; for a module with its bytecode, which is hardly ever larger."""
+        """Return the bytes it takes in a layer, with the bytecode of a module: that is hardly ever larger."""
         of_one = -(-self.size // BLOCK_BYTES) * BLOCK_BYTES + HEADER_BYTES
         return 2 * of_one if self.path.endswith(".py") else of_one
 
 
 def files_in_wheels(wheels: Iterable[Path], *, rocm: bool) -> list[WheelFile]:
-    """Return the files of torch's wheels; `rocm`: the wheels are for ROCm, whose files lie in them or in wheels beside.
+    """Return the files of torch's wheels; `rocm` where they are for ROCm, whose files are in them or beside them.
 
     Raises:
-        UserError: when a wheel is damaged, or has a file that would lie outside of site-packages.
+        UserError: when one is damaged, or has a file that would lie outside of site-packages.
     """
     files = []
     for wheel in wheels:
@@ -54,7 +54,7 @@ def files_in_wheels(wheels: Iterable[Path], *, rocm: bool) -> list[WheelFile]:
 
 
 def _members(wheel: Path) -> list[tuple[str, int]]:
-    """Return the path and size of each file in a wheel."""
+    """Return path and size of each file in a wheel."""
     try:
         with ZipFile(wheel) as archive:
             members = [(member.filename, member.file_size) for member in archive.infolist() if not member.is_dir()]
@@ -67,7 +67,7 @@ def _members(wheel: Path) -> list[tuple[str, int]]:
 
 
 def split(files: Iterable[WheelFile], limit: int) -> list[list[str]]:
-    """Return the files of each layer except the last, which takes the rest. A file above the limit gets its own."""
+    """Return the files of each layer but the last, which takes all the rest. A file above the limit has its own."""
     ordered = sorted(files, key=lambda file: file.path)
     apart = [file for file in ordered if not WITH_THE_LAST.fullmatch(file.path)]
     rest = sum(file.room for file in ordered if WITH_THE_LAST.fullmatch(file.path))
