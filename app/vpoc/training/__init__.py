@@ -1,1 +1,1 @@
-"""Training: what is asked, the split, the loop and what it leaves behind."""
+"""Training: its options, the split of the samples, the loop, and the files that it writes."""

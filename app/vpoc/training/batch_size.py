@@ -16,17 +16,17 @@ from vpoc.training.train_options import TrainOptions
 
 
 class OutOfMemory(UserError):  # noqa: N818 - torch has an OutOfMemoryError, which is another
-    """Not even the smallest batch fits. Exit code 1: the input may be right, and the next device may have room."""
+    """Not even the smallest batch fits. Exit code 1: the input may be right, and another device may have room."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_code=1)
 
 
 def largest_that_fits(fits: Callable[[int], bool], at_most: int, at_least: int = 1) -> int:
-    """The largest size from `at_least` to `at_most` that fits, by halving what is left.
+    """The largest size from `at_least` to `at_most` that fits, found by bisection.
 
-    `fits(size)` tries a size; what is smaller than one that fits must fit, too. It is asked `at_most` first, since that
-    costs nothing where memory is no matter, then at most ceil(log2(n)) times, n being the number of sizes.
+    `fits(size)` tries a size; every size below one that fits must fit, too. `at_most` is tried first, since that is
+    cheap where memory is plentiful, then at most ceil(log2(n)) sizes, n being the number of sizes.
 
     Raises:
         OutOfMemory: `at_least` does not fit.
@@ -52,9 +52,9 @@ def largest_that_fits(fits: Callable[[int], bool], at_most: int, at_least: int =
 
 
 def micro_batch_size(options: TrainOptions, strategy: Single, kind: str) -> int:
-    """Samples in one pass of one rank. `auto`: the most that fit on every rank; the batch stays what it is.
+    """Samples in one pass of one rank. `auto`: the most that fit on every rank; the batch size does not change.
 
-    UserError for `auto` with fsdp, whose ranks would wait for one that ran out of memory.
+    UserError for `auto` with fsdp, whose ranks would wait for a rank that ran out of memory.
     """
     share = share_size(options.batch_size, strategy.world)
     if options.micro_batch_size != "auto":
@@ -66,11 +66,11 @@ def micro_batch_size(options: TrainOptions, strategy: Single, kind: str) -> int:
 
 
 def fits(strategy: Single, options: TrainOptions, size: int, shape: tuple[int, ...]) -> bool:
-    """Return whether a step on `size` samples of `shape` leaves memory to spare; the model is afterwards as it was."""
-    # What was made before, such as features, is in torch's cache and would count as taken.
+    """Return whether a step on `size` samples of `shape` leaves memory to spare; the model is unchanged afterwards."""
+    # Empty torch's cache, because memory of earlier work, such as features, would count as used.
     _free(strategy)
     enough = _has_memory_for(strategy, options, size, shape)
-    # What the step held is gone only now: neither its logits nor an error's stack keep the graph.
+    # The memory of the step can be freed only now: neither its logits nor an error's stack keep the graph alive.
     for parameter in strategy.model.parameters():
         parameter.grad = None
     _free(strategy)
@@ -83,14 +83,14 @@ def _free(strategy: Single) -> None:
 
 
 def _has_memory_for(strategy: Single, options: TrainOptions, size: int, shape: tuple[int, ...]) -> bool:
-    """Make a forward and a backward pass beside what Adam will hold; False when memory runs out."""
+    """Make a forward and a backward pass beside the memory that Adam will use; False when memory runs out."""
     device = strategy.devices[0]
     held: list[torch.Tensor] = []
     try:
         for each in dict.fromkeys(place for place in strategy.devices if place.type == "cuda"):
             spare = int(spare_share(each, options.spare) * torch.cuda.mem_get_info(each)[1])
             held.append(torch.empty(spare, dtype=torch.uint8, device=each))
-        # Adam makes its two moments of each parameter in its first step.
+        # Adam creates its two moments of each parameter in its first step.
         held += [torch.zeros_like(parameter) for parameter in strategy.model.parameters() for _ in range(2)]
         with strategy.exchange(last=False), autocast(options, device):
             logits = strategy.forward(torch.zeros(size, *shape, device=device))

@@ -1,7 +1,8 @@
-"""Checkpoints: all that the rest of a training depends on, in files that know their own SHA-256.
+"""Checkpoints: everything that the rest of a training depends on, in files named by their own SHA-256.
 
-A checkpoint is taken between two optimizer steps. Order and cut of the samples follow from seed and position, and the
-loop draws no random numbers, so that weights, what Adam keeps, the loss scale and the position are all there is.
+A checkpoint is taken between two optimizer steps. The order and the batches of the samples follow from seed and
+position, and the loop draws no random numbers, so weights, Adam's state, the loss scale and the position are
+sufficient.
 """
 
 import io
@@ -20,13 +21,16 @@ from vpoc.training.model_file.artefact import load_plain
 
 CHECKPOINT_SCHEMA = 3
 CHECKPOINTS_KEPT = 3
-"""The last one can be damaged, and the one before it, too, when the disk was full."""
+"""Number of checkpoints kept: the last one can be damaged, and the one before it, too, when the disk was full."""
 CHECKPOINT_NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a training is: `batch` batches of `epoch` (from 1) are done; epoch n, no batch: n - 1 epochs are done."""
+    """The position of a training: `batch` batches of `epoch` (from 1) are done.
+
+    Batch 0 of epoch n: n - 1 epochs are done.
+    """
 
     epoch: int = 1
     batch: int = 0
@@ -34,7 +38,7 @@ class Position:
 
 @dataclass
 class History:
-    """The history of a training's steps; plain values only."""
+    """The history of a training's steps, as plain values."""
 
     first_steps: list[dict[str, Any]] = field(default_factory=list)
     epoch_losses: list[dict[str, Any]] = field(default_factory=list)
@@ -49,9 +53,10 @@ class History:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as read.
+    """A checkpoint as read from a file.
 
-    `identity`: what must be the same to resume. `manner`: what may differ, but changes the last digits.
+    `identity`: settings that must be the same to resume.
+    `manner`: settings that may differ, but change the last digits of results.
     """
 
     path: Path
@@ -63,7 +68,10 @@ class Checkpoint:
 
 
 def state_of(trainer: Trainer) -> dict[str, Any]:
-    """Weights, what Adam keeps for each by name, and the rest of the trainer; on the CPU. All ranks must ask."""
+    """The weights, Adam's state of each parameter by name, and the trainer's counters, on the CPU.
+
+    All ranks must call it.
+    """
     return {
         "weights": trainer.strategy.weights(),
         "adam": trainer.moments(),
@@ -92,7 +100,7 @@ def write_checkpoint(
     identity: dict[str, Any],
     manner: dict[str, Any],
 ) -> Path:
-    """Write a checkpoint in `folder`, whole or not at all, and remove all but the last three; its path."""
+    """Write a checkpoint in `folder` atomically, and remove all but the last three; return its path."""
     document = {"schema": CHECKPOINT_SCHEMA, "identity": identity, "manner": manner, "position": asdict(position)}
     document |= {"history": asdict(history), "state": state}
     buffer = io.BytesIO()
@@ -102,7 +110,7 @@ def write_checkpoint(
     write_atomic(path, content)
     for unfinished in folder.glob(".step-*.tmp"):
         remove(unfinished)
-    # After the last step of an epoch there are two, of which the one before the validation is the older.
+    # After the last step of an epoch there are two checkpoints; the one from before the validation is the older.
     step = path.name.split(".")[0]
     before = [old for old in _found(folder) if old.name.split(".")[0] != step]
     for old in _found(folder):
@@ -147,7 +155,7 @@ def _loaded(path: Path, content: bytes) -> Checkpoint:
 
 
 def require_same_training(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:
-    """UserError when the checkpoint is of another training than the one that `identity` tells."""
+    """UserError when the checkpoint belongs to another training than the one that `identity` describes."""
     for name, value in identity.items():
         before = checkpoint.identity.get(name)
         if before != value:
@@ -158,7 +166,10 @@ def require_same_training(checkpoint: Checkpoint, identity: dict[str, Any]) -> N
 
 
 def set_aside(folder: Path) -> Path | None:
-    """Keep the checkpoints of an earlier training under another name, in place of those kept so before; that name."""
+    """Rename the checkpoints of an earlier training, replacing those kept before.
+
+    Return the new name, None without any.
+    """
     if not _found(folder):
         return None
     kept = folder.with_name(f"{folder.name}.previous")

@@ -1,4 +1,4 @@
-"""The course of a training: losses by step and memory over time, in bounded memory, as data and as a picture."""
+"""The course of a training in bounded memory: losses by step and memory over time, as data and as a picture."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LOSS_POINTS = 4000
-"""More than a picture has dots across."""
+"""Most points of a loss curve: more than a picture has dots across."""
 MEMORY_POINTS = 2000
 MEMORY_KINDS = ("rss_bytes", "allocated_bytes", "reserved_bytes", "driver_used_bytes")
 HEADER = ("kind", "step", "seconds", "value")
@@ -33,9 +33,9 @@ GIB = 1 << 30
 
 @dataclass
 class _Losses:
-    """Points (last step, sum) of `stride` losses each, and `count` losses since the last point.
+    """Points (last step, sum) of `stride` losses each; `sum` and `count` of the losses since the last point.
 
-    Sums are added in an order that depends on the number of losses alone.
+    The order of additions depends only on the number of losses.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -60,14 +60,14 @@ class _Losses:
         self.step = first + len(losses) - 1
 
     def points(self) -> list[tuple[int, float]]:
-        """Step and mean loss, of the losses since the last point, too."""
+        """Step and mean loss of each point; the losses since the last point are a point as well."""
         found = [(step, total / self.stride) for step, total in zip(self.steps, self.sums, strict=True)]
         return [*found, (self.step, self.sum / self.count)] if self.count else found
 
 
 @dataclass
 class _Memory:
-    """Points (step, seconds, bytes of each of MEMORY_KINDS): the most of `stride` samples, at the last of them."""
+    """Points (step, seconds, bytes of each of MEMORY_KINDS): the maximum of `stride` samples, at the last of them."""
 
     points: list[list[Any]] = field(default_factory=list)
     stride: int = 1
@@ -91,9 +91,9 @@ class _Memory:
 class Curves:
     """Keeps the curves of a training: at most 4,000 points of losses and 2,000 of memory, however long it takes.
 
-    When there are that many, neighbours become one point: losses their mean, memory the larger, so that no peak is
-    lost. The same losses in the same order give the same points, also when `state` was taken in between and continued
-    from. `clock` tells the seconds of memory, which begin with the curves.
+    When there are that many, neighbours are merged into one point: the mean of losses, the maximum of memory, so that
+    no peak is lost. The same losses in the same order give the same points, even if the curves were restored from a
+    `state` in between. `clock` measures the seconds of memory samples, which start with the curves.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -104,19 +104,22 @@ class Curves:
         self._memory = _Memory()
 
     def add_losses(self, first: int, losses: Sequence[float]) -> None:
-        """The training losses, at least one, of the steps from number `first` (from 1) on, each step once."""
+        """Add the training losses, at least one, of consecutive steps from number `first` (from 1) on.
+
+        Each step once.
+        """
         self._losses.add(first, losses)
 
     def add_validation(self, step: int, loss: float) -> None:
-        """The validation loss of the weights after `step`."""
+        """Add the validation loss of the weights after `step`."""
         self._validation.append([step, loss])
 
     def add_memory(self, step: int, sample: MemorySample) -> None:
-        """Memory after `step`, as of now."""
+        """Add the memory in use now, after `step`."""
         self._memory.add([step, self._clock() - self._began, *(getattr(sample, kind) for kind in MEMORY_KINDS)])
 
     def state(self) -> dict[str, Any]:
-        """All there is, in plain values that are independent of these curves."""
+        """The whole state as plain values, which later changes of these curves do not affect."""
         losses, memory = self._losses, self._memory
         return {
             "seconds": self._clock() - self._began,
@@ -127,7 +130,7 @@ class Curves:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> "Curves":
-        """The curves whose `state` this is; their seconds continue where they were."""
+        """The curves with this `state`; their seconds continue from it."""
         curves = cls(clock)
         curves._began -= state["seconds"]
         steps, sums, *rest = state["losses"]
@@ -140,9 +143,10 @@ class Curves:
     def csv(self) -> bytes:
         """One value a row: `kind,step,seconds,value`.
 
-        `train_loss`: mean of the steps since the row before. `validation_loss`: after that step. Neither has a time, so
-        that equal trainings give equal rows. `rss_bytes`, `allocated_bytes`, `reserved_bytes`, `driver_used_bytes`: the
-        most since the row before, `seconds` of training so far; what was not known has no row.
+        `train_loss`: the mean of the steps since the row before. `validation_loss`: the loss after that step. Neither
+        has a time, so that equal trainings give equal rows. `rss_bytes`, `allocated_bytes`, `reserved_bytes`,
+        `driver_used_bytes`: the maximum since the row before, with the `seconds` of training so far; an unknown value
+        has no row.
         """
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
@@ -155,7 +159,7 @@ class Curves:
         return stream.getvalue().encode("ascii")
 
     def png(self) -> bytes:
-        """The same as a picture: losses over steps, memory over minutes. UserError without matplotlib."""
+        """The curves as a picture: losses over steps, memory over minutes. UserError without matplotlib."""
         from vpoc.plots.render import matplotlib_of_its_own, to_bytes  # noqa: PLC0415
 
         with matplotlib_of_its_own(Path(tempfile.gettempdir())):
@@ -192,7 +196,8 @@ def _most(a: list[Any], b: list[Any]) -> list[Any]:
 def _line(axes: "Axes", x: list[Any], y: list[float], colour: str, name: str, **style: Any) -> None:
     if not x:
         return
-    # Infinity would stretch the axis beyond measure, and a line of one point cannot be seen.
+    # Leave out infinity, which would stretch the axis without limit; mark a single point, because its line is
+    # invisible.
     values = [value if math.isfinite(value) else math.nan for value in y]
     alone = {"marker": "o", "ms": 4} if len(x) == 1 else {}
     axes.plot(x, values, color=colour, label=name, **{**alone, **style})

@@ -1,4 +1,4 @@
-"""One model trained to the end: epochs, checkpoints, validation, and what it left to tell."""
+"""The training of one model to its end: epochs, checkpoints, validation, and the facts for the result."""
 
 import json
 import math
@@ -38,7 +38,7 @@ from vpoc.training.train_options import TrainOptions
 
 SAMPLE_MEMORY_EVERY_S = 1.0
 VALIDATION_BATCH = 1024
-"""Rows at a time where they are so small that fewer would only take longer."""
+"""Smallest validation batch of an mlp: its rows are so small that smaller batches would only take longer."""
 
 Say = Callable[[str], None]
 
@@ -47,7 +47,8 @@ Say = Callable[[str], None]
 class Trained:
     """A model trained to the end, and the devices it was on.
 
-    `weights`: those of the epoch that is kept, on the CPU. `rank_weights_sha256`: of those that every rank ended with.
+    `weights`: those of the kept epoch, on the CPU.
+    `rank_weights_sha256`: the hash of the final weights of each rank.
     """
 
     fit: "Fit"
@@ -59,9 +60,9 @@ class Trained:
 class Fit:
     """Trains one model.
 
-    Checkpoints keep `position`, `history`, `curves`, `ledger`, the state of `trainer`, and the weights `kept` of the
-    best epoch so far, None where the last one is kept. One of many trainings (`one_of_many`) writes none, and shows
-    nothing of its steps. Where there are no validation samples, nothing is validated.
+    Checkpoints contain `position`, `history`, `curves`, `ledger`, the state of `trainer`, and the weights `kept` of the
+    best epoch so far (None if the last epoch is kept). One of many trainings (`one_of_many`) writes no checkpoints and
+    does not show its steps. Without validation samples nothing is validated.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Fit:
         self.train, self.inner, self.validation = samples.train, samples.inner, samples.validation
         self.scaling = samples.scaling
         self.kept: dict[str, torch.Tensor] | None = None
-        # Setting it imports torch's compiler, which takes longer than a small training.
+        # Set it only if necessary: that imports torch's compiler, which takes longer than a small training.
         if options.deterministic != torch.are_deterministic_algorithms_enabled():
             torch.use_deterministic_algorithms(options.deterministic)
         self.ledger = Ledger()
@@ -107,7 +108,7 @@ class Fit:
         self.warned = False
 
     def _trainer(self, model: Network) -> Trainer:
-        """Return what makes the steps, and set how many samples it works on at a time."""
+        """Return the trainer that makes the steps, and set its micro-batch size."""
         options, run = self.options, self.run
         if run.jax is not None:
             from vpoc.training.with_jax.jax_loop import JaxTrainer, OnJax  # noqa: PLC0415 - only then it is there
@@ -123,7 +124,7 @@ class Fit:
 
     @property
     def rank(self) -> int:
-        """Place of this process among those that train."""
+        """The number of this process among those that train."""
         return self.run.ranks.rank
 
     def summary(self) -> str:
@@ -142,12 +143,12 @@ class Fit:
 
     @property
     def inner_losses(self) -> list[float]:
-        """Those of the epochs so far; empty where no samples choose."""
+        """The inner losses of the epochs so far; empty if no samples choose the epoch."""
         return [epoch["inner"] for epoch in self.history.epoch_losses if epoch["inner"] is not None]
 
     @property
     def kept_epoch(self) -> int:
-        """The epoch whose weights are the model's, of those so far."""
+        """The epoch, among those so far, whose weights become the model."""
         losses = self.inner_losses
         return best_epoch(losses) if losses and self.options.keep == "best" else len(self.history.epoch_losses)
 
@@ -157,7 +158,7 @@ class Fit:
         return len(self.history.epoch_losses) < self.options.epochs
 
     def feed(self) -> Feed:
-        """How batches come to the device."""
+        """The feed that brings batches to the device."""
         cut = Cut(self.micro, self.rank, self.run.ranks.world)
         device = self.run.devices[0]
         if self.options.loop == "resident":
@@ -166,7 +167,7 @@ class Fit:
         return LoaderFeed(self.train, self.order, cut, device, workers, self.ledger, self.injector)
 
     def to_the_end(self) -> Trained:
-        """Train all epochs that are left; UserError when numbers go wrong, Interrupted after a checkpoint."""
+        """Train the remaining epochs; UserError when numbers are not finite, Interrupted after a checkpoint."""
         self.ledger = self.trainer.ledger = Ledger(self.history.seconds)
         feed = self.feed()
         for epoch in range(self.position.epoch, self.options.epochs + 1):
@@ -187,12 +188,12 @@ class Fit:
         return Trained(self, weights if self.kept is None else self.kept, rank_weights, devices)
 
     def _train(self, feed: Feed, epoch: int) -> None:
-        """Train on the rest of an epoch."""
+        """Train the rest of an epoch."""
         total = self.order.steps * self.options.epochs
         self.progress.phase("step" if self.trainer.steps_done else "first-step", total, self.trainer.steps_done)
         steps = self.trainer.epoch(feed, epoch, self.position.batch, self._requests)
         steps = self.injector.steps(steps, self.trainer, self.progress, self.folder.parent)
-        # Until a checkpoint is written, a wish to end is only noted.
+        # Until a checkpoint is written, only note a request to stop.
         self.progress.holds_interrupts = True
         try:
             shown = (
@@ -203,7 +204,7 @@ class Fit:
             for step in shown:
                 self._note(step, epoch, total)
             if self.progress.interrupted_by is not None and self.run.ranks.world == 1:
-                # It came after the last step; several ranks would first have to agree.
+                # The request came after the last step; several ranks would first have to agree.
                 self.save()
         finally:
             self.progress.holds_interrupts = False
@@ -219,7 +220,7 @@ class Fit:
         return float(self.progress.interrupted_by is not None), float(due)
 
     def _note(self, step: Step, epoch: int, total: int) -> None:
-        """All that follows a step."""
+        """Record a step in progress, history and curves, and act on requests."""
         self.progress.step(step.number, step.seconds, step.loss, step.gradient_norm)
         if step.number == 1:
             self.progress.phase("step", total, 1)
@@ -246,7 +247,7 @@ class Fit:
         memory = self.run.memory
         sample = memory.sample()
         self.curves.add_memory(self.trainer.steps_done, sample)
-        # To name owners takes a look at all processes.
+        # Only the first warning names the owners, because finding them visits all processes.
         line = None if self.warned else memory.disconnect(sample)
         if line:
             self.warned = True
@@ -261,7 +262,7 @@ class Fit:
         last = self.history.epoch_losses[-1]
         if self.inner is not None:
             loss = self.trainer.evaluate(self.inner, size, self.progress).loss
-            # Of all ranks the first decides: another kind of device may round otherwise.
+            # The first rank decides for all, because another kind of device may round differently.
             last["inner"] = float(self.trainer.strategy.gathered(repr(loss))[0])
             if self.kept_epoch == epoch:
                 self.kept = self.trainer.strategy.weights()
@@ -292,12 +293,15 @@ class Fit:
             )
 
     def save(self, epoch_losses: dict[str, Any] | None = None) -> None:
-        """Write a checkpoint, on the first rank; all must come. `epoch_losses`: where an epoch has just ended."""
+        """Write a checkpoint on the first rank; all ranks must call it.
+
+        `epoch_losses`: the losses of an epoch just ended.
+        """
         if self.one_of_many:
             return
         self.ledger.to("checkpoint")
         self.trainer.require_finite()
-        # A checkpoint is the first rank's: a wrong one would pass its weights on to all.
+        # Only the first rank writes the checkpoint: if its weights were wrong, all ranks would get them on resume.
         self._require_equal_weights()
         total = self.order.steps * self.options.epochs
         self.progress.phase("checkpoint", total, self.trainer.steps_done, epoch_losses)
@@ -313,9 +317,9 @@ class Fit:
         self.ledger.to("bookkeeping")
 
     def resume(self) -> None:
-        """Continue from the last intact checkpoint; from the beginning, saying so, when there is none.
+        """Continue from the last intact checkpoint; without any, start from the beginning and say so.
 
-        UserError when it is of another training.
+        UserError when the checkpoint belongs to another training.
         """
         found = checkpoint.last_checkpoint(self.folder, self.say)
         if len(set(self.trainer.strategy.gathered(found.path.name if found else ""))) > 1:
@@ -342,5 +346,5 @@ class Fit:
 
 
 def step_facts(step: Step) -> dict[str, Any]:
-    """The step as result and reference files show it."""
+    """The step in the form of result and reference files."""
     return {"step": step.number, "loss": step.loss, "gradient_norm": finite(step.gradient_norm)}

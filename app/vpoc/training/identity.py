@@ -1,4 +1,4 @@
-"""Options that a checkpoint must share with the training that resumes from it, and those that may differ."""
+"""The settings that a checkpoint must share with a training that resumes from it, and those that may differ."""
 
 from dataclasses import asdict
 from typing import Any
@@ -13,18 +13,18 @@ from vpoc.training.train_options import TrainOptions
 
 
 def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, Any]:
-    """Return the identity of a training: only its own checkpoints can be resumed."""
+    """Return the identity of a training: it can resume only from checkpoints with the same identity."""
     names = ("target", "seed", "batch_size", "learning_rate", "weight_decay", "clip_norm", "schedule", "chunk_rows")
     return {
         "data": run.features.data_sha256,
         "features": FEATURES_SCHEMA,
         "model": kind,
         **{name: getattr(options, name) for name in names},
-        # A part of the training sessions chooses the epoch, or none does.
+        # Whether a part of the training sessions is reserved to choose the epoch.
         "choosing": options.chooses,
-        # A checkpoint has the weights of one epoch beside the last.
+        # Whether a checkpoint also has the weights of the best epoch.
         "keep": options.keep,
-        # The rate of a step depends on how many there are to be.
+        # With a schedule the rate of a step depends on the total number of steps.
         "epochs": None if options.schedule == "constant" else options.epochs,
         "hidden_layers": list(options.hidden_layers) if kind == "mlp" else [],
         **{name: value for name, value in asdict(run.features.options).items() if name != "chunk_size"},
@@ -32,7 +32,7 @@ def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, An
 
 
 def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, Any]:
-    """Return what may change on resume, with results that are no longer bitwise identical."""
+    """Return the settings that may change on resume, after which results are no longer bitwise identical."""
     return {
         "strategy": options.strategy,
         "ranks": trainer.strategy.world,

@@ -1,4 +1,4 @@
-"""Which epoch of a training is kept, and when it ends, by the losses on its inner samples."""
+"""Decides which epoch of a training is kept and when it ends, by the losses on its inner samples."""
 
 from collections.abc import Sequence
 
@@ -9,5 +9,5 @@ def best_epoch(losses: Sequence[float]) -> int:
 
 
 def ends_early(losses: Sequence[float], patience: int) -> bool:
-    """Return whether `patience` epochs in a row, if not 0, were no better than one before them."""
+    """Return whether the last `patience` epochs (if not 0) were no better than an earlier one."""
     return 0 < patience <= len(losses) - best_epoch(losses) if losses else False

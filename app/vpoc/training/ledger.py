@@ -1,4 +1,4 @@
-"""Where the wall time of a training went."""
+"""The wall time of a training by kind of work."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,9 +15,9 @@ TIME_KINDS = {
 
 
 class Ledger:
-    """Adds up wall time by kind. From its making on there is always one kind that runs: at first `bookkeeping`.
+    """Adds up wall time by kind. From its creation exactly one kind is running at any time, at first `bookkeeping`.
 
-    `seconds` are those of an earlier ledger, to continue; kinds it does not have start from 0.
+    `seconds`: those of an earlier ledger, to continue; kinds that it lacks start from 0.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Ledger:
         self._since = clock()
 
     def to(self, kind: str) -> None:
-        """End what runs; from now on it is `kind`, one of KINDS. KeyError for any other."""
+        """Stop the running kind and start `kind`, one of TIME_KINDS. KeyError for any other."""
         if kind not in TIME_KINDS:
             raise KeyError(kind)
         now = self._clock()
@@ -38,14 +38,14 @@ class Ledger:
         self._since = now
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by kind, up to now; every kind is there."""
+        """Seconds by kind, up to now, for every kind."""
         self.to(self._kind)
         return dict(self._seconds)
 
     def summary(self) -> str:
         """One line such as `device 30 % busy: 55 % waiting for the loader, 10 % checkpoints`.
 
-        Shares are of the whole time, the largest first; what took less than 1 % is left out.
+        Shares are of the whole time, the largest first; shares below 1 % are left out.
         """
         seconds = self.seconds()
         total = sum(seconds.values())

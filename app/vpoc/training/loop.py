@@ -23,26 +23,29 @@ from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions
 
 INITIAL_SCALE = 2.0**10
-"""Lower than torch's 2^16: there the first float16 steps overflow and are skipped, and could not be compared."""
+"""Initial loss scale. With torch's 2^16 the first float16 steps overflow and are skipped, and could not be compared."""
 FIRST_STEPS = 16
-"""Steps whose loss and gradient norm are kept, to be compared with a reference."""
+"""Number of first steps whose loss and gradient norm are kept, to compare them with a reference."""
 ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MAX_SKIPPED_IN_A_ROW = 10
-"""The scale is halved at each; from 2^10, ten halvings leave no scaling at all."""
+"""The scale is halved at each skipped step; from 2^10, ten halvings leave no scaling at all."""
 
 Requests = Callable[[], tuple[float, ...]]
-"""Returns this rank's requests to all after the step: numbers that are summed over the ranks. `tuple`: none."""
+"""Returns this rank's requests after a step: numbers that are summed over the ranks. `tuple` returns none."""
 AdamMoments = dict[str, dict[str, torch.Tensor]]
-"""By name of the parameter and MOMENTS."""
+"""The state of Adam by the parameter's name and by ADAM_MOMENTS."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """An optimizer step, or some of them that were made without looking; `number`, from 1, is that of the last.
+    """One optimizer step, or several that were made together; `number`, from 1, is that of the last.
 
-    `losses`, `divisors` [steps]: loss before each step, over the batch of all ranks, and what its sum was divided by.
-    `gradient_norm`: of the last step. `seconds`: per step. `samples`: how many. `requests`: those of the
-    ranks, summed over them.
+    `losses` [steps]: the loss before each step, over the batch of all ranks.
+    `divisors` [steps]: the divisor of the sum of each loss.
+    `gradient_norm`: of the last step.
+    `seconds`: per step.
+    `samples`: the number of samples.
+    `requests`: the requests of the ranks, summed over them.
     """
 
     number: int
@@ -55,7 +58,7 @@ class Step:
 
     @property
     def loss(self) -> float:
-        """That before the last step."""
+        """The loss before the last step."""
         return self.losses[-1]
 
 
@@ -68,9 +71,9 @@ class ValidationScore:
 
 
 class Trainer:
-    """A model on its devices, with what adjusts it. `dtype` names the type of the forward pass.
+    """A model on its devices with its optimizer. `dtype` names the type of the forward pass.
 
-    Tells `stage` where it is in a step, and `states` that it is about to make one. `rate`: the learning rate of a step.
+    It sets `stage` to where it is in a step, and tells `states` before each step. `rate`: the learning rate of a step.
     """
 
     def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
@@ -84,25 +87,28 @@ class Trainer:
         self.make_optimizer()
         self.dtype = str(forward_dtype(options, self.device)).removeprefix("torch.")
         scaling = self.dtype == "float16"
-        # torch.amp.GradScaler, for any device, came with torch 2.3, which deprecated the older one, for GPUs.
+        # torch.amp.GradScaler, for any device, exists since torch 2.3, which deprecated the older one, for GPUs only.
         arguments: dict[str, Any] = {"init_scale": INITIAL_SCALE, "enabled": scaling}
         newer = getattr(torch.amp, "GradScaler", None)
         self.scaler = newer(self.device.type, **arguments) if newer else torch.cuda.amp.GradScaler(**arguments)
         self.steps_done = 0
-        # Not that of another model that was trained before.
+        # Reset the stage of a model that was trained before.
         stage.at(0, OUTSIDE)
         self.steps_skipped = 0
         self.skipped_in_a_row = 0
 
     def make_optimizer(self) -> None:
-        """AdamW on all parameters."""
+        """Create an AdamW for all parameters."""
         self.parameters = list(self.strategy.forward.parameters())
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=self.options.learning_rate, weight_decay=self.options.weight_decay
         )
 
     def moments(self) -> AdamMoments:
-        """Return the state of Adam for each parameter, on the CPU; empty before the first step. All ranks must ask."""
+        """Return the state of Adam for each parameter, on the CPU; empty before the first step.
+
+        All ranks must call it.
+        """
         strategy, found = self.strategy, {}
         for name, parameter in strategy.model.named_parameters():
             kept = self.optimizer.state.get(parameter, {})
@@ -114,15 +120,16 @@ class Trainer:
         for name, parameter in self.strategy.model.named_parameters():
             kept = moments[name]
             if kept:
-                # Adam keeps the number of steps on the CPU, and its moments beside the parameter.
+                # Adam keeps the number of steps on the CPU, and its moments on the device of the parameter.
                 spread = {key: self.strategy.part(kept[key], parameter) for key in ADAM_MOMENTS[1:]}
                 self.optimizer.state[parameter] = {"step": kept["step"].clone(), **spread}
 
     def epoch(self, feed: Feed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:
-        """Train on the batches of `epoch` (from 1) from number `first` (from 0) on; yields each step after it is done.
+        """Train on the batches of `epoch` (from 1) from number `first` (from 0) on; yield each step after it is done.
 
-        UserError with exit code 4 when the loss is not finite, or the gradient is not: without a scaler at once, with
-        one, which then leaves the update out, after more than 10 in a row. The weights are then those before the step.
+        UserError with exit code 4 when the loss or the gradient is not finite. Without a scaler a gradient that is not
+        finite ends the training at once; a scaler skips the update, and only more than 10 such steps in a row end it.
+        The weights are then those before the step.
         """
         self.strategy.forward.train()
         started = time.perf_counter()
@@ -145,7 +152,7 @@ class Trainer:
         self.stage.at(self.steps_done, OUTSIDE)
 
     def keep_state(self, number: int) -> None:
-        """Keep the weights before the step `number`, if it was drawn."""
+        """Keep the weights before the step `number`, if that step was selected."""
         if number in self.states.steps:
             self.ledger.to("checkpoint")
             self.states.before(number, self.strategy.weights)
@@ -164,7 +171,7 @@ class Trainer:
                 scaled = loss if strategy.loss_factor == 1 else loss * strategy.loss_factor
                 self.scaler.scale(scaled).backward()
             losses.append(loss.detach())
-        # In double, so that parts add up to the same on one device and on several ranks.
+        # Add in double precision, so that parts add up to the same on one device and on several ranks.
         mine = float(losses[0] if len(losses) == 1 else torch.stack(losses).double().sum())
         at(number, EXCHANGE)
         value, *asked = strategy.synchronise([mine, *requests()])
@@ -184,7 +191,7 @@ class Trainer:
             parameter.grad = None
 
     def _gradient_norm(self) -> float:
-        """As that of a strategy, of the gradient of the loss itself."""
+        """As the strategy's, of the gradient of the unscaled loss."""
         self.scaler.unscale_(self.optimizer)
         return self.strategy.gradient_norm()
 
@@ -192,10 +199,10 @@ class Trainer:
         self.strategy.scale_gradient(factor)
 
     def _update(self, number: int, gradient_norm: float) -> None:
-        """Adjust the weights; the scaler leaves them alone, and lowers its scale, when the gradient is not finite."""
+        """Update the weights; if the gradient is not finite, the scaler skips the update and lowers its scale."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(number)
-        # Asking for the scale waits for the device, so that it is done for suspects only.
+        # Reading the scale waits for the device, so read it only if the gradient is suspect.
         suspect = not math.isfinite(gradient_norm)
         scale = self.scaler.get_scale() if suspect else 0.0
         self.scaler.step(self.optimizer)
@@ -204,7 +211,8 @@ class Trainer:
             self.skipped_in_a_row = 0
             return
         if self.scaler.get_scale() >= scale:
-            # Finite, but so large that its norm is not: the scaler took it, and Adam will not recover from it.
+            # The gradient is finite, but its norm is not: the scaler made the update, and Adam will not recover from
+            # it.
             raise self.diverged(f"the norm of the gradient is {gradient_norm}")
         self.steps_skipped += 1
         self.skipped_in_a_row += 1
@@ -217,7 +225,7 @@ class Trainer:
             raise self.diverged("there are weights that are not finite", self.steps_done)
 
     def diverged(self, what: str, step: int | None = None) -> UserError:
-        """The error that ends a training whose numbers went wrong in `step`, by default the next one."""
+        """Return the error that ends a training whose numbers are not finite in `step`, by default the next one."""
         return UserError(
             f"step {step or self.steps_done + 1}: {what}; training stopped and no model was written; "
             "lower --learning-rate or leave out --use-mixed-precision",
@@ -226,10 +234,10 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, samples: Samples, batch_size: int, progress: Progress, done_before: int = 0) -> ValidationScore:
-        """Loss and accuracy of the present weights on `samples`, in file order; every rank does all of them.
+        """Loss and accuracy of the present weights on `samples`, in file order; every rank computes all of them.
 
-        `done_before`: how many others were done in the same phase. UserError with exit code 4 when the loss is not
-        finite.
+        `done_before`: the number of samples done before in the same phase. UserError with exit code 4 when the loss is
+        not finite.
         """
         self.strategy.forward.eval()
         loss, right, done = 0.0, 0, done_before
@@ -255,16 +263,16 @@ class Trainer:
             yield Micro(*(tensor.to(self.device, non_blocking=True) for tensor in tensors))
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """One logit per sample, [batch], in the type asked for."""
+        """One logit per sample, [batch], computed in the requested type."""
         with autocast(self.options, self.device):
             logits: torch.Tensor = self.strategy.forward(inputs).squeeze(1)
         return logits
 
     def _share_of_loss(self, logits: torch.Tensor, micro: Micro, divisor: float) -> torch.Tensor:
-        """Return what the micro-batch adds to the loss of its batch."""
+        """Return the contribution of the micro-batch to the loss of its batch."""
         if self.device.type != "cpu":
             return self._loss(logits, micro) / divisor
-        # The same derivative, bit for bit, in fewer calls: 1 / divisor is rounded once, as the one of a division is.
+        # Bitwise the same derivative in fewer calls: 1 / divisor is rounded once, like the derivative of a division.
         factors = micro.weights * float(np.float32(1) / np.float32(divisor))
         return functional.binary_cross_entropy_with_logits(logits.float(), micro.labels, factors, reduction="sum")
 

@@ -16,7 +16,7 @@ from vpoc.training.model_file.artefact import weights_sha256
 
 
 def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) -> dict[str, Any]:
-    """Return what is different for each model that a run trains."""
+    """Return the facts that differ between the models of a run."""
     fit, options = trained.fit, trained.fit.options
     seconds = fit.history.seconds
     training = sum(seconds[kind] for kind in ("device", "loader", "copy", "bookkeeping"))
@@ -49,7 +49,7 @@ def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) 
 
 
 def about(trained: Trained) -> dict[str, Any]:
-    """Return the common part of result and metadata files; devices are those that hold weights, of every rank."""
+    """Return the common part of result and metadata files; devices are those of every rank that hold weights."""
     fit, options = trained.fit, trained.fit.options
     run = fit.run
     return {
@@ -83,7 +83,7 @@ def about(trained: Trained) -> dict[str, Any]:
 
 
 def metadata(trained: Trained, model: dict[str, Any]) -> dict[str, Any]:
-    """The metadata file of a model."""
+    """The contents of a model's metadata file."""
     fit, options = trained.fit, trained.fit.options
     return {
         **about(trained),
@@ -105,19 +105,19 @@ def metadata(trained: Trained, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def sample_counts(fit: Fit) -> dict[str, int]:
-    """How many samples train, choose the epoch, and validate."""
+    """The numbers of samples that train, choose the epoch, and validate."""
     inner = 0 if fit.inner is None else len(fit.inner)
     return {"train": len(fit.train), "inner": inner, "validation": len(fit.validation)}
 
 
 def kept_loss(fit: Fit) -> float:
-    """The validation loss of the epoch that is kept."""
+    """The validation loss of the kept epoch."""
     loss: float = fit.history.epoch_losses[fit.kept_epoch - 1]["validation"]
     return loss
 
 
 def judgement(fit: Fit) -> str:
-    """Return a sentence that compares the model with always giving the rate of its training samples."""
+    """Return a sentence that compares the model with always answering the rate of its training samples."""
     loss, constant = kept_loss(fit), constant_rate_loss(fit.train, fit.validation)
     done, early = len(fit.history.epoch_losses), ", stopped early" if fit.stopped_early else ""
     what = (
@@ -134,7 +134,7 @@ def judgement(fit: Fit) -> str:
 def constant_rate_loss(train: Samples, validation: Samples) -> float:
     """Log-loss on `validation` of always answering the share of ones in `train` (with one more of each, Laplace).
 
-    Both weighted as in training.
+    Both are weighted as in training.
     """
     rate = (train.share_of_ones * len(train) + 1) / (len(train) + 2)
     ones = validation.share_of_ones

@@ -1,4 +1,4 @@
-"""One training run: prepare, train each model, write it, and say what was really done."""
+"""One training run: prepare, train each model, write its files, and report what was really done."""
 
 import os
 from collections.abc import Callable
@@ -30,8 +30,8 @@ ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
 def train(options: TrainOptions, output: Path, name: str, progress: Progress, say: Callable[[str], None]) -> None:
     """Train and write `<name>.pt`, `<name>_metadata.json`, curves in `output` and, with a run folder, `result.json`.
 
-    Several models are trained one after another; files of all but the last are called `<name>_<model>...`. Of several
-    ranks the first writes and speaks.
+    Several models are trained one after another; files of all but the last are named `<name>_<model>...`. With several
+    ranks, the first one writes and prints.
     """
     ranks = ranks_of(os.environ) or ALONE
     speak = say if ranks.rank == 0 else lambda _line: None
@@ -67,7 +67,7 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
 def train_one(
     options: TrainOptions, run: Prepared, kind: str, checkpoints: Path, progress: Progress, say: Callable[[str], None]
 ) -> Trained:
-    """Train the model `kind`, from its last checkpoint on when that was asked for."""
+    """Train the model `kind`, from its last checkpoint on if requested."""
     done, micro = 0, options.micro_batch_size or options.batch_size
     try:
         fit = Fit(options, run, kind, checkpoints, progress, say)
@@ -84,7 +84,7 @@ def train_one(
         if not is_out_of_memory(error):
             raise
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        # A library has other words for it, which alone do not say that the card was full.
+        # A library may word it differently; without these words nobody could tell that the GPU was full.
         first = first if "out of memory" in first else f"out of memory: {first}"
         raise UserError(
             f"step {done + 1}: {first}; give --micro-batch-size auto, or a smaller number than {micro}, and --resume",
@@ -93,7 +93,7 @@ def train_one(
 
 
 def write_model(trained: Trained, output: Path, name: str, say: Callable[[str], None]) -> dict[str, Any]:
-    """Write the model, its metadata and its curves; what the result file says of this training."""
+    """Write the model, its metadata and its curves; return the facts of this training for the result file."""
     fit = trained.fit
     model_file, metadata_file = f"{name}.pt", f"{name}_metadata.json"
     content = serialise(
@@ -115,7 +115,7 @@ def write_model(trained: Trained, output: Path, name: str, say: Callable[[str], 
         "parameters": sum(tensor.numel() for tensor in trained.weights.values()),
     }
     facts = training_facts(trained, model, metadata_file)
-    # All that can go wrong in making the metadata has to happen while the model of an earlier run is still there.
+    # Everything that can fail in making the metadata must happen while the model of an earlier run still exists.
     described = json_bytes(metadata(trained, model))
     curves = {"csv": fit.curves.csv(), "png": fit.curves.png()}
     write_atomic(output / model_file, content)

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable
 
 Rate = Callable[[int], float]
-"""Step, from 1 -> learning rate."""
+"""Returns the learning rate of a step, counted from 1."""
 SCHEDULES = ("constant", "linear", "cosine")
-"""Their names."""
+"""The names of the schedules."""
 
 
 def rate_of(schedule: str, learning_rate: float, steps: int) -> Rate:
-    """The rate of a training of so many steps: constant, or from `learning_rate` down to 0, linearly or by a cosine."""
+    """The rate for a training of so many steps: constant, or from `learning_rate` down to 0, linear or as a cosine."""
     if schedule == "linear":
         return lambda step: learning_rate * (1 - (step - 1) / steps)
     if schedule == "cosine":

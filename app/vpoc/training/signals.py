@@ -1,4 +1,4 @@
-"""Ending in good order when asked to."""
+"""Stopping safely on a signal."""
 
 import signal
 import sys
@@ -12,9 +12,9 @@ from vpoc.progress import Progress
 
 @contextmanager
 def interruptible(progress: Progress) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the work, as `Interrupted`, at its next sign of progress; a second one ends it hard.
+    """Let SIGINT and SIGTERM stop the work, with `Interrupted`, at its next sign of progress; a second one kills it.
 
-    The handler does not raise by itself: between two lines of somebody else's clean-up the exception would be lost.
+    The handler does not raise by itself: within another library's clean-up the exception would be lost.
     """
 
     def interrupt(signum: int, _frame: FrameType | None) -> None:
@@ -27,13 +27,13 @@ def interruptible(progress: Progress) -> Iterator[None]:
         if progress.interrupted_by is None:
             report(unraisable)
 
-    # The loader also complains while it is being taken down, after the work below has been left for good.
+    # While it is shut down, the loader may also report errors, after the work below has been left for good.
     sys.unraisablehook = report_unless_interrupted
     before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except Exception as error:
-        # A signal to the whole process group ends the loader workers first, and the loader complains about that.
+        # A signal to the whole process group ends the loader workers first, and the loader reports that as an error.
         if progress.interrupted_by is not None:
             raise Interrupted(progress.interrupted_by) from error
         raise

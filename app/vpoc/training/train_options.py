@@ -8,16 +8,16 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.training.faults.kinds import InjectedFault
 
 RANKED = ("ddp", "averaging", "fsdp")
-"""Strategies with a process per device."""
+"""Strategies with one process per device."""
 CPU_DEVICES = 2
-"""Processes, or parts of a model, where devices are not counted."""
+"""Number of processes, or of parts of a model, on the CPU, where devices cannot be counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Options of `vpoc train`, resolved; the command's help says what each means.
+    """The options of `vpoc train`, resolved; the command's help explains each.
 
-    A default here is what is the case where nothing is asked for.
+    A default here is the value that applies if the option is not given.
     """
 
     data: Path
@@ -71,12 +71,12 @@ class TrainOptions:
 
     @property
     def of_features(self) -> FeatureOptions:
-        """Those of the features."""
+        """The options of the features."""
         return FeatureOptions(**{f.name: getattr(self, f.name) for f in fields(FeatureOptions)})
 
     @property
     def chooses(self) -> bool:
-        """Return whether some of the training sessions are left out, to choose the epoch that is kept or the last."""
+        """Return whether some training sessions are reserved, to choose the kept epoch or the end of the training."""
         return self.keep == "best" or self.patience > 0
 
     def as_json(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""A training that somebody else made, computed again in parts, in float32 on the CPU.
+"""The verification of a training that another process made: parts of it are computed again, in float32 on the CPU.
 
-Nothing of what it left is believed but what is computed from it here: the first steps, the last validation loss from
-the saved model, and one step from the weights that were kept before it.
+Of its files only what can be recomputed is believed: the first steps, the last validation loss from the saved model,
+and one step from the weights that were kept before it.
 """
 
 import math
@@ -46,10 +46,10 @@ def verify(
     steps: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Compute again what `train` with these options claims, after as many first steps as asked for.
+    """Compute again what `train` with these options claims, with `steps` first steps.
 
-    `models`, `states`: by kind, the file of the trained model and a state of its training. A file that cannot be used
-    is said in the answer.
+    `models`, `states`: by kind, the file of the trained model and a kept state of its training. The answer reports a
+    file that cannot be used.
     """
     found = []
     for fit in _fits_on_cpu(options, progress):
@@ -62,7 +62,7 @@ def verify(
 
 
 def _fits_on_cpu(options: TrainOptions, progress: Progress) -> Iterator[Fit]:
-    """Yield each model asked for, before its first step, to be trained in float32 on the CPU by this process alone."""
+    """Yield each requested model before its first step, for training in float32 on the CPU in this process alone."""
     options = replace(
         options,
         device="cpu",
@@ -81,12 +81,12 @@ def _fits_on_cpu(options: TrainOptions, progress: Progress) -> Iterator[Fit]:
     run = prepare(options, ALONE, progress)
     with tempfile.TemporaryDirectory(dir=options.run_dir) as nowhere:
         for kind in options.model:
-            # Of these steps nobody needs the states.
+            # The states of these steps are not needed.
             yield Fit(replace(options, run_dir=None), run, kind, Path(nowhere), progress, lambda _line: None)
 
 
 def _first_steps(fit: Fit, steps: int, progress: Progress) -> dict[str, Any]:
-    """Make the first `steps` steps of a model; return what is said of them."""
+    """Make the first `steps` steps of a model; return their facts."""
     progress.phase("first-step", steps)
     made: list[Step] = []
     for step in islice(_steps(fit), steps):
@@ -100,7 +100,7 @@ def _first_steps(fit: Fit, steps: int, progress: Progress) -> dict[str, Any]:
 
 
 def _described(found: list[tuple[Fit, dict[str, Any]]]) -> dict[str, Any]:
-    """Return what was found of all models: `found` of each, the main one last."""
+    """Return the facts on all models: `found` has each model's, the main one last."""
     *earlier, (fit, main) = found
     return {
         "schema": 2,
@@ -120,7 +120,7 @@ def _steps(fit: Fit) -> Iterator[Step]:
 
 
 def _saved_model(fit: Fit, path: Path | None, progress: Progress) -> dict[str, Any]:
-    """Return what is in the file of a model, and its loss on the validation samples."""
+    """Return the facts of a model's file, and its loss on the validation samples."""
     if path is None:
         return {"model": None, "model_problem": "there is no model file", "validation_loss": None}
     try:
@@ -147,7 +147,7 @@ def _saved_model(fit: Fit, path: Path | None, progress: Progress) -> dict[str, A
 
 
 def _replayed(fit: Fit, state: KeptState | None, progress: Progress) -> dict[str, Any]:
-    """Return loss and gradient norm of the step that begins with a state."""
+    """Return loss and gradient norm of the step that begins with a kept state."""
     if state is None:
         return {"replay": None, "replay_problem": "there is no state"}
     epoch, batch = divmod(state.step - 1, fit.order.steps)
@@ -168,7 +168,7 @@ def _replayed(fit: Fit, state: KeptState | None, progress: Progress) -> dict[str
 
 
 def summed_loss(model: Network, samples: Samples, chosen: Ints, progress: Progress) -> float:
-    """Sum over the samples `chosen` of weight times log-loss; with its gradient, where gradients are enabled."""
+    """Sum over the samples `chosen` of weight times log-loss; computes its gradient, too, if gradients are enabled."""
     total = 0.0
     for start in range(0, len(chosen), VALIDATION_BATCH):
         part = chosen[start : start + VALIDATION_BATCH]

@@ -1,1 +1,1 @@
-"""Faults injected into a training on purpose, to see that each is found."""
+"""Faults injected into a training on purpose, to test that each is found."""

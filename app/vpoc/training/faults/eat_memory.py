@@ -1,6 +1,7 @@
-"""Takes memory until the kernel ends this process: an injected fault. `python -m vpoc.training.faults.eat_memory PID`.
+"""Uses more and more memory until the kernel kills this process: an injected fault.
 
-PID is that of the parent, which the process does not outlive. Standard library only.
+Started as `python -m vpoc.training.faults.eat_memory PID`, where PID is the parent, with which the process ends.
+Standard library only.
 """
 
 import contextlib
@@ -16,9 +17,9 @@ EATEN_EVERY_S = 0.01
 
 
 def eat_memory() -> NoReturn:
-    """Holds ever more resident memory. MemoryError where a limit makes the kernel refuse it instead."""
+    """Allocates ever more resident memory. MemoryError if a limit makes the kernel refuse the memory instead."""
     with contextlib.suppress(OSError):
-        # Where no container has a limit, this process is to be killed before any other of the host.
+        # If no container has a limit, the kernel should kill this process before any other of the host.
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     eaten = []
     while True:

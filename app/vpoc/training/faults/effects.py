@@ -1,4 +1,4 @@
-"""The effects of injected faults: each as it happens to people, in the process that calls it."""
+"""The effects of injected faults, each as it occurs in practice, in the process that calls the function."""
 
 import ctypes
 import errno
@@ -21,7 +21,7 @@ from vpoc.training.faults.eat_memory import eat_memory
 
 FLOOD_LINES = 200_000
 TORN_LINES = b'{"schema": 1, "wall": 17\n\x00\x01\xff\xfe{]\xc3\x28'
-"""Half a line, and what no decoder takes; it has no end, so that the next line is damaged, too."""
+"""Half a line, and bytes that no decoder accepts; without a line end, so that the next line is damaged, too."""
 LARGEST_BLOCK = 1 << 30
 SMALLEST_BLOCK = 1 << 12
 
@@ -30,7 +30,7 @@ _ASYNCHRONOUS = (
     "incorrect.\nFor debugging consider passing AMD_SERIALIZE_KERNEL=3\n"
     "Compile with `TORCH_USE_HIP_DSA` to enable device-side assertions.\n"
 )
-# Newer torch has a class of its own for what the runtime reports.
+# Newer torch has a class of its own for errors that the runtime reports.
 _accelerator_error: type[RuntimeError] = getattr(torch, "AcceleratorError", RuntimeError)
 
 RAISED_ERRORS: Mapping[str, Exception] = {
@@ -44,7 +44,8 @@ RAISED_ERRORS: Mapping[str, Exception] = {
         "CUDA error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul with transpose_mat1 1 transpose_mat2 0 "
         "m 32 n 64 k 54 mat1_ld 54 mat2_ld 54 result_ld 32 abcType 0 computeType 2 scaleType 0"
     ),
-    # What torch checks here is a status it already has: https://github.com/Comfy-Org/ComfyUI/issues/3698
+    # In real torch logs, too, the failing call that is named here is a status:
+    # https://github.com/Comfy-Org/ComfyUI/issues/3698
     "blas-not-supported": RuntimeError(
         "CUDA error: HIPBLAS_STATUS_NOT_SUPPORTED when calling `HIPBLAS_STATUS_NOT_SUPPORTED`"
     ),
@@ -52,7 +53,7 @@ RAISED_ERRORS: Mapping[str, Exception] = {
     "no-kernel-image": _accelerator_error(f"HIP error: invalid device function{_ASYNCHRONOUS}"),
     "import-error": ImportError("libamdhip64.so.6: cannot open shared object file: No such file or directory"),
 }
-"""Errors as torch or the loader of libraries raises them, in their words."""
+"""Errors with the classes and messages of torch or of the dynamic loader."""
 
 
 def hang(*_: object) -> NoReturn:
@@ -62,8 +63,8 @@ def hang(*_: object) -> NoReturn:
 
 
 def hold_gil() -> None:
-    """Waits in C, for ever, for a lock that it has itself; the interpreter's lock stays with it."""
-    # Unlike sleeping calls this one also continues after a signal. Zeros are a lock that nobody has.
+    """Waits in C, for ever, for a lock that the thread holds itself, while it also holds the interpreter's lock."""
+    # Unlike a sleep, this call continues after a signal. A mutex of zeros is unlocked.
     library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
     library.pthread_mutex_lock(lock)
     library.pthread_mutex_lock(lock)
@@ -76,7 +77,7 @@ def segv() -> None:
 
 
 def abort() -> None:
-    """As when a library finds itself in an impossible state."""
+    """Aborts, as a library does that finds itself in an impossible state."""
     _without_core()
     os.abort()
 
@@ -92,7 +93,7 @@ def bus_error() -> None:
 
 
 def child_eats_memory() -> NoReturn:
-    """Lets a process of its own take memory until it is killed; UserError then, as who depends on it would say."""
+    """Starts a process that uses memory until it is killed; then raises UserError, like a caller that depends on it."""
     command = [sys.executable, "-m", "vpoc.training.faults.eat_memory", str(os.getpid())]
     with subprocess.Popen(command) as child:
         status = child.wait()
@@ -101,13 +102,13 @@ def child_eats_memory() -> NoReturn:
 
 
 def flood_log() -> None:
-    """Prints more than a reader that keeps all of it, or waits for each line, can bear."""
+    """Prints more than a reader can handle that keeps all lines, or waits for each."""
     for number in range(1, FLOOD_LINES + 1):
         print(f"injected fault: line {number} of {FLOOD_LINES} that say nothing")
 
 
 def tear(progress_file: Path) -> None:
-    """Appends what a write that was cut short and a damaged disk leave behind."""
+    """Appends the remains of an interrupted write and of a damaged disk."""
     with progress_file.open("ab") as stream:
         stream.write(TORN_LINES)
 
@@ -118,9 +119,9 @@ def an_hour_ago() -> float:
 
 
 def fill_disk(folder: Path) -> None:
-    """Takes all that is free where `folder` is, until this process ends; UserError when it cannot."""
+    """Fills the disk of `folder` until this process ends; UserError when it cannot."""
     try:
-        # It has no name and is never closed: its room is free again however the process ends.
+        # The file has no name and is never closed: its space is free again however the process ends.
         ballast, path = tempfile.mkstemp(dir=folder)
         Path(path).unlink()
         size, end = LARGEST_BLOCK, 0
@@ -134,7 +135,7 @@ def fill_disk(folder: Path) -> None:
 
 
 def _takes(descriptor: int, start: int, size: int) -> bool:
-    """Give the file room for `size` bytes from `start` on; False when there is none."""
+    """Allocate `size` bytes of the file from `start` on; False when the disk is full."""
     try:
         os.posix_fallocate(descriptor, start, size)
     except OSError as error:
@@ -145,7 +146,7 @@ def _takes(descriptor: int, start: int, size: int) -> bool:
 
 
 def _without_core() -> None:
-    """A core file of a process that has torch in it can take gigabytes."""
+    """Disable core files, because one of a process with torch can have gigabytes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -1,4 +1,4 @@
-"""Injects a fault into a training without the loop knowing: into the model, the exchange, the loader and the files."""
+"""Injects a fault into the model, the exchange, the loader or the files, without changes to the training loop."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,9 @@ Items = Dataset[tuple[int, torch.Tensor]]
 SLOW_STEP_S = 2.0
 SLOW_CHECKPOINT_S = 60.0
 STALL = 2**62
-"""The number of a sample that nobody ever gets."""
+"""A sample number that no training requests."""
 EXPONENT_BIT, FRACTION_BIT = 30, 22
-"""The highest of each in a float32."""
+"""The highest bit of the exponent and of the fraction of a float32."""
 
 
 class Counting(Protocol):
@@ -37,13 +37,13 @@ class Counting(Protocol):
 
 
 class NoFault:
-    """The injector of a training into which no fault is injected: nothing happens at any place."""
+    """The injector of a training without a fault: does nothing."""
 
     def arm(self, trainer: Counting) -> None:
         """Prepare the model and the exchange of `trainer`, once."""
 
     def steps(self, steps: Iterator[_Step], trainer: Counting, progress: Progress, output: Path) -> Iterator[_Step]:  # noqa: ARG002 - for the fault
-        """Yield `steps` of `trainer`; faults of files and between steps are injected on the way.
+        """Yield `steps` of `trainer`; inject faults of files, and faults between steps, on the way.
 
         `output`: the folder on the disk that training writes to.
         """
@@ -58,11 +58,11 @@ class NoFault:
         return items
 
     def checkpoint(self, steps_before: int, steps: int) -> None:
-        """Come to a checkpoint after `steps`; the one before it was after `steps_before`."""
+        """Called at a checkpoint after `steps`; the previous one was after `steps_before`."""
 
 
 class FaultInjector(NoFault):
-    """Injects `fault` where this process is its rank."""
+    """Injects `fault` into this process."""
 
     def __init__(self, fault: InjectedFault) -> None:
         self._fault = fault
@@ -70,7 +70,7 @@ class FaultInjector(NoFault):
         self._last_forward = 0
 
     def arm(self, trainer: Counting) -> None:
-        """As NoFault.arm: hooks of the model and a wrapper around the strategy's exchange."""
+        """As NoFault.arm: installs hooks on the model, and a wrapper around the strategy's exchange."""
         self._trainer = trainer
         trainer.strategy.model.register_forward_pre_hook(self._before_forward)
         trainer.strategy.model.register_forward_hook(self._after_forward)
@@ -96,7 +96,7 @@ class FaultInjector(NoFault):
         return [STALL, *numbers[1:]] if self._is_now("hang-loader", step) else numbers
 
     def items(self, items: Items) -> Items:
-        """As NoFault.items: the process that asks for STALL hangs."""
+        """As NoFault.items: a process that asks for STALL hangs."""
         return _StallingItems(items)
 
     def checkpoint(self, steps_before: int, steps: int) -> None:
@@ -112,7 +112,7 @@ class FaultInjector(NoFault):
             effects.hang()
 
     def _before_forward(self, model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
-        """Inject what happens to a process as a whole, what torch raises, `slow`, `nan` and `hang-forward`."""
+        """Inject faults of the whole process, errors that torch raises, `slow`, `nan` and `hang-forward`."""
         assert self._trainer is not None
         step, fault = self._trainer.steps_done + 1, self._fault
         if not model.training or step == self._last_forward:
@@ -143,7 +143,7 @@ class FaultInjector(NoFault):
         return endless
 
     def _exchange(self, strategy: Single, honest: Any, numbers: Sequence[float]) -> list[float]:
-        """Inject what happens to gradients, and `hang-collective`, around the exchange with other ranks."""
+        """Inject faults of gradients, and `hang-collective`, around the exchange with other ranks."""
         assert self._trainer is not None
         step = self._trainer.steps_done + 1
         if self._is_now("flip-gradient", step):
@@ -182,7 +182,7 @@ class _Endless(torch.autograd.Function):
 
 
 class _StallingItems(Items):
-    """`items`, but that whoever asks for STALL hangs."""
+    """The samples `items`; a process that asks for STALL hangs."""
 
     def __init__(self, items: Items) -> None:
         self._items = items

@@ -1,6 +1,6 @@
-"""The kinds of faults that can be injected, and how one is named. Standard library only.
+"""The kinds of faults that can be injected, and the form of their names. Standard library only.
 
-`KIND@STEP` or `KIND@STEP/RANK`: in which optimizer step (from 1), and on which rank (from 0; by default 0).
+`KIND@STEP` or `KIND@STEP/RANK`: the optimizer step (from 1) and the rank (from 0; by default 0).
 """
 
 import re
@@ -38,7 +38,7 @@ FAULT_KINDS = {
     "clock-back": "healthy: the clock of the progress lines is set back by an hour",
     "flood-log": "healthy: 200,000 lines are printed",
 }
-"""Effect of each in its step. After those called healthy the training ends well, with a result that names the fault."""
+"""The effect of each kind in its step. After one that is called healthy the training completes; its result names it."""
 BETWEEN_RANKS = ("flip-peer-buffer", "hang-collective")
 IN_RUN_FOLDER = ("torn-progress", "clock-back")
 

@@ -1,1 +1,1 @@
-"""Training whose weights lie in one vector, for small networks that torch's own calls would slow down."""
+"""Training with all weights in one vector, for small networks in which torch's own calls take most of the time."""

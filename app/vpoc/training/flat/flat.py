@@ -1,8 +1,8 @@
-"""Training steps of the multilayer perceptron by hand.
+"""Training steps of the multilayer perceptron, without autograd.
 
-In networks this small nearly all of a step's time goes into calling torch. Here a step is about thirty calls on tensors
-that are there already: no graph, no allocation, no wait for the device. They are the calls that autograd and
-torch.optim.AdamW make, on the same shapes in the same order, so that the weights come out as theirs.
+In networks this small, calling torch takes nearly all of a step's time. Here a step is about thirty calls on tensors
+that exist already: no graph, no allocation, no wait for the device. They are the same calls that autograd and
+torch.optim.AdamW make, on the same shapes in the same order, so that the weights come out the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from vpoc.training.schedule import Rate
 from vpoc.training.strategies.single import LARGEST_NORM
 
 PICKED_ROWS = 16_384
-"""Rows that `blocks` picks at a time: many small batches for one call, few enough to be in the cache when used."""
+"""Rows that `blocks` picks at a time: many small batches with one call, but few enough to stay in the cache."""
 
 _relu_backward = torch.ops.aten.threshold_backward.grad_input
 
@@ -27,7 +27,7 @@ _relu_backward = torch.ops.aten.threshold_backward.grad_input
 class _Layer:
     """A linear layer with ReLU: weight [out, in] and bias [out] with their gradients; `..._t` is a transposed view.
 
-    `outputs` [batch, out], and the gradient of them, are room for a batch of one size.
+    `outputs` [batch, out] and their gradient are buffers for one batch size.
     """
 
     weight: torch.Tensor
@@ -41,19 +41,21 @@ class _Layer:
 
 
 class FlatMlp:
-    """Trains `model`: linear layers with ReLU between them, the last with one output, the logit.
+    """Trains `model`: linear layers with ReLU between them; the last has one output, the logit.
 
     After construction the parameters of `model` and their gradients are views of one vector each, so that `model` is
-    current at any time; it must stay on its device. `batch_size`: the most samples of a step. The loss of a batch is
-    sum(weight * binary log-loss) / divisor.
+    always current; it must stay on its device. The loss of a batch is sum(weight * binary log-loss) / divisor.
 
-    On a CPU the weights are bitwise those of autograd and torch.optim.AdamW with as many threads, unless a layer of
-    one unit gets a batch of one sample, whose product autograd turns around; there, and on GPUs, they agree as far as
-    float32 is rounded. Losses and norm are sums in another order: relative differences of 1e-6.
+    On a CPU the weights are bitwise identical to those of autograd and torch.optim.AdamW with as many threads, except
+    when a layer of one unit gets a batch of one sample, whose product autograd computes in the other order. In that
+    case, and on GPUs, they agree within the rounding of float32. Losses and norm are summed in another order, with
+    relative differences of 1e-6.
 
-    `rate`, `weight_decay`: as FlatAdam's. `clip_norm`: the norm that a larger gradient is scaled to; 0: none is.
+    `batch_size`: the most samples of a step.
+    `rate`, `weight_decay`: as in FlatAdam.
+    `clip_norm`: the norm to which a larger gradient is scaled down; 0: no clipping.
+    `gradient_norm`: of the last step, before clipping; a scalar on the device, which may not be computed yet.
 
-    `gradient_norm`, before it is clipped, is of the last step: a scalar on the device, not waited for.
     ValueError when `model` has other layers or is not float32.
     """
 
@@ -73,7 +75,9 @@ class FlatMlp:
     def steps(
         self, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, divisors: Sequence[float]
     ) -> torch.Tensor:
-        """Steps with consecutive batches of `batch_size` rows, the last maybe shorter; the loss before each, [batches].
+        """Make steps with consecutive batches of `batch_size` rows (the last may be shorter).
+
+        The loss before each, [batches].
 
         `inputs` [rows, features], `labels` and `weights` [rows] are on the device; `divisors` [batches].
         """
@@ -95,7 +99,7 @@ class FlatMlp:
     def _differentiate(
         self, inputs: torch.Tensor, labels: torch.Tensor, factors: torch.Tensor, logits: torch.Tensor
     ) -> None:
-        """Logits and gradient of a batch; all but `inputs` are [batch, 1]. `factors`: what weighs each log-loss."""
+        """Logits and gradient of a batch; all but `inputs` are [batch, 1]. `factors`: the factor of each log-loss."""
         *hidden, last = self._prepared.get(len(inputs)) or self._prepare(len(inputs))
         values = inputs
         for layer in hidden:
@@ -113,7 +117,7 @@ class FlatMlp:
         torch.sum(above.gradient, 0, out=above.bias_gradient)
 
     def _prepare(self, size: int) -> list[_Layer]:
-        """The layers with room for `size` samples."""
+        """The layers with buffers for `size` samples."""
         layers = []
         for linear, (outputs, gradient) in zip(self._linear, self._room, strict=True):
             weight, bias = linear.weight, linear.bias
@@ -124,14 +128,14 @@ class FlatMlp:
         return self._prepared.setdefault(size, layers)
 
     def _line_up(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The rows in memory that begins on a cache line: where they begin decides how products are rounded.
+        """Copy the rows to memory that begins on a cache line, because alignment affects how products are rounded.
 
-        Without this the batches of an epoch that is resumed in the middle would give other weights.
+        Without this, resuming in the middle of an epoch would give other weights.
         """
         return self._rows[: len(inputs)].copy_(inputs)
 
     def _factors(self, weights: torch.Tensor, divisors: Sequence[float]) -> torch.Tensor:
-        """Weight of each row over the divisor of its batch, [rows], rounded as the derivative of loss / divisor is."""
+        """Weight of each row over the divisor of its batch, [rows], rounded like the derivative of loss / divisor."""
         inverse = np.float32(1) / np.asarray(divisors, dtype=np.float32)
         each = np.repeat(inverse, self.batch_size)[: len(weights)]
         return torch.from_numpy(each).to(weights.device, non_blocking=True).mul_(weights)
@@ -146,12 +150,12 @@ class FlatMlp:
             torch.sum(each[rows:], 0, out=losses[whole])
 
     def _clip(self) -> None:
-        """Scale a gradient that is larger than `clip_norm` to it, as the plain loop does."""
+        """Scale a gradient with a norm above `clip_norm` down to that norm, as the plain loop does."""
         gradient = self.adam.gradient
         if not self.clip_norm:
             return
         if gradient.is_cuda:
-            # Without a wait for the device.
+            # Computed on the device, so as not to wait for it.
             gradient.mul_((self.clip_norm / torch.linalg.vector_norm(gradient, dtype=torch.float64)).clamp_(max=1.0))
             return
         norm = torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
@@ -165,10 +169,10 @@ class FlatMlp:
 def blocks(
     tensors: Sequence[torch.Tensor], order: torch.Tensor, batch_size: int, ends: torch.Tensor | None = None
 ) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The samples `order` of `tensors`, some whole batches at a time; each time in the place of those before.
+    """Yield the samples `order` of `tensors`, several whole batches at a time; each part overwrites the one before.
 
-    `ends`: which row of the first tensor is a sample's, where the first has other rows than the rest. To pick many rows
-    at once costs a fraction of picking them batch by batch, or of bringing all rows into the order of samples before.
+    `ends`: the row of each sample in the first tensor, if that has other rows than the rest. Picking many rows with one
+    call costs a fraction of picking them batch by batch, or of reordering all rows in advance.
     """
     rows = max(PICKED_ROWS // batch_size, 1) * batch_size
     room = [tensor.new_empty((min(rows, len(order)), *tensor.shape[1:])) for tensor in tensors]

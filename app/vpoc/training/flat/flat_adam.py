@@ -1,4 +1,4 @@
-"""AdamW on all parameters at once: they, their gradients and moments lie in one vector each."""
+"""AdamW on all parameters at once: values, gradients and moments are in one vector each."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,8 +9,8 @@ from torch import nn
 from vpoc.training.schedule import Rate
 
 ALIGNMENT = 16
-"""Numbers: each parameter begins on a cache line, as a tensor of its own does, so that products are rounded alike."""
-# Those of torch.optim.AdamW, which is not asked: to make one imports torch's compiler, longer than a small training.
+"""Alignment in numbers: each parameter begins on a cache line, like a separate tensor, so that products round alike."""
+# The defaults of torch.optim.AdamW, not read from it: creating one imports torch's compiler, which takes too long.
 BETAS = 0.9, 0.999
 ADAM_EPSILON = 1e-8
 
@@ -18,11 +18,11 @@ ADAM_EPSILON = 1e-8
 class FlatAdam:
     """AdamW (Loshchilov and Hutter 2019, algorithm 2) on `parameters`, all float32 and on one device.
 
-    `rate`: the learning rate of a step; `weight_decay` is multiplied by it. The rest has torch's defaults.
+    `rate`: the learning rate of a step; `weight_decay` is multiplied by it. The other settings are torch's defaults.
 
-    After construction each parameter, and its `grad`, is a view of a vector, `values` and `gradient`; `gradients` are
-    those views. The parameters keep their values and their gradients are 0. ValueError for parameters that cannot lie
-    in one vector.
+    After construction each parameter is a view of the vector `values` and its `grad` a view of the vector `gradient`;
+    `gradients` are these latter views. The parameters keep their values and their gradients are 0. ValueError for
+    parameters that cannot share a vector.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], rate: Rate, weight_decay: float = 0.0) -> None:
@@ -37,7 +37,7 @@ class FlatAdam:
         self.values, self.gradient, self._mean, self._square, self._root = (
             torch.zeros(sum(sizes), device=self._parameters[0].device) for _ in range(5)
         )
-        # Numbers that are tensors already save torch a conversion per call.
+        # Constants that are tensors already save torch a conversion per call.
         self._decay, self._epsilon = torch.tensor(BETAS[1]), torch.tensor(ADAM_EPSILON)
         self._correction = torch.tensor(1.0)
         self.steps = 0
@@ -50,7 +50,7 @@ class FlatAdam:
                 parameter.grad = gradient
 
     def step(self) -> None:
-        """Adjust the parameters by `gradient`: what torch.optim.AdamW computes, operation by operation."""
+        """Update the parameters from `gradient`: the same operations as torch.optim.AdamW, in the same order."""
         self.steps += 1
         beta1, beta2 = BETAS
         rate = self._rate(self.steps)
@@ -71,9 +71,9 @@ class FlatAdam:
         return {"state": state if self.steps else {}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from the state of an Adam with the same parameters; the learning rate stays that of this one.
+        """Continue from the state of an Adam with the same parameters; keep this one's learning rate.
 
-        ValueError when the state is not of such an Adam.
+        ValueError when the state belongs to other parameters.
         """
         state = state_dict["state"]
         if sorted(state) not in ([], list(range(len(self._parameters)))):

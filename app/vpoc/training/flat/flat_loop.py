@@ -1,4 +1,4 @@
-"""Loops whose weights lie in one vector: of any network on a CPU, and of small ones by hand, many steps at a time."""
+"""Trainers with all weights in one vector: for any network on a CPU, and, without autograd, for small networks."""
 
 import math
 import time
@@ -18,29 +18,29 @@ from vpoc.training.train_options import TrainOptions
 
 
 def suits(options: TrainOptions, kind: str, micro_batch_size: int) -> bool:
-    """Return whether FlatTrainer can do a training: an mlp in float32 on one device, whole batches at a time."""
+    """Return whether FlatTrainer supports a training: an mlp in float32 on one device, whole batches at a time."""
     special = options.use_mixed_precision or options.activation_checkpointing or options.injected_fault
     whole = micro_batch_size >= options.batch_size
     return options.loop == "resident" and kind == "mlp" and options.strategy == "single" and whole and not special
 
 
 def suits_vector(options: TrainOptions) -> bool:
-    """Return whether VectorTrainer can do a training: in float32 on one CPU, without an injected fault."""
+    """Return whether VectorTrainer supports a training: in float32 on one CPU, without an injected fault."""
     plain = options.strategy == "single" and options.device == "cpu"
     return plain and not options.use_mixed_precision and not options.injected_fault
 
 
 class VectorTrainer(Trainer):
-    """A Trainer on one device, in float32, with the AdamW of FlatAdam, whose weights are bitwise those of torch's.
+    """A Trainer on one device, in float32, with FlatAdam; its weights are bitwise identical to those of torch's AdamW.
 
-    Where batches are small, the calls that adjust one parameter after another take longer than all else. On GPUs the
-    loop that speaks for a stack stays the plain one.
+    With small batches, updating the parameters one by one takes longer than everything else. On GPUs the plain loop is
+    used, because it is the one that represents a stack.
     """
 
     adam: FlatAdam
 
     def make_optimizer(self) -> None:
-        """FlatAdam on all parameters."""
+        """Create a FlatAdam for all parameters."""
         self.adam = FlatAdam(
             self.strategy.model.parameters(),
             lambda step: self.rate(step),  # noqa: PLW0108 - it is set later
@@ -75,10 +75,10 @@ class VectorTrainer(Trainer):
 
 
 class FlatTrainer(VectorTrainer):
-    """A Trainer whose steps are those of FlatMlp, which come to the same weights.
+    """A Trainer that makes its steps with FlatMlp, with the same resulting weights.
 
-    After the first steps it does blocks of some thousand samples and looks at their losses together: when one is not
-    finite, the steps after it have been made, too.
+    After the first steps it processes blocks of some thousand samples and checks their losses together: when one is not
+    finite, the steps after it have already been made.
     """
 
     def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
@@ -93,10 +93,10 @@ class FlatTrainer(VectorTrainer):
         self.adam = self.flat.adam
 
     def make_optimizer(self) -> None:
-        """None: FlatMlp has its own."""
+        """Do nothing: FlatMlp has its own optimizer."""
 
     def epoch(self, feed: ResidentFeed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:  # type: ignore[override]
-        """As Trainer.epoch, but that a loss which is not finite is found some steps late."""
+        """As Trainer.epoch, except that a loss which is not finite is noticed some steps late."""
         self.strategy.forward.train()
         size = self.options.batch_size
         for chunk, order, divisors in feed.resident(epoch, first):
@@ -105,7 +105,10 @@ class FlatTrainer(VectorTrainer):
                 yield from self._blocks(chunk, order[start * size : end * size], divisors[start:end], requests)
 
     def _together(self, steps: int) -> Iterator[tuple[int, int]]:
-        """Yield which of the next `steps` are made together, from and to: alone those whose numbers are kept."""
+        """Yield ranges (start, end) of the next `steps` to make together.
+
+        Steps whose numbers are kept are made alone.
+        """
         before = self.steps_done
         alone = set(range(min(max(FIRST_STEPS - before, 0), steps)))
         alone |= {step - before - 1 for step in self.states.steps if before < step <= before + steps}

@@ -1,1 +1,1 @@
-"""The input of the network: samples, their scaling, their order, and their way to the device."""
+"""The input of the network: samples, their scaling, their order, and the feeds that bring them to the device."""

@@ -1,4 +1,4 @@
-"""The order of the samples, cut into batches, shares of ranks and micro-batches: the same on every device."""
+"""The order of the samples, cut into batches, rank shares and micro-batches: the same on every device."""
 
 import math
 from collections.abc import Iterator
@@ -12,16 +12,17 @@ from vpoc.data.prng import words
 
 @dataclass(frozen=True)
 class Cut:
-    """How a batch is shared by `world` ranks, in micro-batches of at most `micro_batch_size` samples."""
+    """The division of a batch among `world` ranks, into micro-batches of at most `micro_batch_size` samples."""
 
     micro_batch_size: int
     rank: int = 0
     world: int = 1
 
     def micro_batches(self, batch: Ints) -> list[Ints]:
-        """The rank's share of a batch, in as many parts as every rank has, as even as the shares are.
+        """Return the rank's share of a batch in as many parts as every rank has, of sizes as even as the shares allow.
 
-        Ranks wait for each other in every part: an empty one is a sample that has no weight, marked by its complement.
+        Ranks wait for each other in every part. An empty part therefore has one sample without weight, marked by the
+        complement of its number.
         """
         parts = math.ceil(share_size(len(batch), self.world) / self.micro_batch_size)
         if self.world == parts == 1:
@@ -31,14 +32,14 @@ class Cut:
 
 
 def share_size(batch_size: int, world: int) -> int:
-    """The most samples of a batch that one rank gets."""
+    """The largest number of samples of a batch that one rank gets."""
     return math.ceil(batch_size / world)
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Ints:
     """The order of the samples in `epoch`: the same on every device, torch version and number of loader workers."""
     drawn = words(seed, epoch, samples)
-    # Quicker than a stable sort, and the same unless two words are equal, which is rare.
+    # Faster than a stable sort, with the same result unless two words are equal, which is rare.
     order = drawn.argsort()
     ordered = drawn[order]
     if (ordered[1:] == ordered[:-1]).any():
@@ -48,9 +49,9 @@ def epoch_order(samples: int, seed: int, epoch: int) -> Ints:
 
 @dataclass(frozen=True)
 class Order:
-    """The batches of an epoch. With `chunk_rows`, samples are mixed within chunks of so many, and chunks are mixed.
+    """The batches of an epoch. With `chunk_rows`, samples are shuffled within chunks of that size, and chunks as well.
 
-    A chunk holds whole batches, but for the last, so that there are as many batches as without chunks.
+    A chunk has whole batches, except the last one, so that there are as many batches as without chunks.
     """
 
     samples: int
@@ -60,21 +61,21 @@ class Order:
 
     @property
     def steps(self) -> int:
-        """Batches of an epoch."""
+        """The number of batches in an epoch."""
         return math.ceil(self.samples / self.batch_size)
 
     @property
     def chunk_size(self) -> int:
-        """Samples of a chunk: `chunk_rows`, or a little more."""
+        """The number of samples in a chunk: `chunk_rows`, or a little more."""
         if self.chunk_rows is None:
             return max(self.samples, 1)
         return math.ceil(self.chunk_rows / self.batch_size) * self.batch_size
 
     def chunks(self, epoch: int) -> Iterator[tuple[int, Ints]]:
-        """Per chunk, the number of its first batch in the epoch, and its samples in the order they are used."""
+        """Yield, for each chunk, the number of its first batch in the epoch, and its samples in the order of use."""
         count = math.ceil(self.samples / self.chunk_size)
         done = 0
-        # The stream of an epoch is its number; those of its chunks must not be another epoch's.
+        # An epoch's random stream has the epoch's number; the order of chunks needs a stream that no epoch uses.
         for chunk in epoch_order(count, self.seed, -epoch) if count > 1 else [0]:
             start = int(chunk) * self.chunk_size
             size = min(self.chunk_size, self.samples - start)

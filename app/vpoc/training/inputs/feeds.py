@@ -1,4 +1,4 @@
-"""Feeds bring batches to the device: through a DataLoader, or from rows that are resident there."""
+"""Feeds, which bring batches to the device: through a DataLoader, or from rows that reside there."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from vpoc.training.ledger import Ledger
 
 NO_FAULT = NoFault()
 Item = tuple[int, torch.Tensor]
-"""Number of a sample, or its complement, and its inputs."""
+"""The number of a sample, or its complement, and its inputs."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Micro:
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of one optimizer step: this rank's `parts` micro-batches, and facts of the batch of all ranks.
+    """The input of one optimizer step: this rank's `parts` micro-batches, and facts of the batch over all ranks.
 
-    `divisor`: what the sum of its weighted losses is divided by, to be their mean over weights that are 1 on average
-    over all samples: the number of its samples times the mean weight.
+    `divisor`: the sum of the weighted losses over this is their mean, with weights that are 1 on average over all
+    samples: the number of the batch's samples times the mean weight.
     """
 
     micros: Iterator[Micro]
@@ -44,7 +44,7 @@ class Batch:
 
 
 class Feed(Protocol):
-    """Brings the batches of an epoch, from one of them on, to the device."""
+    """Brings the batches of an epoch to the device, starting from any of them."""
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """The batches of `epoch` (from 1), from number `first` (from 0) on."""
@@ -52,7 +52,7 @@ class Feed(Protocol):
 
 @dataclass(frozen=True)
 class LoaderFeed:
-    """A DataLoader that fetches sample by sample, in `workers` processes, with pinned memory and a copy per step."""
+    """A DataLoader that fetches single samples in `workers` processes, with pinned memory and a copy per step."""
 
     samples: Samples
     order: Order
@@ -98,7 +98,7 @@ class Chunk:
 
 
 class ResidentFeed:
-    """All rows, or those of a chunk, are on the device; a batch is picked from them there."""
+    """Keeps all rows, or those of a chunk, on the device, and picks each batch from them there."""
 
     def __init__(self, samples: Samples, order: Order, cut: Cut, device: torch.device, ledger: Ledger) -> None:
         self.samples, self.order, self.cut, self.device, self.ledger = samples, order, cut, device, ledger
@@ -158,7 +158,10 @@ def _windows(rows: torch.Tensor, ends: torch.Tensor, steps: torch.Tensor) -> tor
 def loaded(
     samples: Samples, batches: Iterable[list[int]], device: torch.device, workers: int, injector: NoFault = NO_FAULT
 ) -> Iterator[list[torch.Tensor]]:
-    """Inputs, labels and weights from a DataLoader whose workers run from now on, a batch of numbers at a time."""
+    """Inputs, labels and weights from a DataLoader, for each list of numbers in `batches`.
+
+    Its workers start at once.
+    """
     items = injector.items(_Items(samples))
     with stacks.in_workers() as first_call:
         return iter(
@@ -174,7 +177,7 @@ def loaded(
 
 
 def resident_in_order(samples: Samples, batch_size: int, device: torch.device) -> Iterator[Micro]:
-    """Yield all samples in file order, `batch_size` at a time, picked on the device from rows that are there."""
+    """Yield all samples in file order, `batch_size` at a time, picked on the device from rows that are copied there."""
     size = max(PART // batch_size, 1) * batch_size
     steps = torch.arange(1 - samples.window, 1, device=device)
     for start in range(0, len(samples), size):
@@ -188,7 +191,7 @@ def resident_in_order(samples: Samples, batch_size: int, device: torch.device) -
 
 
 class _Shares:
-    """Sample numbers of this rank's micro-batches, in order: what the loader is asked for."""
+    """The sample numbers of this rank's micro-batches, in the order in which the loader is asked for them."""
 
     def __init__(self, feed: LoaderFeed, epoch: int, first: int) -> None:
         self._batches: Callable[[], Iterator[Ints]] = lambda: feed.order.batches(epoch, first)
@@ -203,7 +206,7 @@ class _Shares:
 
 @dataclass(frozen=True)
 class InOrder:
-    """Numbers of `samples` samples in file order, `batch_size` at a time: what a loader is asked for."""
+    """The numbers of `samples` samples in file order, `batch_size` at a time, for a loader."""
 
     samples: int
     batch_size: int
@@ -214,7 +217,7 @@ class InOrder:
 
 
 class _Items(Dataset[Item]):
-    """Samples one by one, as their numbers and inputs."""
+    """Single samples, as their numbers and inputs."""
 
     def __init__(self, samples: Samples) -> None:
         self._rows, self._ends, self._window = torch.from_numpy(samples.inputs), samples.ends, samples.window
@@ -229,13 +232,14 @@ class _Items(Dataset[Item]):
 
 
 class _Collate:
-    """Inputs, labels and weights of a batch; the complement of a number is that sample with no weight.
+    """Collates the inputs, labels and weights of a batch; the complement of a number is that sample with weight 0.
 
-    Labels and weights are picked for the whole batch: one by one, as tensors, they would take as long as inputs.
+    Labels and weights are picked for the whole batch, because picking them singly, as tensors, would take as long as
+    picking the inputs.
     """
 
     def __init__(self, samples: Samples) -> None:
-        # Arrays, not mapped files, which are slower to pick from; and numpy, which is quicker with few numbers.
+        # Arrays, because mapped files are slower to pick from; numpy, because it is faster than torch for few numbers.
         self._labels, self._weights = np.asarray(samples.labels), np.asarray(samples.weights)
         self._pages = _Pages(samples)
 
@@ -243,21 +247,21 @@ class _Collate:
         numbers = np.array([number for number, _ in items])
         places = np.maximum(numbers, ~numbers)
         weights = self._weights[places] * (numbers >= 0)
-        # In whatever process reads them.
+        # This forgets pages of the process that reads them, which may be a worker.
         self._pages.seen(len(items))
         inputs = default_collate([inputs for _, inputs in items])
         return [inputs, torch.from_numpy(self._labels[places]), torch.from_numpy(weights)]
 
 
 class _Pages:
-    """Forgets pages now and then."""
+    """Forgets the pages of mapped samples after every PART samples."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
         self._seen = 0
 
     def seen(self, count: int) -> None:
-        """So many samples were looked at."""
+        """Count `count` samples that were read."""
         self._seen += count
         if self._seen >= PART:
             self._samples.forget_pages()

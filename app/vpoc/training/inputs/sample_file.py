@@ -35,29 +35,29 @@ SAMPLE_COLUMNS: dict[str, np.dtype[Any]] = {
     "weights": np.dtype(np.float32),
     "dates": np.dtype(np.int32),
 }
-"""Columns of samples."""
+"""The type of each column of samples."""
 INPUT_ROW = np.dtype((np.float32, (len(NAMES),)))
-"""A row."""
+"""The type of a row of inputs."""
 
 
 class SampleFile:
-    """The samples of a run, for one target, and for models with windows of these sizes.
+    """The samples of a run, on disk, for one target and for models with windows of these sizes.
 
-    They are mapped from files without a name, which are gone when nobody has them open any more, however the process
+    They are memory-mapped from files without a name, which disappear when no process has them open, however the process
     ends. Rows are written once for all models.
     """
 
     def __init__(self, rows: RowSource, target: str, windows: Iterable[int], *, inner: bool = False) -> None:
-        # The scaling is fitted on single rows, whatever the models look at.
+        # The scaling is fitted on single rows, whatever the models' windows are.
         self.target, self.windows, self.inner = target, sorted({1, *windows}), inner
         self._scaling: Scaling | None = None
         self._rows: RowSource | None = rows
         self._found: dict[int, tuple[Samples, Dates]] = {}
 
     def write(self, folder: Path, progress: Progress) -> None:
-        """Write them to files in `folder`, which is made when it is missing, unless that was done before.
+        """Write the samples to files in `folder`, which is created if it is missing, unless they are written already.
 
-        UserError when there is no room, or no label is possible.
+        UserError when the disk has no room, or no label is possible.
         """
         if self._rows is None:
             return
@@ -91,7 +91,7 @@ class SampleFile:
                     }
         except OSError as error:
             raise from_os_error(error, folder) from error
-        # What rows are made from is not needed any more, and is not small.
+        # The row source is no longer needed, and it is large.
         self._rows = None
         _give_back()
 
@@ -117,13 +117,13 @@ class SampleFile:
 
 @contextmanager
 def _columns(folder: Path, kinds: Iterable[str]) -> Iterator[dict[str, IO[bytes]]]:
-    """A new file for each name in `kinds`."""
+    """Open a new file for each name in `kinds`."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in kinds}
 
 
 def _give_back() -> None:
-    """Give the system what was freed in small pieces: the C library keeps it, the more the longer the file was."""
+    """Return freed small blocks to the system, because the C library keeps them, the more the longer the file was."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -134,7 +134,7 @@ def _append(stream: IO[bytes], values: Any, kind: np.dtype[Any]) -> None:
 
 
 def _scale(stream: IO[bytes], scaling: Scaling) -> None:
-    """Scale all rows in `stream`, some at a time."""
+    """Scale all rows in `stream`, one part at a time."""
     stream.flush()
     size = stream.tell()
     part = np.empty(PART, INPUT_ROW)
@@ -148,9 +148,9 @@ def _scale(stream: IO[bytes], scaling: Scaling) -> None:
 
 
 def _mapped(stream: IO[bytes], kind: np.dtype[Any]) -> Any:
-    """All values in `stream`; nothing that is changed in them gets to the file. They outlive the stream."""
+    """All values in `stream`, memory-mapped; changes to them do not reach the file. The array outlives the stream."""
     stream.flush()
     if not stream.tell():
         return np.empty(0, kind)
-    # Not read-only, of which torch would warn.
+    # Copy-on-write instead of read-only, because torch warns about read-only arrays.
     return np.memmap(stream, kind, "c")

@@ -1,4 +1,4 @@
-"""Feature rows -> samples: what enters the network, split by session in order of time."""
+"""Turns feature rows into samples: the network's inputs, split by session in order of time."""
 
 import mmap
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 VALIDATION_SHARE = 0.2
 MIN_LABELLED = 3
-"""One to train, one that may be purged, one to validate; of the training sessions, too, where some of them choose."""
+"""Fewest sessions: one to train, one that may be purged, one to validate. The same holds for choosing the epoch."""
 
 PART = 1 << 16
-"""Samples; if each were on a page of its own, 256 MB."""
+"""Samples read at a time; even if each were on a page of its own, they would take only 256 MB."""
 
 Dates = npt.NDArray[np.int32]
 """Days since 1970."""
@@ -35,9 +35,11 @@ Dates = npt.NDArray[np.int32]
 class Samples:
     """Samples in order of time.
 
-    `inputs` [rows, features]: rows, also those that only serve as history; float32. `ends` [samples]: the row at
-    which a sample's window of `window` rows ends. `labels`, `weights` [samples], float32: 0 or 1, and how
-    much a label tells that others do not. `dates` [samples]: trade date, days since 1970.
+    `inputs` [rows, features], float32: rows, including those that only serve as history.
+    `ends` [samples]: the row at which a sample's window of `window` rows ends.
+    `labels` [samples], float32: 0 or 1.
+    `weights` [samples], float32: how much information a label adds to the others.
+    `dates` [samples]: trade date, days since 1970.
     """
 
     inputs: Floats32
@@ -62,7 +64,7 @@ class Samples:
 
     @property
     def mean_weight(self) -> float:
-        """Mean of the weights: a loss is divided by it for each sample, so that weights are 1 on average over all."""
+        """Mean of the weights; dividing each sample's loss by it makes weights 1 on average over all."""
         return self.weight_sum / len(self)
 
     @property
@@ -72,13 +74,13 @@ class Samples:
         return ones / self.weight_sum
 
     def parts(self) -> Iterator["Samples"]:
-        """All samples, PART at a time; where they are mapped from files, what was seen is not kept in memory."""
+        """Yield all samples, PART at a time; for mapped files, the memory of the parts is released again."""
         for start in range(0, len(self), PART):
             yield self.take(slice(start, start + PART))
             self.forget_pages()
 
     def forget_pages(self) -> None:
-        """Give back the memory of mapped files' pages; they are read again when they are needed."""
+        """Release the memory of mapped files' pages; the system reads them again when they are needed."""
         for values in (self.inputs, self.ends, self.labels, self.weights, self.dates):
             mapped = getattr(values, "_mmap", None)
             if isinstance(mapped, mmap.mmap):
@@ -91,18 +93,19 @@ class Samples:
         return found
 
     def take(self, chosen: Ints | slice) -> "Samples":
-        """The samples `chosen`, with the same rows behind them."""
+        """The samples `chosen`, which share the rows of inputs."""
         parts = {name: getattr(self, name)[chosen] for name in ("ends", "labels", "weights", "dates")}
         return replace(self, **parts)
 
 
 @dataclass(frozen=True)
 class Split:
-    """The samples of a training: `train`, then `inner`, which chooses the epoch, then `validation`, which only judges.
+    """The samples of a training, in order of time: `train`; `inner`, which chooses the epoch.
 
-    There may be no `inner`, and no samples in `validation`.
+    `validation`, which only judges.
 
-    Their inputs are scaled by `scaling`, which was fitted on training rows alone.
+    `inner` may be None, and `validation` may be empty. The inputs are scaled by `scaling`, which was fitted on training
+    rows alone.
     """
 
     train: Samples
@@ -112,7 +115,7 @@ class Split:
 
 
 def inputs_of(frame: "pl.DataFrame") -> Floats32:
-    """Inputs [rows, features], not scaled yet: columns in ticks are divided by the row's adr20; NaN where unknown."""
+    """Unscaled inputs [rows, features]: columns in ticks are divided by the row's adr20; NaN where unknown."""
     adr = frame["adr20"].to_numpy()
     ranges = np.where(adr > 0, adr, 1.0)
     inputs = np.empty((frame.height, len(NAMES)), dtype=np.float32)
@@ -124,7 +127,7 @@ def inputs_of(frame: "pl.DataFrame") -> Floats32:
 
 @dataclass(frozen=True)
 class Labels:
-    """The columns of Samples that are of the samples alone."""
+    """The columns of Samples that belong to samples, not to rows."""
 
     ends: Ints
     labels: Floats32
@@ -135,7 +138,7 @@ class Labels:
 def labels_of(frame: "pl.DataFrame", target: str, window: int, rows_before: int = 0) -> Labels:
     """The rows of `frame` that have a label of `target` and `window - 1` rows before them.
 
-    `frame`: rows of whole sessions, with `rows_before` rows before them.
+    `frame`: rows of whole sessions; `rows_before` rows precede it.
     """
     label = frame[target].to_numpy()
     known = ~np.isnan(label)
@@ -149,15 +152,18 @@ def labels_of(frame: "pl.DataFrame", target: str, window: int, rows_before: int 
 
 
 def labelled(frame: "pl.DataFrame", target: str, window: int = 1) -> Samples:
-    """Samples that are not scaled: the rows of `frame` that have a label of `target` and `window - 1` rows before them.
+    """Unscaled samples: the rows of `frame` that have a label of `target` and `window - 1` rows before them.
 
-    A window may reach over the end of a session: it holds rows, each known at its own as-of time.
+    A window may reach back into the previous session: its rows are each known at their own as-of time.
     """
     return Samples(inputs=inputs_of(frame), **vars(labels_of(frame, target, window)), window=window)
 
 
 def _weights(frame: "pl.DataFrame", target: str, known: npt.NDArray[np.bool_]) -> Floats32:
-    """Average uniqueness for up_30; 1 / the labels of the session for a touch, whose labels end together; else 1."""
+    """Average uniqueness for up_30; 1 / the session's number of labels for a touch, whose labels end together.
+
+    Else 1.
+    """
     if target.startswith("up_"):
         return frame["label_weight"].to_numpy()[known].astype(np.float32)
     if target == "prior_vpoc_touched":
@@ -169,15 +175,16 @@ def _weights(frame: "pl.DataFrame", target: str, known: npt.NDArray[np.bool_]) -
 
 
 def split(features: "FeatureSet", target: str, window: int = 1, *, inner: bool = False) -> Split:
-    """The last 20 % of the sessions with a label validate; with `inner`, of the others the last 20 % choose the epoch.
+    """Split by session: the last 20 % of the sessions with a label validate.
 
-    The label of a session row comes from the session after it, so the last session before a part is purged.
-    UserError when fewer than 3 sessions have a label, or the bars are so long that none can have one.
+    With `inner`, the last 20 % of the other sessions choose the epoch. The label of a session row comes from the next
+    session, so the last session before each part is purged. UserError when fewer than 3 sessions have a label, or the
+    bars are too long for any row to have one.
     """
     require_horizon(features, target)
     purge = features.options.rows == "session"
     rows = labelled(features.frame, target)
-    # The rows are the same whatever the window is, and so is what is fitted on them.
+    # The rows, and the scaling fitted on them, are the same for every window.
     scaling = fit_scaling(
         rows.inputs, split_samples(rows, np.unique(rows.dates), target, purge=purge, inner=inner)[0].ends
     )
@@ -190,7 +197,7 @@ def split(features: "FeatureSet", target: str, window: int = 1, *, inner: bool =
 def split_samples(
     samples: Samples, dates: Dates, target: str, *, purge: bool, inner: bool
 ) -> tuple[Samples, Samples | None, Samples]:
-    """Training, inner and validation samples, as `split`; `dates`: all of the samples, in order, each once."""
+    """Training, inner and validation samples, as in `split`; `dates`: all dates of the samples, in order, each once."""
     if len(dates) < MIN_LABELLED:
         window = samples.window
         behind = f" and {window - 1} rows before it" if window > 1 else ""
@@ -205,7 +212,7 @@ def split_samples(
 
 
 def split_inner(samples: Samples, dates: Dates, *, purge: bool, inner: bool) -> tuple[Samples, Samples | None]:
-    """Training and inner samples among `samples`, whose sessions are `dates`; none of inner where these are too few."""
+    """Training and inner samples among `samples`, whose sessions are `dates`; no inner samples if there are too few."""
     if not inner or len(dates) < MIN_LABELLED:
         return samples, None
     first, stop = split_dates(dates, purge=purge)
@@ -213,13 +220,16 @@ def split_inner(samples: Samples, dates: Dates, *, purge: bool, inner: bool) -> 
 
 
 def _place(samples: Samples, date: int) -> int:
-    """Number of the first sample from `date` on."""
-    # Numbers of the same type, or the dates would be copied.
+    """Number of the first sample of `date` or later."""
+    # Search for a number of the same type, or numpy would copy the dates.
     return int(np.searchsorted(samples.dates, np.int32(date)))
 
 
 def split_dates(dates: Dates, *, purge: bool) -> tuple[int, int]:
-    """First date that validates, and the date before which samples train; `dates`: all, in order, each once."""
+    """The first date that validates, and the date before which samples train.
+
+    `dates`: all dates, in order, each once.
+    """
     validating = max(1, round(VALIDATION_SHARE * len(dates)))
     first = int(dates[-validating])
     return first, int(dates[-validating - 1]) if purge else first

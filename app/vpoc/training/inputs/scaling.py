@@ -1,4 +1,4 @@
-"""The scaling of the columns that enter a network: fitted on training rows, robust, clipped, kept with the model."""
+"""The scaling of the network's input columns: fitted on training rows, robust, clipped, saved with the model."""
 
 import math
 from collections.abc import Mapping
@@ -11,23 +11,26 @@ import numpy.typing as npt
 from vpoc.arrays import Floats, Floats32, Ints
 
 FURTHEST = 5.0
-"""Sizes from the centre beyond which a value counts as no further away."""
+"""Clipping distance from the centre, in units of the size."""
 FIT_ROWS = 1 << 17
-"""Rows it is fitted on, evenly spread, where there are more: enough for quartiles, and little memory."""
+"""Most rows that a scaling is fitted on, evenly spread: enough for quartiles, and little memory."""
 QUARTILES_APART = 1.349
-"""Standard deviations of a normal distribution between its quartiles."""
+"""Distance between the quartiles of a normal distribution, in standard deviations."""
 STILL = 1e-6
-"""A size below it, relative to the centre, is rounding: such a column does not vary."""
+"""A size below this, relative to the centre, is only rounding: such a column does not vary."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """(value - centre) / size, no further than FURTHEST from 0; all arrays are float32, [columns].
+    """(value - centre) / size, clipped to FURTHEST; all arrays are float32, [columns].
 
-    `centre`: the median. `size`: the quartiles' distance / 1.349, which is the standard deviation of a normal
-    distribution; where the quartiles are equal, as of a code that is mostly 0, the standard deviation; infinite for a
-    column that does not vary, which is then always 0. `low`, `high`: the extremes of the rows it was fitted on.
-    A value that is not known (NaN), of a feature that a file cannot have, becomes 0: it tells a network nothing.
+    `centre`: the median.
+    `size`: the quartiles' distance / 1.349, which is the standard deviation of a normal distribution. If the quartiles
+    are equal, as in a code that is mostly 0: the standard deviation. Infinite for a column that does not vary, so that
+    its scaled value is always 0.
+    `low`, `high`: the extremes of the rows it was fitted on.
+
+    An unknown value (NaN), of a feature that a file cannot have, becomes 0, which gives the network no information.
     """
 
     centre: Floats32
@@ -36,9 +39,9 @@ class Scaling:
     high: Floats32
 
     def apply(self, rows: npt.NDArray[Any]) -> Floats32:
-        """Return `rows` [rows, columns], scaled; float32 ones that can be written to are scaled where they are."""
+        """Return `rows` [rows, columns], scaled; writable float32 rows are scaled in place."""
         scaled: Floats32 = np.require(rows, np.float32, "W")
-        # By parts, so that no copy of all is made.
+        # One part at a time, to avoid a copy of all rows.
         for start in range(0, len(scaled), FIT_ROWS):
             part = scaled[start : start + FIT_ROWS]
             np.subtract(part, self.centre, out=part)
@@ -50,16 +53,16 @@ class Scaling:
         return scaled
 
     def outside(self, rows: Floats32) -> Floats:
-        """Share of the unscaled `rows` [rows, columns] that lie outside what it was fitted on, [columns].
+        """Share of the unscaled `rows` [rows, columns] outside the range that the scaling was fitted on, [columns].
 
-        Those that are not known do, where it was fitted on others.
+        An unknown value counts as outside if the scaling was fitted on known ones.
         """
         missing = np.isnan(rows) & np.isfinite(self.size)
         found: Floats = ((rows < self.low) | (rows > self.high) | missing).mean(axis=0)
         return found
 
     def is_close(self, other: "Scaling") -> bool:
-        """Return whether both do the same, as far as float32 is rounded."""
+        """Return whether both scale alike, within the rounding of float32."""
         pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
         return all(np.allclose(mine, its, rtol=1e-5, atol=0) for mine, its in pairs)
 
@@ -81,16 +84,16 @@ class Scaling:
 
 
 def fit_scaling(rows: Floats32, training: Ints) -> Scaling:
-    """The scaling by the rows `training` [numbers], in order, of the unscaled `rows` [rows, columns].
+    """The scaling fitted on the rows `training` [numbers], in order, of the unscaled `rows` [rows, columns].
 
-    Medians and quartiles are values of rows, never between two, so that every numpy computes the same. What is not
-    known does not count; a column of which nothing is does not vary, about 0.
+    Medians and quartiles are values of rows, never interpolated, so that every numpy computes the same. Unknown values
+    do not count; a column of unknown values only is taken as constant 0.
     """
     count = len(training)
     chosen = training if count <= FIT_ROWS else training[np.arange(FIT_ROWS) * count // FIT_ROWS]
     columns = np.ascontiguousarray(rows[chosen].T)
     columns[np.isnan(columns).all(axis=1)] = 0
-    # Those that are not known come last.
+    # Sorting puts unknown values (NaN) last.
     columns.sort(axis=1)
     known = np.count_nonzero(~np.isnan(columns), axis=1)
     place = np.arange(len(columns))
@@ -105,7 +108,7 @@ def fit_scaling(rows: Floats32, training: Ints) -> Scaling:
 
 
 def outside_words(scaling: Scaling, rows: Floats32, names: tuple[str, ...]) -> list[str]:
-    """Name the columns of the unscaled `rows` of which at least 1 % is outside, the worst first."""
+    """Name the columns of the unscaled `rows` with at least 1 % of values outside, the worst first."""
     shares = scaling.outside(rows)
     order = np.argsort(-shares, kind="stable")
     return [f"{names[column]} ({shares[column]:.1%})".replace("%", " %") for column in order if shares[column] >= 0.01]

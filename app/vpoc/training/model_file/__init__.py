@@ -1,1 +1,1 @@
-"""The model file, and its answers on new data."""
+"""The model file, and predictions of the model on new data."""

@@ -1,4 +1,4 @@
-"""The model file: tensors and plain values only, so that it loads with `weights_only=True`."""
+"""The model file, which contains only tensors and plain values, so that it loads with `weights_only=True`."""
 
 import io
 import re
@@ -21,7 +21,7 @@ from vpoc.models.by_name import Network, input_shape, network
 from vpoc.training.inputs.scaling import Scaling
 
 MODEL_SCHEMA = 3
-"""From 3 on a model has the scaling that was fitted with it."""
+"""Since schema 3 a model file contains the scaling that was fitted with the model."""
 LARGEST_FACT = 1e6
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 KEYS = {
@@ -32,7 +32,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model read from `path`: the network on the CPU, ready to predict, and what it was trained on."""
+    """A model read from `path`: the network on the CPU, ready to predict, and the facts of its training."""
 
     path: Path
     sha256: str
@@ -66,7 +66,8 @@ def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
 def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int] | None = None) -> LoadedModel:
     """Read a model file; UserError with exit code 1 when it is truncated, corrupt or no model of this program.
 
-    Of another `kind`, or with other `hidden_layers` where it is an mlp, it is none either, where these are given.
+    The same error is raised for a model of another `kind`, or of other `hidden_layers` if it is an mlp, when these are
+    given.
     """
     content = read_bytes(path)
     try:
@@ -79,7 +80,7 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
             )
         asked = kind, hidden_layers if kind == "mlp" else None
         kind = document.get("model", "mlp")
-        # Before so large a network is made.
+        # Check before such a network is created, because it may be large.
         if (asked[0] or kind) != kind or (asked[1] is not None and list(asked[1]) != list(document["hidden_layers"])):
             raise ValueError(kind)
         if kind == "mlp" and len(document["hidden_layers"]) >= len(document["state_dict"]):
@@ -87,7 +88,7 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
         shape = kind, len(document["features"]), document["hidden_layers"]
         with torch.device("meta"):
             needed = sum(weight.nbytes for weight in network(*shape).parameters())
-        # Weights that are all one number need no room in a file.
+        # A file can store weights that are all one number in little space.
         if needed > len(content):
             raise ValueError("larger than its file")
         model = network(*shape)
@@ -95,7 +96,7 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
         facts = {name: document[name] for name in ("features", "target", "bar_seconds")}
         facts["scaling"] = Scaling.from_json(document["scaling"], len(facts["features"]))
         facts["feature_options"] = FeatureOptions(**document["feature_options"])
-        # Models that were made before do not say it.
+        # Older models do not have a market.
         facts["market"] = Market(**document.get("market", {}))
         _require_plain(facts)
     except UserError:
@@ -107,7 +108,7 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
 
 
 def _require_plain(facts: dict[str, Any]) -> None:
-    """ValueError unless the facts of a model are of the types that `serialise` was given."""
+    """ValueError unless the facts of a model have the types that `serialise` was given."""
     options, market = facts["feature_options"], facts["market"]
     of_type: list[tuple[type[Any], Any]] = [(str, name) for name in (facts["target"], *facts["features"])]
     for given, usual in ((options, FeatureOptions()), (market, UNKNOWN_MARKET)):
@@ -123,14 +124,14 @@ def _require_plain(facts: dict[str, Any]) -> None:
     if any(getattr(options, name) not in words for name, words in CHOICES.items()):
         raise ValueError("an option that there is none of")
     for day in filter(None, (market.first, market.last)):
-        # Python reads weeks as well, and numpy does not.
+        # Python also parses week dates, which numpy does not.
         if not DATE.fullmatch(day):
             raise ValueError(f"{day:.80} is no date")
         date.fromisoformat(day)
 
 
 def load_state(path: Path, model: Network) -> str:
-    """Give `model` the weights in the file of a kept state and return its SHA-256; UserError as load_model."""
+    """Load the weights of a kept state's file into `model` and return the file's SHA-256; UserError as load_model."""
     content = read_bytes(path)
     try:
         model.load_state_dict(load_plain(content)["state_dict"])
@@ -142,7 +143,7 @@ def load_state(path: Path, model: Network) -> str:
 def load_plain(content: bytes) -> Any:
     """Return the tensors and plain values in a file of torch.save.
 
-    ValueError where they are compressed, which torch never does: a small file could then fill the memory.
+    ValueError if they are compressed, which torch never does: a small file could then fill the memory.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
@@ -151,7 +152,7 @@ def load_plain(content: bytes) -> Any:
 
 
 def require_finite(loaded: LoadedModel) -> None:
-    """UserError with exit code 1 unless all weights, and the answer to a row of zeros, are finite."""
+    """UserError with exit code 1 unless all weights, and the output for a row of zeros, are finite."""
     with torch.no_grad():
         answer = loaded.model(torch.zeros(1, *input_shape(loaded.kind, len(loaded.features))))
     if not all(torch.isfinite(tensor).all() for tensor in (answer, *loaded.model.state_dict().values())):
@@ -159,5 +160,5 @@ def require_finite(loaded: LoadedModel) -> None:
 
 
 def weights_sha256(weights: dict[str, torch.Tensor]) -> str:
-    """SHA-256 of all weights, in order: equal on all ranks when they are in step."""
+    """SHA-256 of all weights, in order: equal on all ranks that are in step."""
     return sha256(b"".join(tensor.numpy().tobytes() for tensor in weights.values()))

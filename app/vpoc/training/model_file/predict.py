@@ -1,4 +1,4 @@
-"""A trained model on new data."""
+"""Predictions of a trained model on new data."""
 
 from collections.abc import Collection
 
@@ -20,14 +20,14 @@ from vpoc.training.precision import half_of
 
 ROWS_AT_A_TIME = 4096
 WINDOWS_AT_A_TIME = 64
-"""On a CPU, where more leave its cache: 4,096 take a third longer."""
+"""Windows at a time on a CPU, where more exceed its cache: 4,096 take a third longer."""
 
 
 def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others: Collection[str] = ()) -> None:
     """UserError when the model was trained on other features than this version computes.
 
-    And when it was trained on another symbol, tick or length of bars than the data has, unless `others` names it. What
-    either does not say is not compared.
+    The same error is raised when it was trained on another symbol, tick or bar length than the data has, unless
+    `others` names that property. A property that the model or the data lacks is not compared.
     """
     if loaded.features != list(NAMES):
         raise UserError(f"{loaded.path}: its features are not those of this version of vpoc; train it again")
@@ -45,7 +45,7 @@ def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others:
 
 
 def unnamed_symbol(loaded: LoadedModel, market: Market) -> str:
-    """Say that the symbols of model and data are not compared, because one of them names none; else nothing."""
+    """Return a sentence that symbols are not compared because the model or the data names none; "" if both name one."""
     if loaded.market.symbol and market.symbol:
         return ""
     trained = f"on {loaded.market.symbol}" if loaded.market.symbol else "on data that names none"
@@ -56,14 +56,14 @@ def unnamed_symbol(loaded: LoadedModel, market: Market) -> str:
 def predict(
     loaded: LoadedModel, features: FeatureSet, device: str = "cpu", *, half: bool = False
 ) -> tuple[pl.DataFrame, list[str]]:
-    """trade_date, ts (bar rows) and the probability that the target is 1, one row per row of `features`.
+    """Predict, for each row of `features`, the probability that the target is 1.
 
-    And the names of the features of which at least 1 % of the rows lie outside what the model was trained on, with the
-    share.
+    Returns a frame with trade_date, ts (bar rows) and the probability, and the names, each with its share, of the
+    features with at least 1 % of values outside the range that the model was trained on.
 
-    The first rows have none when the model looks at rows before. The model works on `device`, some rows at a time,
-    with `half` in numbers of 16 bits.
-    UserError with exit code 1 when an answer is not finite.
+    The first rows have no prediction if the model needs rows before them. The model works on `device`, some rows at a
+    time; with `half` in a 16-bit type.
+    UserError with exit code 1 when an output is not finite.
     """
     window = window_of(loaded.kind)
     inputs = inputs_of(features.frame)

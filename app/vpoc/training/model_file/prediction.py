@@ -1,4 +1,4 @@
-"""The columns beside a probability: when it is known, whether the model saw the session, and the levels of the row."""
+"""The columns beside a probability: when it is known, whether the model saw the session, and the row's levels."""
 
 import numpy as np
 import polars as pl
@@ -12,11 +12,13 @@ from vpoc.features.market import Market
 
 
 def with_levels(found: pl.DataFrame, bars: Bars, features: FeatureSet, trained: Market) -> pl.DataFrame:
-    """Return `found`, the probabilities of the last rows of `features`, which are of `bars`, with more columns.
+    """Return `found`, the probabilities of the last rows of `features` of `bars`, with more columns.
 
-    `known_at`: when everything is known that the row is made of: the end of the bar, 17:00 New York of a session, or
-    the first bar of the next regular hours. `in_training`: the model was trained or validated on the session; None
-    where it does not say. `close`: of the row. `vpoc`, `vah`, `val`: its levels, in points.
+    `known_at`: when everything is known that the row is made from: the end of the bar; for a session 17:00 New York, or
+    the first bar of the next regular hours.
+    `in_training`: whether the model was trained or validated on the session; None if the model does not say.
+    `close`: the close of the row.
+    `vpoc`, `vah`, `val`: the row's levels, in points.
     """
     rows = features.frame[features.frame.height - found.height :]
     date = rows["trade_date"].to_physical().to_numpy().astype(np.int64)
@@ -43,7 +45,7 @@ def with_levels(found: pl.DataFrame, bars: Bars, features: FeatureSet, trained: 
 
 
 def _of_sessions(bars: Bars, date: Ints, features: FeatureSet) -> tuple[Ints, Ints, Ints]:
-    """When session rows are known, their closes, and the price that their distances are taken from."""
+    """When session rows are known, their closes, and the price that their distances refer to."""
     options = features.options
     sessions: Sessions = split_sessions(bars, options.close_minute)
     sessions = sessions.take(sessions.stop > sessions.start)

@@ -1,1 +1,1 @@
-"""The first half of a run, before it trains: devices, data and features."""
+"""The first half of a run, before training: devices, data and features."""

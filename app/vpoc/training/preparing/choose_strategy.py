@@ -1,4 +1,4 @@
-"""The strategy that was asked for, on the devices that are there."""
+"""The requested strategy, on the available devices."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ from vpoc.training.train_options import CPU_DEVICES, RANKED, TrainOptions
 
 
 def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
-    """The devices of this process; UserError when the strategy cannot work with those that are there."""
+    """The devices of this process; UserError when the strategy cannot work with the available ones."""
     require_device(options.device)
     on_gpu = options.device == "cuda"
     if options.strategy == "single" and (options.devices or 1) != 1:
@@ -44,7 +44,7 @@ def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
 
 
 def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
-    """UserError for what cannot go together, before anything is computed."""
+    """UserError for options that contradict each other or the environment, before anything is computed."""
     fault = options.injected_fault
     if fault and (fault.rank >= ranks.world or (fault.kind in BETWEEN_RANKS and ranks.world == 1)):
         raise UserError(f"--inject-fault {fault}: there is no such rank, or no other one, among {ranks.world}")
@@ -80,7 +80,7 @@ def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
 
 
 def join_ranks(options: TrainOptions, ranks: Ranks, device: torch.device) -> None:
-    """Meet the other ranks where torch.distributed is used."""
+    """Join the other ranks if the strategy uses torch.distributed."""
     if options.strategy in ("ddp", "fsdp"):
         join(ranks, options.backend, device, options.rank_timeout)
 
@@ -88,7 +88,7 @@ def join_ranks(options: TrainOptions, ranks: Ranks, device: torch.device) -> Non
 def strategy_of(
     options: TrainOptions, model: Network, devices: Sequence[torch.device], ranks: Ranks, shape: tuple[int, ...]
 ) -> Single:
-    """The strategy asked for, around `model`, whose samples are of `shape`."""
+    """The requested strategy around `model`, whose samples have `shape`."""
     model.recompute = options.activation_checkpointing
     if options.strategy == "averaging":
         if ranks.exchange is None:

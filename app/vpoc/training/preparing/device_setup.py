@@ -1,4 +1,4 @@
-"""The devices of a run, from the first use to the end."""
+"""The devices of a run, from first use to the end."""
 
 import os
 
@@ -14,19 +14,19 @@ from vpoc.training.strategies.distributed import part
 from vpoc.training.train_options import TrainOptions
 
 CUBLAS_WORKSPACE = ":4096:8"
-"""The larger of the two settings with which cuBLAS is deterministic, by its manual; hipBLAS needs none."""
+"""The larger of the two settings with which cuBLAS is deterministic, according to its manual; hipBLAS needs none."""
 
 
 def start_devices(options: TrainOptions, ranks: Ranks, progress: Progress) -> tuple[list[torch.device], MemoryMonitor]:
-    """Start the devices of this process, watch their memory and meet the other ranks.
+    """Start the devices of this process, watch their memory and join the other ranks.
 
-    UserError when a device is not there, or cannot do what the options ask for.
+    UserError when a device is not available, or cannot do what the options ask for.
     """
     torch.set_num_threads(options.threads)
     require_strategy(options, ranks)
     devices = devices_of(options, ranks)
     if options.deterministic:
-        # Read when the library makes its first handle.
+        # The library reads this variable when it creates its first handle.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
     for device in devices:
         torch.zeros(1, device=device)
@@ -39,6 +39,6 @@ def start_devices(options: TrainOptions, ranks: Ranks, progress: Progress) -> tu
 
 
 def leave_ranks(options: TrainOptions, device: torch.device) -> None:
-    """Part from the other ranks."""
+    """Leave the other ranks."""
     if options.strategy in ("ddp", "fsdp"):
         part(device)

@@ -14,7 +14,10 @@ from vpoc.training.train_options import TrainOptions
 
 
 def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared:
-    """Start the devices, meet the other ranks, read or compute the features; UserError when a device is not there."""
+    """Start the devices, join the other ranks, read or compute the features.
+
+    UserError when a device is not available.
+    """
     progress.phase("init")
     jax = None
     if options.framework == "jax":
@@ -22,7 +25,7 @@ def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared
 
         require_plain(options)
         jax = start_jax(options)
-        # All that torch has to do beside it.
+        # The remaining work of torch can be done on the CPU.
         options = replace(options, device="cpu")
     devices, memory = start_devices(options, ranks, progress)
     source = options.data, options.features, options.of_features

@@ -1,4 +1,4 @@
-"""The parts of a run that are there before it trains."""
+"""The parts of a run that exist before it trains."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from vpoc.training.inputs.samples import Split, split
 from vpoc.training.train_options import TrainOptions
 
 if TYPE_CHECKING:
-    # So that a training on samples that are there already needs no polars.
+    # Not imported at run time, so that a training on existing samples needs no polars.
     from vpoc.features.feature_set import FeatureSet
     from vpoc.training.inputs.sample_file import SampleFile
     from vpoc.training.with_jax.jax_device import JaxDevice
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The parts that all models of a run share: `devices` of this process, `ranks` its place among others.
+    """The parts that all models of a run share.
 
-    `on_disk`: where the samples are, when they are not in memory; the frame of `features` is then empty.
-    `jax`: the device of JAX, where that trains; torch then has the CPU.
+    `devices`: the devices of this process.
+    `ranks`: the place of this process among the ranks.
+    `on_disk`: the samples, if they are not in memory; the frame of `features` is then empty.
+    `jax`: the device of JAX, if JAX trains; torch then uses the CPU.
     """
 
     devices: list[torch.device]
@@ -36,7 +38,7 @@ class Prepared:
     jax: "JaxDevice | None"
 
     def samples_in(self, folder: Path, options: TrainOptions, kind: str, progress: Progress) -> Split:
-        """As `samples`; those that are to be on the disk are first written to `folder`."""
+        """As `samples`; samples for the disk are first written to `folder`."""
         if self.on_disk is not None:
             self.on_disk.write(folder, progress)
         return self.samples(options, kind)

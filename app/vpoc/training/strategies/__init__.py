@@ -1,1 +1,1 @@
-"""How devices are used: thin wrappers around the same model and loop."""
+"""The strategies for using devices: thin wrappers around the same model and loop."""

@@ -1,4 +1,4 @@
-"""One process per device, gradients added through shared memory: no collective library takes part."""
+"""One process per device, gradients added through shared memory: it uses no collective library."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from vpoc.training.strategies.single import Single
 
 
 class Averaging(Single):
-    """Every rank has all weights; its gradient goes to memory that all ranks share, and each adds up all of them.
+    """Every rank has all weights; it writes its gradient to memory that all ranks share, and adds up all gradients.
 
     Sums are made in the order of the ranks, so that results are bitwise identical on all ranks, and to those of one
-    device that does the ranks' shares one after another as micro-batches. Errors of waiting and of damaged
-    memory are those of SharedGradients.
+    device that computes the ranks' shares one after another as micro-batches. Errors of waiting and of damaged memory
+    are those of SharedGradients.
     """
 
     def __init__(

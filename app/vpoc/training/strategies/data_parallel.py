@@ -1,4 +1,4 @@
-"""One process that copies the model to every GPU for each batch: torch.nn.DataParallel, as the user had it."""
+"""One process that copies the model to every GPU for each batch: torch.nn.DataParallel, as in the user's notes."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from vpoc.training.strategies.single import Single
 
 
 class DataParallel(Single):
-    """Splits each micro-batch over the devices in threads; gradients come together on the first."""
+    """Splits each micro-batch over the devices in threads; gradients are collected on the first device."""
 
     def wrap(self, model: Network) -> nn.Module:
         """The model in nn.DataParallel."""

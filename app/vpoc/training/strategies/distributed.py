@@ -16,11 +16,11 @@ from vpoc.ranks.launch import Ranks
 from vpoc.training.strategies.single import Single
 
 _LEFT: list[Any] = []
-"""Groups that were left, kept until the process ends."""
+"""Process groups that were left, kept alive until the process ends."""
 
 
 def join(ranks: Ranks, backend: str | None, device: torch.device, timeout_s: float) -> None:
-    """Meet the other ranks; UserError where torch has no such backend, or they do not come in time."""
+    """Join the other ranks; UserError if torch lacks the backend, or the other ranks do not join in time."""
     backend = backend or ("nccl" if device.type == "cuda" else "gloo")
     there = {
         "nccl": device.type == "cuda" and dist.is_available() and dist.is_nccl_available(),
@@ -34,7 +34,7 @@ def join(ranks: Ranks, backend: str | None, device: torch.device, timeout_s: flo
             f"--backend {backend}: torch {torch.__version__} was built without it; choose another --backend"
         )
     bound: dict[str, Any] = {}
-    # Else NCCL guesses the device of a rank from its number. Torch 2.3 is the first that can be told.
+    # Otherwise NCCL guesses a rank's device from its number. Torch 2.3 is the first version with this argument.
     if backend == "nccl" and "device_id" in inspect.signature(dist.init_process_group).parameters:
         bound["device_id"] = device
     where = f"file://{ranks.rendezvous}" if ranks.rendezvous else "env://"
@@ -53,26 +53,26 @@ def join(ranks: Ranks, backend: str | None, device: torch.device, timeout_s: flo
 
 
 def part(device: torch.device) -> None:
-    """Leave the other ranks, once all are ready to."""
-    # One that leaves while others still talk can be aborted by its own threads.
-    # Only NCCL takes a device, and guesses one where it is not told.
+    """Leave the other ranks, once all are ready to leave."""
+    # A rank that leaves while others still communicate can be aborted by its own threads.
+    # NCCL alone takes a device, and guesses one if none is given.
     dist.barrier(device_ids=[device.index] if dist.get_backend() == "nccl" else None)
-    # DistributedDataParallel holds the group, too. Were it the last to let go, it would wait, with Python's lock held,
-    # for a thread of Gloo that may want that lock to end: the rank would hang after its last step.
+    # DistributedDataParallel also references the group. If it released the group last, it would wait, while holding
+    # Python's lock, for a thread of Gloo that may need that lock to end: the rank would hang after its last step.
     _LEFT.append(dist.group.WORLD)
     dist.destroy_process_group()
 
 
 class Collective(Single):
-    """Common to strategies whose ranks talk through torch.distributed."""
+    """The common part of strategies whose ranks communicate through torch.distributed."""
 
     @property
     def loss_factor(self) -> float:
-        """Both wrappers take means over ranks; sums are wanted."""
+        """The number of ranks: both wrappers average over ranks, but sums are wanted."""
         return float(self.world)
 
     def synchronise(self, numbers: Sequence[float]) -> list[float]:
-        """Gradients are summed during the backward pass; here only the numbers are."""
+        """Sum only the numbers here; gradients are summed during the backward pass."""
         sums = torch.tensor(numbers, dtype=torch.float64, device=self.devices[0])
         dist.all_reduce(sums)
         summed: list[float] = sums.tolist()
@@ -92,7 +92,7 @@ class Collective(Single):
 
 
 class Distributed(Collective):
-    """DistributedDataParallel: every rank has all weights; gradients are exchanged while they are computed."""
+    """DistributedDataParallel: every rank has all weights; gradients are exchanged during the backward pass."""
 
     def wrap(self, model: Network) -> nn.Module:
         """The model in DistributedDataParallel."""
@@ -101,16 +101,16 @@ class Distributed(Collective):
         return nn.parallel.DistributedDataParallel(model, device_ids=ids)
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:
-        """As Single.exchange: gradients are exchanged in the backward pass of the last micro-batch alone."""
+        """As Single.exchange: gradients are exchanged only in the backward pass of the last micro-batch."""
         if last or not isinstance(self.forward, nn.parallel.DistributedDataParallel):
             return nullcontext()
         alone: AbstractContextManager[None] = self.forward.no_sync()
         return alone
 
     def settle(self, inputs: torch.Tensor) -> None:
-        """As Single.settle: after its first pass DDP exchanges gradients in another order, which rounds otherwise.
+        """As Single.settle: after its first pass DDP exchanges gradients in another order, which rounds differently.
 
-        A training that is resumed would have the first order where an uninterrupted one has the second.
+        Otherwise a resumed training would use the first order where an uninterrupted one uses the second.
         """
         (self.forward(inputs) * 0).sum().backward()
         for parameter in self.model.parameters():

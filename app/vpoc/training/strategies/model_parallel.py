@@ -1,4 +1,4 @@
-"""One process with the layers of the model on several devices, in order."""
+"""One process that places the layers of the model on several devices, in order."""
 
 import torch
 from torch import nn
@@ -9,10 +9,10 @@ from vpoc.training.strategies.single import Single
 
 
 class ModelParallel(Single):
-    """Puts about as many parameters on each device; a batch goes through them one after another."""
+    """Places about the same number of parameters on each device; a batch passes through the devices in turn."""
 
     def place(self, model: Network) -> Network:
-        """The layers on their devices."""
+        """Move each layer to its device."""
         numbers = stages(model, len(self.devices))
         if len(set(numbers)) < len(self.devices):
             raise UserError(
@@ -25,18 +25,18 @@ class ModelParallel(Single):
         return model
 
     def wrap(self, model: Network) -> nn.Module:
-        """The model with copies between its devices: each layer first fetches what it works on."""
+        """The model with copies between its devices: each layer first copies its input to its device."""
         for layer, device in zip(model, self._devices_of, strict=True):
             layer.register_forward_pre_hook(_fetch(device))
         return _ToFirst(model, self.devices[0])
 
     def holding(self) -> list[torch.device]:
-        """One for each part of the model, also where the parts share a CPU."""
+        """One device for each part of the model, even if several parts share a CPU."""
         return self.devices
 
 
 class _ToFirst(nn.Module):
-    """Brings the logits to where the labels are."""
+    """Moves the logits to the device of the labels."""
 
     def __init__(self, model: Network, device: torch.device) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _ToFirst(nn.Module):
 
 
 def stages(model: Network, devices: int) -> list[int]:
-    """The device of each layer: by where the middle of its parameters falls, so that each gets about as many."""
+    """The device number of each layer, by the middle of its parameters, so that devices get about the same number."""
     sizes = [parameter_count(layer) for layer in model]
     before, chosen = 0, []
     for size in sizes:

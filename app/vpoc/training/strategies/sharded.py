@@ -15,10 +15,10 @@ from vpoc.training.strategies.distributed import Collective
 
 
 def fully_shard() -> Any:
-    """Torch's function; UserError where it has none.
+    """Return torch's `fully_shard`; UserError if torch has none.
 
-    It gathers a layer's weights just before they are needed and never more than one layer ahead, which the older
-    wrapper needed `limit_all_gathers` for.
+    It gathers a layer's weights just before they are needed and never more than one layer ahead, for which the older
+    wrapper needed `limit_all_gathers`.
     """
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
         raise UserError(
@@ -30,12 +30,12 @@ def fully_shard() -> Any:
 
 
 class Sharded(Collective):
-    """Weights, gradients and what the optimizer keeps are spread over the ranks; layers are put together when used."""
+    """Weights, gradients and optimizer state are spread over the ranks; a layer is gathered when it is used."""
 
     def wrap(self, model: Network) -> nn.Module:
-        """The model, its layers sharded one by one."""
+        """The model with each layer sharded."""
         shard = fully_shard()
-        # By itself it would take a GPU where there is one.
+        # Without a mesh torch would choose a GPU if there is one.
         mesh = init_device_mesh(self.devices[0].type, (self.world,))
         for layer in model:
             if parameter_count(layer):
@@ -53,7 +53,7 @@ class Sharded(Collective):
         yield
 
     def gradient_norm(self) -> float:
-        """Norm of the whole gradient, of which each rank has a part."""
+        """The norm of the whole gradient, of which each rank has a part."""
         parts = [_local(p.grad) for p in self.model.parameters() if p.grad is not None]
         squares = [torch.linalg.vector_norm(part, dtype=torch.float64).square() for part in parts if part.numel()]
         total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=self.devices[0])

@@ -1,4 +1,4 @@
-"""One device, and what all strategies have in common."""
+"""The strategy for one device, and the interface of all strategies."""
 
 import math
 from collections.abc import Sequence
@@ -15,10 +15,12 @@ LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
 
 
 class Single:
-    """One process and one device. The others override what differs.
+    """One process and one device. The other strategies override what differs.
 
-    `rank`, `world`: this process among those that train together. `devices`: those of this process; data goes to the
-    first. `model`: the network as it was built, whose weights are saved; `forward`: what is called in its place.
+    `rank`, `world`: the number of this process, and the number of processes that train together.
+    `devices`: the devices of this process; data goes to the first.
+    `model`: the network as it was built, whose weights are saved.
+    `forward`: the module that is called instead of `model`.
     """
 
     def __init__(self, model: Network, devices: Sequence[torch.device], rank: int = 0, world: int = 1) -> None:
@@ -28,11 +30,11 @@ class Single:
         self._parameters = list(self.model.parameters())
 
     def place(self, model: Network) -> Network:
-        """The model on its device."""
+        """Move the model to its device."""
         return model.to(self.devices[0])
 
     def wrap(self, model: Network) -> nn.Module:
-        """Return what is called to compute logits."""
+        """Return the module that computes logits."""
         return model
 
     def settle(self, inputs: torch.Tensor) -> None:
@@ -40,23 +42,27 @@ class Single:
 
     @property
     def loss_factor(self) -> float:
-        """The factor of the loss that makes gradients sums over all ranks in the end."""
+        """The factor of the loss that makes the final gradients sums over all ranks."""
         return 1.0
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who exchange
-        """Return the context of a forward and backward pass; gradients are exchanged with the `last`, or after it."""
+        """Return the context of a forward and backward pass.
+
+        Gradients are exchanged in the `last` pass, or after it.
+        """
         return nullcontext()
 
     def synchronise(self, numbers: Sequence[float]) -> list[float]:
-        """Sum gradients over all ranks, after the last micro-batch, and return `numbers` summed likewise."""
+        """Sum gradients over all ranks after the last micro-batch; return `numbers`, summed in the same way."""
         return list(numbers)
 
     def gradient_norm(self) -> float:
-        """Norm of the whole gradient, infinite where its square is no float32; waits for the device."""
+        """The norm of the whole gradient, infinite if its square exceeds float32; waits for the device."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        # In double the order of the sum does not show in what a gradient is clipped by, on whatever ranks it is spread.
+        # In double precision the clipping does not depend on the order of the sum, however the gradient is spread over
+        # ranks.
         norms = [torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients]
-        # On a GPU one wait for all of them, not one for each.
+        # On a GPU, wait once for all norms, not once for each.
         on_cpu = self.devices[0].type == "cpu"
         values = map(float, norms) if on_cpu else torch.stack([n.to(self.devices[0]) for n in norms]).tolist()
         norm = math.hypot(*values)
@@ -70,7 +76,10 @@ class Single:
                 parameter.grad.mul_(factor)
 
     def flip_next_exchange(self) -> bool:
-        """Flip a bit of what this rank passes on next (a fault); return False where the others would not see which."""
+        """Flip a bit of this rank's next exchange (a fault).
+
+        Return False if the other ranks would not notice which rank.
+        """
         return False
 
     def smallest(self, number: int) -> int:
@@ -86,27 +95,27 @@ class Single:
         return list(dict.fromkeys(parameter.device for parameter in self.model.parameters()))
 
     def described(self) -> list[dict[str, Any]]:
-        """Those devices, as results tell of them."""
+        """The facts of these devices, in the form of the result."""
         return [describe(device, self.rank) for device in self.holding()]
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The full tensor, on the CPU, of a parameter or of what the optimizer keeps for it; all ranks must ask."""
-        # A copy: what is saved of a part of a larger tensor would be all of it.
+        """Return the full tensor of a parameter or of its optimizer state, on the CPU; all ranks must call it."""
+        # Copy, because saving a part of a larger tensor would save all of it.
         return tensor.detach().to("cpu", copy=True).contiguous()
 
     def part(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """The inverse of `whole`: `tensor` as this rank holds it, on the device of the parameter `like`."""
+        """The inverse of `whole`: the part of `tensor` that this rank holds, on the device of the parameter `like`."""
         return tensor.to(like.device)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """All weights by name, on the CPU; all ranks must ask."""
+        """All weights by name, on the CPU; all ranks must call it."""
         return {name: self.whole(tensor) for name, tensor in self.model.state_dict().items()}
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        """Take `weights`, as `weights` gives them."""
+        """Set the weights to those that `weights` returned."""
         with torch.no_grad():
             for name, tensor in self.model.state_dict().items():
                 tensor.copy_(self.part(weights[name], tensor))
 
     def close(self) -> None:
-        """End what was begun with other ranks."""
+        """End the communication with other ranks."""

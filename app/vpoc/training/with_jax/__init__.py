@@ -1,1 +1,1 @@
-"""Training by JAX, in stacks of its own, in place of torch."""
+"""Training by JAX in place of torch, in separate stacks."""

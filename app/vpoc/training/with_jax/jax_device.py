@@ -1,4 +1,4 @@
-"""JAX and its device: started as asked for, never another one."""
+"""JAX and its device, which is exactly the requested one: there is no fallback."""
 
 import os
 import warnings
@@ -21,18 +21,18 @@ PLAIN = {
     "deterministic": False,
     "injected_fault": None,
 }
-"""The values of options that torch's trainer has more of."""
+"""Values of options for which torch's trainer has further ones that JAX's lacks."""
 
 
 @dataclass(frozen=True)
 class JaxDevice:
-    """The device that JAX computes on; `versions` of JAX and of its packages."""
+    """The device that JAX computes on, and the `versions` of JAX and of its packages."""
 
     device: Any
     versions: dict[str, str]
 
     def facts(self) -> dict[str, Any]:
-        """Return what `vpoc.device.describe` does. A GPU is called cuda here, as torch does."""
+        """Return the same facts as `vpoc.device.describe`. A GPU is called cuda here, as in torch."""
         if self.device.platform == "cpu":
             return describe(torch.device("cpu"))
         memory = self.device.memory_stats() or {}
@@ -42,13 +42,13 @@ class JaxDevice:
             "device": f"cuda:{self.device.id}",
             "name": str(self.device.device_kind),
             "gfx": kind if kind.startswith("gfx") else None,
-            # Of the memory that JAX may take; it does not tell of the rest.
+            # The limit of what JAX may use; JAX does not report the device's total.
             "memory_bytes": memory.get("bytes_limit"),
         }
 
 
 def require_plain(options: TrainOptions) -> None:
-    """UserError for what JAX's trainer does not do: it trains mlp in float32 on one device, whole batches at a time."""
+    """UserError for options that JAX's trainer lacks: it trains an mlp in float32 on one device, in whole batches."""
     other = [name for name, value in PLAIN.items() if getattr(options, name) != value]
     other += ["model"] if options.model != ("mlp",) else []
     if other:
@@ -64,9 +64,9 @@ def require_plain(options: TrainOptions) -> None:
 def start_jax(options: TrainOptions) -> JaxDevice:
     """Import JAX and return its device.
 
-    UserError when it is not installed (exit code 1), or sees no such device (exit code 3).
+    UserError when JAX is not installed (exit code 1), or sees no such device (exit code 3).
     """
-    # Read when JAX makes its threads.
+    # JAX reads this variable when it creates its threads.
     os.environ.setdefault("PJRT_NPROC", str(options.threads))
     try:
         import jax  # noqa: PLC0415
@@ -74,10 +74,10 @@ def start_jax(options: TrainOptions) -> JaxDevice:
         raise UserError(f"--framework jax: {error}; install jax beside torch", exit_code=1) from error
     if options.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
-    # Said of each worker of the loader. None of them calls JAX, and the fork of a process with threads is all that it
-    # is about: torch's loader forks beside those of HIP, too.
+    # JAX warns at each fork of a loader worker, because the process has threads. No worker calls JAX, and torch's
+    # loader also forks beside the threads of HIP.
     warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-    # Some GPUs have a shorter type for products of float32, which JAX would take.
+    # Without this, JAX would use a shorter type for products of float32 on GPUs that have one.
     jax.config.update("jax_default_matmul_precision", "highest")
     try:
         device = jax.devices("cpu" if options.device == "cpu" else "gpu")[0]

@@ -1,4 +1,4 @@
-"""Optimizer steps by JAX, with everything around them as torch's trainer has it."""
+"""Optimizer steps by JAX; the rest of the training is that of torch's trainer."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ from vpoc.training.with_jax.jax_device import JaxDevice
 
 
 class OnJax(Single):
-    """The weights on a device of JAX. The network itself stays on the CPU, untouched after the start."""
+    """The weights on a device of JAX. The network itself stays on the CPU and is not changed after the start."""
 
     def __init__(self, model: Network, found: JaxDevice) -> None:
         super().__init__(model, [torch.device("cpu")])
@@ -28,7 +28,7 @@ class OnJax(Single):
         self.parameters = self.arrays(model.state_dict())
 
     def arrays(self, tensors: dict[str, torch.Tensor]) -> jax_mlp.Arrays:
-        """Tensors, by the names of the parameters, as arrays on the device."""
+        """Tensors by parameter name, as arrays on the device."""
         return tuple(jax.device_put(tensors[name].numpy().copy(), self.found.device) for name in self.names)
 
     def tensors(self, arrays: jax_mlp.Arrays) -> dict[str, torch.Tensor]:
@@ -49,7 +49,7 @@ class OnJax(Single):
 
 
 class JaxTrainer(Trainer):
-    """A Trainer whose steps JAX makes: an mlp in float32 on one device."""
+    """A Trainer whose steps JAX computes: an mlp in float32 on one device."""
 
     strategy: OnJax
 
@@ -59,7 +59,7 @@ class JaxTrainer(Trainer):
         self._adamw = jax.jit(jax_mlp.adamw)
 
     def make_optimizer(self) -> None:
-        """The moments of AdamW, before the first step."""
+        """Create the moments of AdamW as before the first step."""
         zeros = {name: torch.zeros_like(tensor) for name, tensor in self.strategy.weights().items()}
         self._means, self._squares = self.strategy.arrays(zeros), self.strategy.arrays(zeros)
 

@@ -24,7 +24,7 @@ def logits(parameters: Arrays, inputs: jax.Array) -> jax.Array:
 def loss(parameters: Arrays, inputs: jax.Array, labels: jax.Array, weights: jax.Array, divisor: Any) -> jax.Array:
     """Sum of weight times log-loss over `divisor`."""
     found = logits(parameters, inputs)
-    # As torch's binary_cross_entropy_with_logits, which overflows for no logit.
+    # The same formula as torch's binary_cross_entropy_with_logits, which overflows for no logit.
     each = jnp.maximum(found, 0) - found * labels + jnp.log1p(jnp.exp(-jnp.abs(found)))
     return (each * weights).sum() / divisor
 
@@ -55,7 +55,7 @@ def adamw(
 
 
 def numbers_of_step(step: int, rate: float, weight_decay: float) -> dict[str, float]:
-    """The numbers of AdamW's step, counted from 1, that depend on nothing else; in double, as torch has them."""
+    """The numbers of AdamW's step, counted from 1, that depend only on these arguments; in double, as in torch."""
     return {
         "keep": 1 - rate * weight_decay,
         "size": rate / (1 - BETA1**step),
