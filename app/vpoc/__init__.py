@@ -1,4 +1,4 @@
-"""Volume-profile features of E-mini S&P 500 futures, and a training loop that says what it really did.
+"""Volume-profile features of E-mini S&P 500 futures, and a training loop that reports what it really did.
 
 The rooms of this package, top floor first; a room imports only from rooms below it:
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 SmallInts = npt.NDArray[np.integer[Any]]
-"""Integers of a type that is chosen by how large they get."""
+"""Integers of a type that is chosen by their largest value."""
 Floats = npt.NDArray[np.float64]
 Floats32 = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]

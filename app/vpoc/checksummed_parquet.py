@@ -1,4 +1,4 @@
-"""Parquet files that know their own SHA-256, so that a damaged one is refused before anything is read from it."""
+"""Parquet files that contain their own SHA-256, so that a damaged file is refused before anything is read from it."""
 
 import hashlib
 import io
@@ -13,22 +13,22 @@ from vpoc.files import open_atomic
 
 BLANK = b"0" * 64
 DIGEST = re.compile(rb'"file_sha256": "([0-9a-f]{64})"')
-"""In the metadata; the digest is that of the file with zeros in its place."""
+"""Finds the digest in the metadata. It is the digest of the file with zeros in its own place."""
 TAIL = 1 << 16
-"""The metadata lie within so many bytes of the end; behind them are only the columns' names and types."""
+"""The metadata begin within this many bytes of the end; only column names and types follow them."""
 HASHED_AT_A_TIME = 1 << 20
 
 
 class DamagedError(Exception):
-    """Not a file that `write_checksummed` wrote, or one that was changed since."""
+    """The file was not written by `write_checksummed`, or was changed since."""
 
 
 def write_checksummed(
     path: Path, frame: pl.DataFrame, key: str, facts: dict[str, Any], compression: Any = "zstd", *, durable: bool = True
 ) -> None:
-    """Write `frame` to `path` as parquet with `facts`, plain JSON values, in its metadata as JSON under `key`.
+    """Write `frame` to `path` as parquet; the metadata get `facts`, plain JSON values, as JSON under `key`.
 
-    As `open_atomic`, which says what `durable` is.
+    For `durable`, see `open_atomic`.
     """
     document = {"file_sha256": BLANK.decode(), **facts}
     with open_atomic(path, durable=durable) as stream:
@@ -45,7 +45,7 @@ def write_checksummed(
 
 
 class _Sink(io.RawIOBase):
-    """Passes on what is written to it, and remembers its SHA-256 and its end."""
+    """A stream that passes on everything written to it, and keeps its SHA-256 and its last bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.digest = hashlib.sha256()
@@ -55,11 +55,11 @@ class _Sink(io.RawIOBase):
         self._stream = stream
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, content: Any) -> int:
-        """Write all of `content`; an error is remembered, since polars reports it in other words."""
+        """Write all of `content`; keep an error, because polars reports it in other words."""
         self.digest.update(content)
         try:
             self._stream.write(content)
@@ -72,10 +72,10 @@ class _Sink(io.RawIOBase):
 
 
 def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Return what `write_checksummed` was given.
+    """Return the frame and the facts that `write_checksummed` was given.
 
     Raises:
-        DamagedError: when a single byte is another, or it is another file.
+        DamagedError: when a single byte differs, or the file is of another kind.
     """
     match = _found(content)
     if match is None:
@@ -92,7 +92,7 @@ def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, 
 
 
 def checksummed_facts(path: Path, key: str) -> dict[str, Any]:
-    """The facts that `write_checksummed` was given for the file `path`, of which little is in memory at a time.
+    """The facts that `write_checksummed` was given for the file `path`, read with little memory.
 
     Raises:
         DamagedError: as `read_checksummed`.
@@ -122,5 +122,5 @@ def checksummed_facts(path: Path, key: str) -> dict[str, Any]:
 
 
 def _found(content: bytes) -> re.Match[bytes] | None:
-    # The metadata stand at the end.
+    # Search from the last such key, because the metadata are at the end.
     return DIGEST.search(content, max(content.rfind(b'"file_sha256"'), 0))

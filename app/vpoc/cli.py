@@ -1,6 +1,6 @@
-"""The command line: parses, calls, and turns what a person can put right into one line.
+"""The command line: parses options, calls commands, and prints an error that the user can fix as one line.
 
-Importing this module imports neither torch nor polars; the commands do, when they run.
+Importing this module imports neither torch nor polars; the commands import them when they run.
 """
 
 import atexit
@@ -30,14 +30,14 @@ COMMANDS = {
     "evaluate": "vpoc.commands.evaluate",
     "probe": "vpoc.commands.probe",
 }
-"""Where each command lives, in the order of the help."""
+"""The module of each command, in the order of the help."""
 
 
 class Commands(click.Group):
-    """The commands, each found in its module."""
+    """The group of commands, each of which is imported from its module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names in the order of the work, not of the alphabet."""
+        """Names in the order in which a user needs them, not in alphabetical order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -50,11 +50,11 @@ class Commands(click.Group):
 
 
 OLD_NAMES = {"warm-up": "lookback", "drill": "inject-fault", "rung": "check"}
-"""Options by the names they had before: still accepted, and shown nowhere."""
+"""Former names of options, still accepted but not shown."""
 
 
 def _present_name(name: str) -> str:
-    """Return the name of an option or a command with hyphens, and as it is now."""
+    """Return the present name of an option or a command, with hyphens."""
     name = name.replace("_", "-")
     return OLD_NAMES.get(name, name)
 
@@ -115,21 +115,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The console script `vpoc`."""
+    """Run the console script `vpoc`."""
     faulthandler.enable()
     status = run()
     torch = sys.modules.get("torch")
     if torch and torch.cuda.is_initialized() and "WORLD_SIZE" not in os.environ:
-        # A hang of the GPU's libraries on the way out is one that a program of the user's would have, too.
+        # Exit as usual: if the GPU's libraries hang at exit, a program of the user's own would hang, too.
         sys.exit(status)
-    # To take the interpreter and the libraries apart takes longer than some commands, and after an error in a rank,
-    # threads of torch's process group can abort it while C++ objects are destroyed.
+    # Exit directly: tearing down the interpreter and the libraries takes longer than some commands, and after an error
+    # in a rank, threads of torch's process group can abort it while C++ objects are destroyed.
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
     except OSError:
         if "WORLD_SIZE" not in os.environ:
-            # Python says that, and ends with its status.
+            # Python reports the error, and exits with its own status for it.
             sys.exit(status)
     os._exit(status)

@@ -1,4 +1,4 @@
-"""The device a run was asked for: whether it is there, what it is, and what it uses."""
+"""The requested device: whether it is available, what it is, and how to clean it up."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from vpoc.errors import UserError
 
 
 def require_device(name: str) -> torch.device:
-    """The device `cpu` or `cuda`; UserError with exit code 3 when it is not there, because nothing falls back."""
+    """The device `cpu` or `cuda`; UserError with exit code 3 when it is not available, because there is no fallback."""
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError(
             f"--device cuda: torch {torch.__version__} sees no GPU; check the driver, the device nodes and that this "
@@ -22,7 +22,7 @@ def require_device(name: str) -> torch.device:
 
 
 def describe(device: torch.device, rank: int = 0) -> dict[str, Any]:
-    """The device really used: rank, device, name, gfx target (None if it has none) and memory in bytes."""
+    """The facts of the device really used: rank, device, name, gfx target (None if it has none), memory in bytes."""
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         properties = torch.cuda.get_device_properties(index)
@@ -43,7 +43,7 @@ def describe(device: torch.device, rank: int = 0) -> dict[str, Any]:
 
 
 def clean_up(device: torch.device, *, skip: bool) -> None:
-    """Wait for a GPU and give its unused memory back, unless `skip`."""
+    """Wait for a GPU and return its unused memory, unless `skip`."""
     if device.type == "cuda" and not skip:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

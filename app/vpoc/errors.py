@@ -1,4 +1,4 @@
-"""Errors that a person, not this program, can put right."""
+"""Errors that the user, not this program, can fix."""
 
 import errno
 import signal
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """A mistake or a condition outside this program, reported in one line: what, where, what to do.
+    """A mistake or a condition outside this program, reported in one line: what is wrong, where, and how to fix it.
 
-    `exit_code` is the exit status of the command: 2 for input, 3 for a missing device, 4 for a training that diverged.
+    `exit_code`: the exit status of the command, such as 2 for input, 3 for a missing device, 4 for a diverged training.
     """
 
     def __init__(self, message: str, *, exit_code: int = 2) -> None:
@@ -17,11 +17,11 @@ class UserError(Exception):
 
 
 LONGEST_SHOWN = 2000
-"""Characters of a line: what it quotes from a file may have gigabytes."""
+"""Longest message, in characters: text quoted from a file may have gigabytes."""
 
 
 def shown(message: object) -> str:
-    """A line as text that no terminal takes for commands, whatever it quotes; the middle of a long one is left out."""
+    """A message as one line without characters that control a terminal; the middle of a long message is left out."""
     text = str(message)
     if len(text) > LONGEST_SHOWN:
         end = LONGEST_SHOWN // 4

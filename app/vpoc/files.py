@@ -35,7 +35,7 @@ def sha256(content: bytes) -> str:
 def sha256_file(path: Path) -> str:
     """SHA-256 of the file at `path`, in hex, read in blocks; UserError when it cannot be read."""
     digest = hashlib.sha256()
-    # In large blocks: while another thread imports, each one waits for the interpreter.
+    # Large blocks, because each read waits for the interpreter's lock while another thread imports.
     block = memoryview(bytearray(HASH_BLOCK))
     try:
         with path.open("rb", buffering=0) as stream:
@@ -47,7 +47,7 @@ def sha256_file(path: Path) -> str:
 
 
 def ahead(work: Callable[[Path], _T], path: Path) -> Future[_T]:
-    """Return the future result of `work` on `path`, computed in a thread."""
+    """Return the future result of `work` on `path`, which a thread computes."""
     pool = ThreadPoolExecutor(1)
     found = pool.submit(work, path)
     pool.shutdown(wait=False)
@@ -55,12 +55,15 @@ def ahead(work: Callable[[Path], _T], path: Path) -> Future[_T]:
 
 
 def hash_ahead(path: Path) -> Future[str]:
-    """`sha256_file` of `path`, which a thread finds out meanwhile."""
+    """Return the future result of `sha256_file` for `path`, which a thread computes."""
     return ahead(sha256_file, path)
 
 
 def line_parts(path: Path, size: int) -> Iterator[bytes]:
-    """The file in parts of about `size` bytes that end with a line, all but perhaps the last; UserError as above."""
+    """Yield the file in parts of about `size` bytes that end with a line end, except perhaps the last.
+
+    UserError as above.
+    """
     left = b""
     try:
         with path.open("rb") as stream:
@@ -77,7 +80,7 @@ def line_parts(path: Path, size: int) -> Iterator[bytes]:
 
 
 def require_writable(folder: Path) -> None:
-    """Make `folder` when it is missing; UserError unless a file can be made in it."""
+    """Create `folder` if it is missing; UserError unless a file can be created in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -94,7 +97,7 @@ def remove(path: Path) -> None:
 
 
 def require_output(output: Path, *inputs: Path | None) -> None:
-    """UserError when `output` is there but no regular file, or is one of the `inputs`, under whatever name."""
+    """UserError when `output` exists but is no regular file, or is the same file as one of the `inputs`."""
     try:
         if output.exists() and not output.is_file():
             raise UserError(f"{output}: this is not a file but a folder or a device; give the path of a file")
@@ -106,18 +109,18 @@ def require_output(output: Path, *inputs: Path | None) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` so that `path` holds all of it or what it held before, as `open_atomic`."""
+    """Write `content` atomically: `path` then has all of it, or still its former content. See `open_atomic`."""
     with open_atomic(path) as stream:
         stream.write(content)
 
 
 @contextlib.contextmanager
 def open_atomic(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A stream to write to, so that `path` holds all of it at the end or what it held before, also after a power cut.
+    """A stream to write to. At the end `path` has all of it, or still its former content, even after a power cut.
 
-    Without `durable`, nothing waits for the disk, and a power cut can leave a torn file, which readers must notice.
-    The folder is made when it is missing, and a link is followed, not replaced. UserError when the disk is full, the
-    folder is not writable, or `path` is something else than a file; the temporary file is then removed.
+    Without `durable` nothing waits for the disk: a power cut can leave a torn file, which readers must detect. The
+    folder is created if it is missing, and a link is followed, not replaced. UserError when the disk is full, the
+    folder is not writable, or `path` is no file; the temporary file is then removed.
     """
     if path.is_symlink():
         path = Path(os.path.realpath(path))

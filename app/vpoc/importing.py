@@ -1,4 +1,4 @@
-"""Importing large packages, which is half of what a short command takes."""
+"""Faster imports of large packages, which are half of the time of a short command."""
 
 import gc
 import signal
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing(package: str) -> Iterator[None]:
-    """Import `package`, and what comes with it, without looking for garbage, and leave all that out of later looks.
+    """Import `package` inside this context without garbage collection, and exempt the new objects from later ones.
 
-    A collection goes through every object there is; torch alone makes hundreds of thousands, none of them garbage.
-    Ctrl-C inside ends the process at once.
+    A collection visits every object; torch alone creates hundreds of thousands, and none of them is garbage. Inside the
+    context Ctrl-C ends the process at once.
     """
     if package in sys.modules or not gc.isenabled():
         yield
         return
     gc.disable()
-    # An exception there is lost in some libraries, and others crash by it.
+    # A KeyboardInterrupt during an import is lost in some libraries, and crashes others.
     if raises := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

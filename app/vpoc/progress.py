@@ -1,7 +1,7 @@
-"""Progress lines of a run, for whoever watches it from outside. Standard library only.
+"""Progress lines of a run, for a harness that watches it from outside. Standard library only.
 
-Each rank appends JSON lines to `progress-<rank>.jsonl`. They are written by the thread that does the work and by no
-other, because a heartbeat thread would continue while the work hangs.
+Each rank appends JSON lines to `progress-<rank>.jsonl`. Only the thread that does the work writes them, because a
+heartbeat thread would continue while the work hangs.
 """
 
 import json
@@ -19,9 +19,9 @@ from vpoc.step_stage import StepStage
 PHASES = ("import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown")
 LINE_EVERY_S = 1.0
 CONTRACT = 2
-"""Version of what these files say; raised when whoever checks them has to know."""
+"""Version of the contents of these files; raised when a reader has to handle a change."""
 NONCE = "VPOC_NONCE"
-"""Environment variable with a word of whoever started this run, which every line and the result repeat."""
+"""Environment variable with a random word from whoever started this run; every line and the result repeat it."""
 
 ReadDeviceMemory = Callable[[], tuple[int, int]]
 """Returns the bytes allocated and reserved on the device."""
@@ -30,12 +30,19 @@ ReadDeviceMemory = Callable[[], tuple[int, int]]
 class Progress:
     """Appends progress lines of `rank` in `folder`; does nothing when `folder` is None.
 
-    The lines are in `path`. One is written at each change of phase and, within a phase, at most once a second. They
-    are numbered from 1 in each process, so that one that is missing is noticed, and repeat the `nonce` of the run. In
-    `folder` are also the `stage` of the optimizer step, and stacks, at SIGUSR1 and when no line comes for a minute.
-    `device_memory` may be set once there is a device to ask; `wall` is the clock of the lines. After `interrupt`, the
-    next call of `phase` or `step` raises Interrupted: that is where the work can stop in good order. While
-    `holds_interrupts` is set it does not; the work then looks at `interrupted_by` by itself.
+    A line is written at each change of phase and, within a phase, at most once a second. The lines are numbered from 1
+    in each process, so that a missing line is noticed.
+
+    After `interrupt`, the next call of `phase` or `step` raises Interrupted, because there the work can stop safely.
+    While `holds_interrupts` is set they do not raise; the work then checks `interrupted_by` itself.
+
+    `path`: the file of the lines; None without a folder.
+    `nonce`: the random word of the run, which the lines repeat.
+    `stage`: the stage of the optimizer step, also in a file in `folder`.
+    `device_memory`: may be set once there is a device to ask.
+    `wall`: the clock of the lines.
+
+    Stacks are written to `folder` at SIGUSR1, and when there is no line for a minute.
     """
 
     def __init__(self, folder: Path | None, rank: int = 0) -> None:
@@ -67,15 +74,15 @@ class Progress:
         stacks.finished()
 
     def interrupt(self, signum: int) -> None:
-        """End the work at its next sign of progress, because of signal `signum`; safe in a signal handler."""
+        """Stop the work at its next sign of progress because of signal `signum`; safe in a signal handler."""
         self.interrupted_by = signum
 
     def phase(
         self, name: str, total: int | None = None, done: int = 0, epoch_losses: Mapping[str, Any] | None = None
     ) -> None:
-        """Enter phase `name`, of `total` items (None: unknown) of which `done` are done.
+        """Enter phase `name`, which has `total` items (None: unknown), of which `done` are done.
 
-        `epoch_losses`: those of the epoch that has just ended, as the result will have them.
+        `epoch_losses`: the losses of the epoch that has just ended, in the form of the result.
         """
         if name not in PHASES:
             raise ValueError(name)
@@ -84,7 +91,7 @@ class Progress:
         self._write(done, None, None, epoch_losses)
 
     def step(self, done: int, seconds: float, loss: float | None = None, gradient_norm: float | None = None) -> None:
-        """`done` items of the phase are done; the last one took `seconds`."""
+        """Report that `done` items of the phase are done, and that the last one took `seconds`."""
         self._check_interrupted()
         self._max_step = max(seconds, self._max_step or 0.0)
         if time.monotonic() - self._last_line >= LINE_EVERY_S:
@@ -137,7 +144,7 @@ class Progress:
 
 
 def finite(value: Any) -> float | None:
-    """`value` as a float, or None when it is None, NaN or infinite: strict JSON has no word for those."""
+    """`value` as a float; None for None, NaN and infinity, which strict JSON cannot represent."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 

@@ -1,9 +1,9 @@
-"""The stacks of all threads of this process, written from inside: neither ptrace nor a right is needed.
+"""Writes the stacks of all threads of this process from inside, which needs neither ptrace nor a privilege.
 
-A thread writes them at SIGUSR1, and when there was no sign of progress for a minute. It takes the interpreter's lock
-first: who reads stacks while they change can end a healthy process, as faulthandler's own timer and handler of signals
-do (https://github.com/python/cpython/issues/140815, https://github.com/python/cpython/issues/116008). Where a call
-holds that lock for ever nothing changes either, and SIGUSR2 has them written without it, in plain C. Standard library
+A thread writes them at SIGUSR1, and after a minute without a sign of progress. The thread takes the interpreter's lock
+first: reading stacks while they change can crash a healthy process, as faulthandler's own timer and signal handlers do
+(https://github.com/python/cpython/issues/140815, https://github.com/python/cpython/issues/116008). If a call holds that
+lock for ever, no stack changes either: SIGUSR2 then has them written without the lock, in plain C. Standard library
 only.
 """
 
@@ -30,10 +30,10 @@ _quiet_since: float | None = None
 
 
 def listen(path: Path) -> None:
-    """From now on write stacks to `path` at SIGUSR1; what it holds of an earlier process goes. In the main thread.
+    """From now on write stacks to `path` at SIGUSR1, after emptying the file. Call this in the main thread.
 
     Raises:
-        OSError: when the file cannot be made.
+        OSError: when the file cannot be created.
     """
     finished()
     _append_to(path, os.O_TRUNC)
@@ -45,17 +45,17 @@ def _answer() -> None:
     if _writer is None:
         _writer = _Writer()
         _writer.start()
-    # Otherwise it would not see that its handler is gone where somebody has set another meanwhile.
+    # Unregister first: faulthandler does not notice when another handler has replaced its own meanwhile.
     faulthandler.unregister(WITHOUT_LOCK)
     faulthandler.register(WITHOUT_LOCK, _descriptor, all_threads=True, chain=False)
     signal.set_wakeup_fd(_writer.bell, warn_on_full_buffer=False)
     signal.signal(SIGNAL, _nothing)
-    # A system call that it interrupts continues.
+    # Let system calls continue that this signal interrupts.
     signal.siginterrupt(SIGNAL, False)
 
 
 def progressed() -> None:
-    """A sign of progress: stacks are written a minute after the last one, and every minute then."""
+    """Report progress: stacks are written a minute after the last report, and every minute from then on."""
     global _quiet_since  # noqa: PLW0603
     if _writer is not None:
         started = _quiet_since is None
@@ -65,24 +65,24 @@ def progressed() -> None:
 
 
 def finished() -> None:
-    """No more signs of progress are to come. SIGUSR1 is still answered."""
+    """Expect no more progress reports. SIGUSR1 is still answered."""
     global _quiet_since  # noqa: PLW0603
     _quiet_since = None
 
 
 def _nothing(_signum: int, _frame: Any) -> None:
-    """The signal is written where `set_wakeup_fd` says only if there is a handler."""
+    """Do nothing; `set_wakeup_fd` takes effect only for signals that have a Python handler."""
 
 
 class _Writer(Thread):
-    """Writes the stacks when it is asked to by a signal, and for every minute without progress."""
+    """Writes the stacks when a signal asks for them, and for every minute without progress."""
 
     def __init__(self) -> None:
         super().__init__(name="stacks", daemon=True)
         self._ear, self.bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def ring(self) -> None:
-        """Have it look at the time again."""
+        """Make the thread check the time again."""
         os.write(self.bell, b"\0")
 
     def run(self) -> None:
@@ -97,7 +97,7 @@ class _Writer(Thread):
                 self._go_on(since)
 
     def _write(self, why: str) -> None:
-        # A full disk ends no training because of this.
+        # A full disk must not end the training because of a stack.
         with contextlib.suppress(OSError):
             os.write(_descriptor, why.encode())
             faulthandler.dump_traceback(_descriptor, all_threads=True)
@@ -110,9 +110,10 @@ class _Writer(Thread):
 
 @contextmanager
 def in_workers() -> Iterator[Callable[[int], None] | None]:
-    """Around the start of worker processes: what each has to call first, with any number, to write to the same file.
+    """Block the signals while worker processes start; yield the function that each worker has to call first, if any.
 
-    A new process has none of its parent's handlers; until it has its own, the signal waits.
+    The worker then writes its stacks to the same file; the function's argument may be any number. A new process has
+    none of its parent's handlers; the signal stays pending until the worker has its own.
     """
     if _path is None:
         yield None
@@ -131,7 +132,7 @@ def _listen_in_worker(path: Path, _number: int) -> None:
 
 
 def _forget() -> None:
-    """A forked process has none of its parent's threads; what it heard it would tell its parent's."""
+    """Reset the state in a forked process, which has none of its parent's threads but shares their pipe."""
     global _writer, _quiet_since  # noqa: PLW0603
     _writer = _quiet_since = None
 
@@ -146,6 +147,6 @@ def _append_to(path: Path, flags: int) -> None:
     if _descriptor < 0:
         _descriptor = opened
     else:
-        # Whoever writes meanwhile writes to one or to the other.
+        # A thread that writes meanwhile writes to the old or to the new file.
         os.dup2(opened, _descriptor, inheritable=False)
         os.close(opened)

@@ -1,4 +1,4 @@
-"""For a person who watches: progress bars, and lines that are folded at words. Nothing of it without a terminal."""
+"""Output for a person at a terminal: progress bars, and lines folded at words. Without a terminal nothing is added."""
 
 import shutil
 import sys
@@ -21,7 +21,7 @@ def watched(items: Iterable[_T], label: str, length: int) -> Iterator[_T]:
 
 
 def folded(text: str) -> str:
-    """Return `text` with its long lines folded at words where stdout is a terminal; those of tables stay."""
+    """Return `text` with its long lines folded at words if stdout is a terminal; lines of tables are not folded."""
     if not sys.stdout.isatty():
         return text
     width = shutil.get_terminal_size().columns
