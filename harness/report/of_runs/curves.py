@@ -65,7 +65,10 @@ def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tupl
 
 
 def _thinned(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """Yield evenly spaced lines, and the first and last line of each phase, because an hour has thousands of lines."""
+    """Yield evenly spaced lines, because an hour has thousands of lines.
+
+    The first and last line of each phase are kept too, for up to MOST_PHASES phases.
+    """
     every = max(1, -(-count // POINTS))
     phase, skipped, begun = b"", b"", 0
     for number, line in enumerate(lines):
