@@ -1,1 +1,1 @@
-"""Bars: reading, checking, merging and making them; trading sessions."""
+"""Bars: reading, checking, merging and generating them; trading sessions."""

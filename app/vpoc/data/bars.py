@@ -13,18 +13,21 @@ from vpoc.data.columns import PRICES, TICK
 DAY_SECONDS = 86_400
 MAX_TICKS = 2**31
 OFF_GRID_TICKS = 1e-6
-"""Ticks; a price this far from the grid is off it."""
+"""Distance in ticks from the grid above which a price is off the grid."""
 
 
 @dataclass(frozen=True)
 class Bars:
     """Bars in file order; every array is [rows].
 
-    `ts`: start of the bar, seconds since 1970 UTC. `open` .. `close`: ticks of 0.25 points. `volume`: contracts.
-    `vix`: points, NaN where none was published yet. `off_grid`: bars with a price that was no multiple of the tick.
-    `contract`: index into `symbols`, which is empty when the file names none. `bar_seconds`: the most common step
-    between bars, 0 for single trades. `smaller_kept`: a line for each session of which a contract was kept that traded
-    less than another in the file.
+    `ts`: start of the bar, seconds since 1970 UTC.
+    `open` .. `close`: ticks of 0.25 points.
+    `volume`: contracts.
+    `vix`: points, NaN where none was published yet.
+    `off_grid`: whether a price of the bar was no multiple of the tick.
+    `contract`: index into `symbols`, which is empty when the file names none.
+    `bar_seconds`: the most common step between bars, 0 for single trades.
+    `smaller_kept`: a line for each session in which the kept contract traded less than another one in the file.
     """
 
     path: Path
@@ -52,17 +55,23 @@ class Bars:
 
     @staticmethod
     def concatenate(parts: "Sequence[Bars]") -> "Bars":
-        """The bars of `parts`, which follow each other; their step is that of the first, the rest that of the last."""
+        """The bars of `parts`, in their order.
+
+        The step is that of the first part, other facts are those of the last.
+        """
         columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
         return replace(parts[-1], **columns, bar_seconds=parts[0].bar_seconds)
 
 
 COLUMNS = ("ts", *PRICES, "volume", "vix", "off_grid", "contract")
-"""The arrays of Bars."""
+"""The names of the arrays of Bars."""
 
 
 def to_ticks(prices: Floats) -> tuple[Ints, Flags]:
-    """`prices` [rows], finite and below 2^31 ticks, in ticks, and which of them are no multiple of a tick."""
+    """Convert `prices` [rows], finite and below 2^31 ticks, to ticks.
+
+    Also flag those that are no multiple of a tick.
+    """
     scaled = prices / TICK
     rounded = np.rint(scaled)
     return rounded.astype(np.int64), np.abs(scaled - rounded) > OFF_GRID_TICKS
@@ -77,7 +86,7 @@ def made_bars(
     contract: Ints,
     symbols: tuple[str, ...],
 ) -> Bars:
-    """Bars of columns [rows], `prices` by name and in points; where no row has a range, each is a trade."""
+    """Bars from columns [rows], `prices` by name and in points; if no row has a range, each row is a trade."""
     ticks = {name: to_ticks(values) for name, values in prices.items()}
     off_grid = np.logical_or.reduce([off for _, off in ticks.values()])
     high, low = ticks["high"][0], ticks["low"][0]
@@ -99,7 +108,7 @@ def made_bars(
 
 
 def bar_seconds(ts: Ints) -> int:
-    """The most common positive step between stamps, in seconds, a day at most; 60 when there is none."""
+    """The most common positive step between stamps, in seconds, at most a day; 60 when there is none."""
     steps = np.diff(ts)
     if len(steps) and steps.min() <= 0:
         steps = steps[steps > 0]
@@ -107,7 +116,7 @@ def bar_seconds(ts: Ints) -> int:
 
 
 def exact_duplicates(bars: Bars) -> Flags:
-    """Which bars [rows] repeat the bar before them in every column."""
+    """Flags [rows] of the bars that repeat the bar before them in every column."""
     same = np.zeros(len(bars), dtype=np.bool_)
     rows = np.flatnonzero(bars.ts[1:] == bars.ts[:-1]) + 1
     equal = np.ones(len(rows), dtype=np.bool_)
@@ -121,14 +130,14 @@ def exact_duplicates(bars: Bars) -> Flags:
 
 
 def conflicting_duplicates(bars: Bars) -> Flags:
-    """Which bars [rows] have the stamp of the bar before them but other values."""
+    """Flags [rows] of the bars with the stamp of the bar before them but other values."""
     same_stamp = np.zeros(len(bars), dtype=np.bool_)
     same_stamp[1:] = bars.ts[1:] == bars.ts[:-1]
     return same_stamp & ~exact_duplicates(bars)
 
 
 def ohlc_violations(bars: Bars) -> Flags:
-    """Which bars [rows] have an open or close outside low..high."""
+    """Flags [rows] of the bars with an open or close outside low..high."""
     top = np.maximum(bars.open, bars.close)
     bottom = np.minimum(bars.open, bars.close)
     return (bars.high < top) | (bars.low > bottom)

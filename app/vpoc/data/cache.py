@@ -1,4 +1,4 @@
-"""The cache of parsed bars, a parquet file, so that the same file is not parsed twice."""
+"""The cache of parsed bars, a parquet file, which avoids parsing the same file twice."""
 
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,7 +21,7 @@ def write_bars(cache: Path, bars: Bars) -> None:
     """Write `bars` to the file `cache`."""
     frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
     facts = {"fields": list(COLUMNS), "app_version": __version__, **{name: getattr(bars, name) for name in BARS_FACTS}}
-    # A torn one is not used.
+    # Not durable, because a torn cache is ignored.
     write_checksummed(cache, frame, BARS_KEY, facts, compression="uncompressed", durable=False)
 
 
@@ -40,7 +40,7 @@ def cached_bars(cache: Path, data: Path, digest: Future[str] | None) -> Bars | N
 
 
 def _narrow(name: str, values: Any) -> pl.Series:
-    """`values` in fewer bytes where they fit."""
+    """`values` with fewer bytes each, if they fit."""
     kinds: dict[str, Any] = {
         "ts": np.uint32,
         "volume": np.uint32,
@@ -70,5 +70,5 @@ def _read(cache: Path, path: Path) -> Bars | None:
 
 
 def facts_of_bars(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of Bars that a cache has as JSON, with tuples where Bars has them."""
+    """Return the facts of Bars from the cache's JSON, with lists turned back into tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}

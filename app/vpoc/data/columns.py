@@ -17,4 +17,4 @@ OPTIONAL = ("symbol",)
 STAMP_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 TICK = 0.25
 YEARS = (1980, 2100)
-"""A stamp outside these years is a mistake: the contract is of 1997, daily VIX values begin in 1990."""
+"""Years in which stamps are accepted: the contract exists since 1997, daily VIX values begin in 1990."""

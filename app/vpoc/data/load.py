@@ -1,4 +1,4 @@
-"""A merged CSV, or any file of bars with VIX -> the Bars that training uses; errors name the line of the first row."""
+"""Reads a merged CSV, or any file of bars with VIX, into the Bars that training uses; errors name the line."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -16,25 +16,24 @@ from vpoc.data.rules import ROW_ADVICE, SYMBOL_MISSING, first_problem, grid_prob
 from vpoc.errors import UserError
 
 LARGE_BYTES = 1 << 28
-"""A file of more is read in blocks where the caller can work with them."""
+"""Size in bytes above which a file is read in blocks, if the caller can work with blocks."""
 UNENDED_ADVICE = "copy or make it again, or end the line if it is whole"
 
 
 def load_bars(path: Path) -> Bars:
     """Read a merged CSV for training; exact duplicates are dropped.
 
-    UserError, in one line with the line number, on the first rule that is broken.
+    UserError, in one line with the line number, for the first rule that is broken.
     """
     (bars,) = _checked_parts(path, None, at_once=True)
     return bars
 
 
 def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
-    """Read a merged CSV in blocks of whole sessions, a few hundred MB in memory whatever its size.
+    """Read a merged CSV of any size in blocks of whole sessions, using a few hundred MB of memory.
 
-    `block_bytes`: what to read at a time, by default BLOCK_BYTES; a block holds at least one session.
-    `rows_in_file` and `sha256` of the last block are of the whole file.
-    UserError as `load_bars`.
+    `block_bytes`: bytes to read at a time, by default BLOCK_BYTES; a block has at least one session. `rows_in_file` and
+    `sha256` of the last block refer to the whole file. UserError as from `load_bars`.
     """
     left: Bars | None = None
     for fresh in _checked_parts(path, block_bytes):
@@ -50,9 +49,12 @@ def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
 
 @dataclass
 class _Reading:
-    """A merged CSV on the way: what is known from the parts read so far.
+    """A merged CSV that is being read, and what is known from the parts read so far.
 
-    `symbols`: number of each contract. `above`: the last row. `named`: rows have a symbol. `off_grid`: of each part.
+    `symbols`: the number of each contract.
+    `above`: the last row.
+    `named`: whether rows have a symbol.
+    `off_grid`: flags of each part.
     """
 
     head: Head
@@ -63,7 +65,7 @@ class _Reading:
     off_grid: list[Flags] = field(default_factory=list)
 
     def bars(self, part: MergedRows) -> Bars:
-        """Return the bars of the next part; UserError on a line that is none."""
+        """Return the bars of the next part; UserError for a line that is no bar."""
         path = self.head.path
         if part.unreadable.height:
             line, reason = part.unreadable.row(int(part.unreadable["line"].arg_min() or 0))
@@ -72,17 +74,17 @@ class _Reading:
         return part.bars(path, self.symbols)
 
     def checked(self, bars: Bars) -> Bars:
-        """Return the next `bars` without exact duplicates; UserError on the first rule that is broken."""
+        """Return the next `bars` without exact duplicates; UserError for the first rule that is broken."""
         line = 1 + self.head.lines + self.rows
         self.rows += len(bars)
         self.off_grid.append(bars.off_grid)
-        # Together with the last row of the part before, with which the first of this one is compared.
+        # Include the last row of the previous part, because the first row of this part is compared with it.
         given = bars if self.above is None else Bars.concatenate([self.above, bars])
         context = len(given) - len(bars)
         problem = first_problem(given)
         if problem is not None:
             raise UserError(problem.at(f"{self.head.path}, line {line - context + problem.first_row}"))
-        # Two trades may well be alike.
+        # Two trades may legitimately be equal.
         kept = ~exact_duplicates(given) if given.bar_seconds else np.ones(len(given), dtype=np.bool_)
         kept[:context] = False
         self.above = given.take(slice(-1, None))
@@ -97,7 +99,7 @@ class _Reading:
             raise UserError(problem.at(f"{self.head.path}, line {line}"))
 
     def _require_symbols(self, part: MergedRows) -> None:
-        """UserError unless all rows of the file have a symbol, or none has, as its first row says."""
+        """UserError unless all rows of the file have a symbol, or none has, according to its first row."""
         if part.symbol is None:
             return
         empty = (part.symbol == "").to_numpy()
@@ -109,13 +111,13 @@ class _Reading:
 
 
 def _checked_parts(path: Path, size: int | None, *, at_once: bool = False) -> Iterator[Bars]:
-    """Yield the bars of the file in parts, or, `at_once`, as one; the last has the SHA-256 of the file.
+    """Yield the bars of the file in parts, or, with `at_once`, as one; the last part has the SHA-256 of the file.
 
-    Of a file with VIX under other names, or in another order of time, all at once.
+    A file with other column names for VIX, or with stamps of another form, is read all at once.
     """
     head = find_head(path)
     if head is None:
-        # The readers of other files; where there is a cache, not even this file is read.
+        # Imported here because only other files need these readers, and, with a cache, no file is parsed at all.
         from vpoc.data.merge import bars_with_vix  # noqa: PLC0415
         from vpoc.data.readers.delimited import has_vix_column  # noqa: PLC0415
 
@@ -138,7 +140,7 @@ def _checked_parts(path: Path, size: int | None, *, at_once: bool = False) -> It
 
 
 def _as_one(parts: Iterable[Bars]) -> Iterator[Bars]:
-    """Yield the bars of all `parts` together, nothing when there are none."""
+    """Yield the bars of all `parts` together; nothing if there are no parts."""
     found = list(parts)
     if len(found) > 1:
         bars = Bars.concatenate(found)

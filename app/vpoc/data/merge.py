@@ -1,4 +1,4 @@
-"""A vendor's bars and VIX values -> the merged CSV."""
+"""Merges a vendor's bars and VIX values into the merged CSV."""
 
 import io
 from collections.abc import Collection, Mapping
@@ -23,18 +23,21 @@ from vpoc.data.rules import ROW_ADVICE, first_problem, grid_problem
 from vpoc.errors import UserError
 
 STALE_DAYS = 5
-"""No weekend and holiday together is longer than this."""
+"""Age in days from which a VIX is stale: no weekend with a holiday is longer."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """The merged CSV and what is worth knowing about it.
+    """The merged CSV and the facts that a user should know about it.
 
-    `format`, `zone`, `stamp_side`, `bar_seconds`: what the file of bars was taken for. `symbols`: the contracts kept,
-    in order of time. `spread_rows`, `other_rows`: rows of strategies, and of contracts that were not in front.
-    `unended`: last lines that were left out because they are not ended. `off_grid`: rows with a price that is no
-    multiple of the tick. `vix`: where its values come from. `smaller_kept`: sessions in
-    which a contract was kept that traded less than another. `warnings`: what is not quite plausible.
+    `format`, `zone`, `stamp_side`, `bar_seconds`: how the file of bars was interpreted.
+    `symbols`: the contracts kept, in order of time.
+    `spread_rows`, `other_rows`: rows of strategies, and of contracts that were not the front one.
+    `unended`: unterminated last lines, which were left out.
+    `off_grid`: rows with a price that is no multiple of the tick.
+    `vix`: the source of its values.
+    `smaller_kept`: sessions in which the kept contract traded less than another one.
+    `warnings`: facts that are not quite plausible.
     """
 
     csv: bytes
@@ -75,7 +78,7 @@ class Merged:
         return "; ".join(parts)
 
     def facts(self) -> dict[str, Any]:
-        """Everything but the CSV, for JSON."""
+        """Everything but the CSV, as values for JSON."""
         return {name: value for name, value in vars(self).items() if name != "csv"}
 
 
@@ -93,9 +96,9 @@ def merge(
     """Join the bars with the last VIX value published by the END of each bar; never a later one.
 
     Of several contracts at the same time the front one of each session is kept, or `symbol`. Rows are sorted and exact
-    duplicates dropped. The other arguments are as in `read_vendor`. UserError on what cannot be read, a zone or side of
-    the stamps that nothing shows, bars that cannot be right, two different bars with the same stamp, and what is not
-    plausible by a rule that is not `accepted`.
+    duplicates dropped. The other arguments are as in `read_vendor`. UserError for a file that cannot be read, a zone or
+    side of the stamps that nothing shows, impossible bars, two different bars with the same stamp, and data that is not
+    plausible by a rule which is not `accepted`.
     """
     read = read_vendor(bars_path, zone=zone, stamp_side=stamp_side, columns=columns, symbol=symbol, dates=dates)
     if vix_path is None and "vix" not in read.frame.columns:
@@ -134,14 +137,14 @@ def merge(
 
 
 def bars_with_vix(path: Path) -> Bars:
-    """The bars of a file that has VIX beside them, of any format that `read_vendor` knows, as `merge` makes them.
+    """The bars of a file that has VIX in a column, of any format that `read_vendor` knows, as `merge` makes them.
 
-    UserError as there, but for what is not plausible.
+    UserError as from `merge`, except for data that is not plausible.
     """
     try:
         read = read_vendor(path)
     except UserError as error:
-        # What the stamps do not show can be said to that command alone.
+        # Only `vpoc merge` has options for facts that the stamps do not show.
         hint = f"; `vpoc merge --bars {path} --output merged.csv` takes it" if "with --" in str(error) else ""
         raise UserError(f"{error}{hint}") from error
     one = one_contract(read)
@@ -152,7 +155,7 @@ def bars_with_vix(path: Path) -> Bars:
 
 
 def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:
-    """UserError when the values of the file at `path` are no VIX, and that is not `accepted`."""
+    """UserError when the values of the file at `path` are no VIX, unless that is `accepted`."""
     values = published.close
     median = float(np.median(values))
     if not VIX_LOW <= median <= VIX_HIGH and not {"vix_range", "vix_is_price"} & set(accepted):
@@ -163,7 +166,7 @@ def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:
 
 
 def _bars(rows: VendorBars, vix: Floats) -> Bars:
-    """The rows as bars; UserError on the first that cannot be right."""
+    """The rows as bars; UserError for the first impossible one."""
     bars = rows.bars(rows.frame, vix)
     problem = first_problem(bars)
     if problem is not None:
@@ -173,7 +176,7 @@ def _bars(rows: VendorBars, vix: Floats) -> Bars:
 
 
 def _judged(rows: VendorBars, vix: Floats, accepted: Collection[str]) -> tuple[Bars, list[str]]:
-    """The rows as bars, and what is worth a warning; UserError on what training would refuse."""
+    """The rows as bars, and warnings; UserError for data that training would refuse."""
     bars, frame = _bars(rows, vix), rows.frame
     gate = Plausibility()
     gate.add(bars, frame["line"].to_numpy() if rows.unit == "line" else None)
@@ -209,7 +212,7 @@ def _csv(bars: Bars) -> bytes:
 
 
 def _sorted_once(bars: VendorBars) -> pl.DataFrame:
-    """The rows by time, without exact duplicates; trades all of them. UserError on two bars of one time."""
+    """The rows by time, without exact duplicates; of trades, all rows. UserError for two bars of one time."""
     if (np.diff(bars.frame["ts"].to_numpy()) > 0).all():
         return bars.frame
     frame = bars.frame.with_row_index("row")
@@ -226,7 +229,10 @@ def _sorted_once(bars: VendorBars) -> pl.DataFrame:
 
 
 def _off_grid(bars: VendorBars) -> int:
-    """How many rows have a price off the grid; the rule of loading, applied before two decimals hide it."""
+    """The number of rows with a price off the grid.
+
+    Applies the rule of loading before rounding to two decimals hides it.
+    """
     off_grid = np.zeros(bars.frame.height, dtype=np.bool_)
     for name in PRICES:
         values = bars.frame[name].to_numpy()

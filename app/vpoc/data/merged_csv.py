@@ -1,7 +1,7 @@
-"""The one reader of the merged CSV: lines of the file -> values, with the reason of each line that is no bar.
+"""The one reader of the merged CSV: turns lines of the file into values, with the reason for each line that is no bar.
 
-Training, `vpoc check` and `vpoc check --fix` all read with it. Where everything is as it should be, polars parses the
-columns as numbers at once; otherwise they are parsed as text, so that each wrong line is named.
+Training, `vpoc check` and `vpoc check --fix` all use it. If everything is valid, polars parses the columns as numbers
+directly; otherwise they are parsed as text, so that each wrong line can be named.
 """
 
 import io
@@ -38,7 +38,7 @@ TYPES: dict[str, Any] = {
 }
 EARLIEST, LATEST = (int(stamp.astype("datetime64[s]").astype(np.int64)) for stamp in (FIRST + 3, LAST + 1))
 LATEST -= 3600
-"""Stamps, seconds since 1970 UTC, from the first on and before the second are of sessions that the calendar knows."""
+"""Seconds since 1970 UTC: stamps from the first on and before the second belong to sessions that the calendar knows."""
 UNENDED = "the file does not end with a newline, so that its last line may be cut short"
 QUOTED_CELL = r'"[^"]*"'
 
@@ -47,8 +47,12 @@ QUOTED_CELL = r'"[^"]*"'
 class MergedRows:
     """Rows of a part of a file, in file order; arrays are [rows].
 
-    `line`: from 1. `ts`: seconds since 1970 UTC. Prices in points. `vix`: NaN where the cell is empty. `symbol`: None
-    without such a column. `unreadable`: `line` and `reason` of the lines that are no bars.
+    `line`: from 1.
+    `ts`: seconds since 1970 UTC.
+    `prices`: in points.
+    `vix`: NaN where the cell is empty.
+    `symbol`: None without such a column.
+    `unreadable`: `line` and `reason` of the lines that are no bars.
     """
 
     line: Ints
@@ -60,7 +64,7 @@ class MergedRows:
     unreadable: pl.DataFrame
 
     def bars(self, path: Path, symbols: dict[str, int]) -> Bars:
-        """Return the rows as Bars; `symbols` numbers the contracts of the file, and new ones are added to it."""
+        """Return the rows as Bars; `symbols` numbers the contracts of the file, and gets new ones added."""
         contract = np.zeros(len(self.line), dtype=np.int64)
         if self.symbol is not None and len(contract):
             for symbol in self.symbol.unique(maintain_order=True).to_list():
@@ -72,9 +76,8 @@ class MergedRows:
 def read_parts(head: Head, size: int | None = None, digest: "hashlib._Hash | None" = None) -> Iterator[MergedRows]:
     """Yield the rows under the header, about `size` bytes of text at a time (by default BLOCK_BYTES).
 
-    The next parts are read meanwhile, on as many cores as there are. Blank lines at the end of the file are left out.
-    `digest` has taken the whole file when the last part was yielded and the next one is asked for. UserError when the
-    file cannot be read.
+    The next parts are read meanwhile, on all available cores. Blank lines at the end of the file are ignored. `digest`
+    has the whole file once the generator is asked for a part after the last. UserError when the file cannot be read.
     """
     number = 1 + head.lines
     parts: deque[Future[MergedRows]] = deque()
@@ -93,15 +96,15 @@ def read_parts(head: Head, size: int | None = None, digest: "hashlib._Hash | Non
 
 
 def _leave(pool: ThreadPoolExecutor) -> None:
-    """End the threads of a generator, without waiting for them.
+    """Shut down the threads of a generator without waiting for them.
 
-    One that was not read to its end may be closed by the garbage collector: in any thread, at any time.
+    The garbage collector may close an unfinished generator in any thread at any time.
     """
     pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _count(content: bytes, mark: bytes) -> int:
-    """As `content.count(mark)`, which is slow for a byte that comes often."""
+    """As `content.count(mark)`, which is slow for a frequent byte."""
     array, step = np.frombuffer(content, np.uint8), COUNTED_AT_A_TIME
     return sum(int(np.count_nonzero(array[at : at + step] == mark[0])) for at in range(0, len(array), step))
 
@@ -109,7 +112,7 @@ def _count(content: bytes, mark: bytes) -> int:
 def _text_parts(head: Head, size: int, digest: "hashlib._Hash | None") -> Iterator[bytes]:
     """Yield the lines under the header in parts of about `size` bytes.
 
-    Blank lines at the end of the file are left out; a last line that is not ended is a part of its own.
+    Blank lines at the end of the file are ignored; an unterminated last line is a part of its own.
     """
     left = b""
     hashed: Future[None] | None = None
@@ -131,7 +134,7 @@ def _text_parts(head: Head, size: int, digest: "hashlib._Hash | None") -> Iterat
                 part = left + block
                 end = part.rfind(b"\n") + 1
                 if end and not part[max(end - 2, 0) : end].strip():
-                    # The blank lines may be the end of the file.
+                    # These blank lines may be the end of the file.
                     filled = len(part[:end].rstrip())
                     end = part.find(b"\n", filled) + 1 if filled else 0
                 if end:
@@ -151,7 +154,7 @@ def _text_parts(head: Head, size: int, digest: "hashlib._Hash | None") -> Iterat
 
 
 def read_rows(content: bytes, first_line: int, count: int, head: Head) -> MergedRows:
-    """Return the rows in `content`, `count` lines of a file that begin with line `first_line`."""
+    """Return the rows in `content`: `count` lines of a file, from line `first_line` on."""
     if not content.endswith(b"\n"):
         none = pl.DataFrame(schema={"line": pl.Int64, **dict.fromkeys(head.names, pl.String)})
         return _values(none, head, _reasons([first_line], [UNENDED]))
@@ -168,7 +171,7 @@ def read_rows(content: bytes, first_line: int, count: int, head: Head) -> Merged
 
 
 def _sound_rows(content: bytes, count: int, first_line: int, head: Head) -> MergedRows | None:
-    """The rows where each cell is as it should be, parsed as numbers at once; None when one is not."""
+    """The rows if every cell is valid, parsed directly as numbers; None if one is not."""
     try:
         schema = {name: TYPES.get(name, pl.String) for name in head.names}
         frame = pl.read_csv(io.BytesIO(content), has_header=False, schema=schema)
@@ -181,7 +184,7 @@ def _sound_rows(content: bytes, count: int, first_line: int, head: Head) -> Merg
     prices = {name: frame[name].to_numpy() for name in PRICES}
     if not (ts.min() >= EARLIEST and ts.max() < LATEST and volume.min() >= 0 and volume.max() <= MAX_VOLUME):
         return None
-    # A comparison with NaN is false.
+    # A comparison with NaN is false, so NaN fails this check.
     if not all(abs(bound) <= MAX_TICKS * TICK for p in prices.values() for bound in (p.min(), p.max())):
         return None
     if not vix.is_finite().fill_null(value=True).all():

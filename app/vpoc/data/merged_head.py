@@ -1,4 +1,4 @@
-"""The header of a merged CSV: whether a file is one, and which columns it has."""
+"""The header of a merged CSV: tells whether a file is one, and which columns it has."""
 
 import csv
 from dataclasses import dataclass
@@ -13,7 +13,11 @@ HEAD_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Head:
-    """`names`: of the columns, as in the file but in lower case. `lines`: how many stand above the first row."""
+    """The header of a merged CSV.
+
+    `names`: the column names in the order of the file, in lower case.
+    `lines`: the number of lines above the first row.
+    """
 
     path: Path
     names: tuple[str, ...]
@@ -21,9 +25,9 @@ class Head:
 
 
 def find_head(path: Path) -> Head | None:
-    """Return the header of a merged CSV, None when the file is something else, or has stamps of another known form.
+    """Return the header of a merged CSV; None if the file is another kind, or has stamps of another known form.
 
-    UserError when the file cannot be read or is empty, and on columns that are missing or twice there.
+    UserError when the file cannot be read or is empty, or a column is missing or appears twice.
     """
     if path.is_dir():
         return None
@@ -40,7 +44,7 @@ def find_head(path: Path) -> Head | None:
 
 
 def require_head(path: Path) -> Head:
-    """Return the header of the merged CSV `path`; UserError when it is none, or as `find_head`."""
+    """Return the header of the merged CSV `path`; UserError when it is no merged CSV, or as from `find_head`."""
     head = find_head(path)
     if head is None:
         start = _start(path)
@@ -74,7 +78,7 @@ def _start(path: Path) -> bytes:
 
 
 def _other_stamps(start: bytes, names: tuple[str, ...], lines: int) -> bool:
-    """Return whether the first row has a stamp in a form that vendors use, and so is one for their readers."""
+    """Return whether the first row has a stamp in a vendor's form, so that a vendor's reader has to read the file."""
     row = start.split(b"\n", lines + 1)[lines : lines + 1]
     text = row[0].decode("utf-8", "replace").replace("\0", "").strip("\r") if row else ""
     cells = next(csv.reader([text]), []) if "\r" not in text else []
@@ -83,7 +87,7 @@ def _other_stamps(start: bytes, names: tuple[str, ...], lines: int) -> bool:
 
 
 def _columns(start: bytes) -> tuple[tuple[str, ...], int, bool]:
-    """Names of the columns in lower case, number of the header's line, whether that line is ended."""
+    """Names of the columns in lower case, line number of the header, and whether that line is terminated."""
     blank = len(start) - len(start.lstrip(b"\r\n"))
     header, newline, _ = start[blank:].partition(b"\n")
     names = tuple(name.strip(' "\r').lower() for name in header.decode("utf-8-sig", "replace").split(","))

@@ -1,4 +1,4 @@
-"""Output files that replace only what the same program wrote, and nobody has changed since."""
+"""Output files that replace only files which this program wrote and nobody has changed since."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ from vpoc.files import sha256, sha256_file, write_atomic, write_json
 
 
 def note_of(output: Path) -> Path:
-    """Return where the hash of an output file is noted: beside it, hidden."""
+    """Return the file that stores the hash of an output file: a hidden file beside it."""
     return output.with_name(f".{output.name}.vpoc.json")
 
 
 def require_replaceable(output: Path, *, force: bool) -> None:
-    """UserError when `output` is there and has not the content that was last written, unless it is forced."""
+    """UserError when `output` exists with other content than was last written, unless `force`."""
     if force or not output.is_file():
         return
     try:
@@ -27,7 +27,8 @@ def require_replaceable(output: Path, *, force: bool) -> None:
 
 
 def write_own(output: Path, content: bytes) -> None:
-    """Write `content` atomically, and note its hash for `require_replaceable`."""
-    # The note of a content that is not there yet forbids to replace what is there: nothing is lost in between.
+    """Write `content` atomically, and store its hash for `require_replaceable`."""
+    # Write the hash first: until the content is there, the hash only forbids replacing the present file, so nothing is
+    # lost.
     write_json(note_of(output), {"schema": 2, "sha256": sha256(content)})
     write_atomic(output, content)

@@ -1,4 +1,4 @@
-"""The rules that bars must obey, in one table: what reading for training, `vpoc check` and `check --fix` judge by.
+"""The rules that bars must obey, in one table, which reading for training, `vpoc check` and `check --fix` use.
 
 A line that cannot be read at all is not judged here: `vpoc.data.merged_csv` says what is wrong with it.
 """
@@ -20,7 +20,7 @@ INVENTED_RANGE = 2
 """Ticks; some vendors fill minutes without trades with bars of one contract and this range."""
 FEWEST_INVENTED = 3
 FEWEST_FLAT = 5
-"""Bars in a row; fewer than that are seen in a quiet night, too."""
+"""Bars in a row; shorter runs also occur in a quiet night."""
 SYMBOL_MISSING = "the symbol is empty, but not in every row; fill it in or remove the column"
 ROW_ADVICE = "correct or remove the row"
 
@@ -29,10 +29,12 @@ ROW_ADVICE = "correct or remove the row"
 class Rule:
     """A rule for rows of bars.
 
-    `name`: how rows that break it are counted. `problem`: what is wrong with them, in words. `advice`: what to do;
-    training refuses a file with such rows. Rules without advice are only worth a warning. `broken`: which rows break
-    it [rows]; None where more than the bars of a block must be known. `fix`: what `check --fix` does to such a row,
-    None: nothing, or something that depends on other rows. `of_trades`: files with a row per trade are judged, too.
+    `name`: the name under which rows that break it are counted.
+    `problem`: what is wrong with them, in words.
+    `advice`: what the user can do; training refuses a file with such rows. A rule without advice causes only a warning.
+    `broken`: returns flags [rows] of the rows that break it; None if that depends on more than the bars of a block.
+    `fix`: what `check --fix` does to such a row; None: nothing, or something that depends on other rows.
+    `of_trades`: whether it also applies to files with a row per trade.
     """
 
     name: str
@@ -44,24 +46,24 @@ class Rule:
 
 
 def not_positive(bars: Bars) -> Flags:
-    """Return which bars [rows] have a price that is not above zero."""
+    """Return flags [rows] of the bars with a price that is not above zero."""
     return (bars.low <= 0) | (bars.open <= 0) | (bars.close <= 0) | (bars.high <= 0)
 
 
 def backwards(bars: Bars) -> Flags:
-    """Return which bars [rows], in the order of the file, begin before the one above."""
+    """Return flags [rows] of the bars, in the order of the file, that begin before the one above."""
     late = np.zeros(len(bars), dtype=np.bool_)
     late[1:] = bars.ts[1:] < bars.ts[:-1]
     return late
 
 
 def invented_fills(bars: Bars) -> Flags:
-    """Return which bars [rows] stand in a run of at least 3 with one contract and a range of 2 ticks."""
+    """Return flags [rows] of the bars in a run of at least 3 with one contract and a range of 2 ticks."""
     return _in_runs((bars.volume == 1) & (bars.high - bars.low == INVENTED_RANGE), FEWEST_INVENTED)
 
 
 def flat_repeats(bars: Bars) -> Flags:
-    """Return which bars [rows] without a range repeat the one before in price and volume, in a run of at least 5."""
+    """Return flags [rows] of bars without a range that repeat price and volume of the bar before, 5 or more in turn."""
     flat = (bars.high == bars.low) & (bars.open == bars.close) & (bars.open == bars.low)
     same = np.zeros(len(bars), dtype=np.bool_)
     same[1:] = flat[1:] & flat[:-1] & (bars.close[1:] == bars.close[:-1]) & (bars.volume[1:] == bars.volume[:-1])
@@ -72,7 +74,7 @@ def flat_repeats(bars: Bars) -> Flags:
 RULES = (
     Rule("not_positive", "a price is not above zero", ROW_ADVICE, not_positive, DROPPED),
     Rule("late", "the stamp is before that of the line above", "sort the file by ts", backwards),
-    # A row per trade has as many rows of one stamp as there were trades in the second.
+    # A file with a row per trade has as many rows with the same stamp as there were trades in that second.
     Rule(
         "conflicting_duplicates",
         "the same stamp with other values",
@@ -101,7 +103,7 @@ RULES = (
         lambda bars: bars.off_grid,
         DROPPED,
     ),
-    # Trades of one second may be alike.
+    # Trades of one second may be equal.
     Rule(
         "exact_duplicates",
         "rows repeat the one before; loading drops them",
@@ -124,12 +126,12 @@ RULES = (
     Rule("shut_hours", "bars begin when the market is not known to be open"),
     Rule("stale_vix", "rows have a VIX that has not changed for more than 5 days"),
 )
-"""In the order in which they are reported. A price off the grid stops training only from a share of the rows on."""
+"""In the order of reporting. Prices off the grid stop training only above a certain share of the rows."""
 RULE = {rule.name: rule for rule in RULES}
 
 
 def broken_rules(bars: Bars) -> Mapping[str, Flags]:
-    """Return which rows [rows] of `bars` break each rule that the rows themselves show, by its name."""
+    """Return, by the rule's name, flags [rows] of `bars` that break it, for rules that rows themselves show."""
     none = np.zeros(len(bars), dtype=np.bool_)
     return {
         rule.name: rule.broken(bars) if rule.of_trades or bars.bar_seconds else none
@@ -140,19 +142,19 @@ def broken_rules(bars: Bars) -> Mapping[str, Flags]:
 
 @dataclass(frozen=True)
 class Problem:
-    """A broken rule that stops training: how many rows break it, and the first of them (from 0)."""
+    """A broken rule that stops training: the number of rows that break it, and the first of them (from 0)."""
 
     rule: Rule
     rows: int
     first_row: int
 
     def at(self, where: str) -> str:
-        """Return the error message; `where` says where the first row is."""
+        """Return the error message; `where` names the place of the first row."""
         return f"{where}: {self.rule.problem} ({self.rows} rows); {self.rule.advice}"
 
 
 def first_problem(bars: Bars) -> Problem | None:
-    """Return the first rule that stops training and is broken by `bars`, but for prices off the grid."""
+    """Return the first rule that stops training and is broken by `bars`, except the one on prices off the grid."""
     for rule in RULES:
         if rule.advice and rule.name != OFF_GRID and rule.broken and (rule.of_trades or bars.bar_seconds):
             found = _problem(rule, rule.broken(bars))
@@ -162,7 +164,7 @@ def first_problem(bars: Bars) -> Problem | None:
 
 
 def grid_problem(off_grid: Flags) -> Problem | None:
-    """Return the problem of a file in which more than 0.1 % of the rows have a price `off_grid` [rows]."""
+    """Return the problem of a file in which more than 0.1 % of the rows have a price `off_grid` [rows]; else None."""
     if np.count_nonzero(off_grid) <= MAX_OFF_GRID_SHARE * len(off_grid):
         return None
     return _problem(RULE[OFF_GRID], off_grid)
@@ -173,7 +175,7 @@ def _problem(rule: Rule, broken: Flags) -> Problem | None:
 
 
 def _in_runs(flags: Flags, fewest: int) -> Flags:
-    """Return which rows [rows] stand in a run of at least `fewest` rows with the flag."""
+    """Return flags [rows] of the rows in a run of at least `fewest` rows with the flag."""
     borders = np.flatnonzero(np.diff(flags, prepend=~flags[:1], append=~flags[-1:]))
     lengths = np.diff(borders)
     return flags & np.repeat(lengths >= fewest, lengths)

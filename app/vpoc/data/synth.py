@@ -1,7 +1,7 @@
-"""Synthetic ES and VIX minutes, in integers only, so that a seed gives the same bytes on every machine.
+"""Synthetic ES and VIX minutes, computed in integers only, so that a seed gives the same bytes on every machine.
 
-They have the shape of the real thing (24-hour sessions, busy open and close, a big closing bar, calm nights), but the
-walk is fair: a model that finds an edge in them has found a leak.
+They have the shape of real data (24-hour sessions, busy open and close, a big closing bar, calm nights), but the walk
+is fair: a model that finds an edge in them has found a leak.
 """
 
 import io
@@ -19,15 +19,17 @@ FIRST_TRADE_DATE = np.datetime64("2018-01-02")
 BARS = 23 * 60
 """One-minute bars of a session, 18:00 to 17:00 New York."""
 FAIR_PRICE = 16_000
-"""Ticks; the walk is drawn back to it between sessions, so that prices stay positive."""
+"""Ticks; between sessions the walk is pulled back towards this price, so that prices stay positive."""
 MINUTE_OF_DAY = (18 * 60 + np.arange(BARS)) % (24 * 60)
 RTH = (MINUTE_OF_DAY >= RTH_OPEN) & (MINUTE_OF_DAY < RTH_CLOSE)
 
 
 def synthetic_csv(sessions: int, seed: int) -> bytes:
-    """A merged CSV with `sessions` sessions of 1380 bars, those of the calendar from 2018-01-02 on; half days are long.
+    """A merged CSV with `sessions` sessions of 1380 bars, on dates of the calendar from 2018-01-02.
 
-    Where the calendar ends before, they begin earlier.
+    Half days are full ones.
+
+    If the calendar ends before, they begin earlier.
     """
     columns = _columns(sessions, seed)
     frame = pl.DataFrame(
@@ -52,7 +54,7 @@ def _columns(sessions: int, seed: int) -> dict[str, Ints]:
         first, second, third, fourth = words(seed, session, 4 * BARS).reshape(4, BARS)
         pace = 2 + int(third[0] % np.uint64(6))
         steps = np.where(RTH, bits_set(first) + bits_set(second) - 64, bits_set(first & np.uint64(0xFFFF)) - 8)
-        # Rounding toward zero on both sides keeps the walk fair.
+        # Rounding towards zero on both sides keeps the walk fair.
         steps = np.sign(steps) * (np.abs(steps) * pace // 4)
         close = price - (price - FAIR_PRICE) // 64 + np.cumsum(steps)
         open_ = close - steps

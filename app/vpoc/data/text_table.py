@@ -1,4 +1,4 @@
-"""Text columns of a vendor's file, and their values as numbers; errors name file and line."""
+"""Text columns of a vendor's file, and their conversion to numbers; errors name file and line."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +11,12 @@ from vpoc.data.columns import PRICES, YEARS
 from vpoc.errors import UserError
 
 MAX_VOLUME = 10**12
-"""No market has traded this many contracts in a bar; sums of a session stay far below 2^63."""
+"""No market has traded this many contracts in a bar; sums over a session stay far below 2^63."""
 
 
 GROUPED = r"^-?\d{1,3}(,\d{3})+(\.\d*)?$"
 POINT_GROUPED = r"^-?\d{1,3}(\.\d{3})+$"
-"""Numbers with thousands set apart by commas, and whole ones by points."""
+"""Numbers with thousands separated by commas, and whole numbers with thousands separated by points."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Table:
     header_lines: int = 1
 
     def line(self, row: int) -> str:
-        """Where row `row` (from 0) stands, for an error message."""
+        """The place of row `row` (from 0), for an error message."""
         return f"{self.path}, line {self.header_lines + row + 1}"
 
 
 def require_years(table: Table, column: str, stamps: pl.Series) -> None:
-    """UserError, with the line, when one of `stamps` [rows], dates or times made of `column`, is not in 1980..2100."""
+    """UserError, with the line, when one of `stamps` [rows], parsed from `column`, is not in the years 1980..2100."""
     first, last = YEARS
     wrong = ~stamps.dt.year().is_between(first, last)
     if wrong.any():
@@ -50,7 +50,7 @@ def require_years(table: Table, column: str, stamps: pl.Series) -> None:
 def without_separators(table: Table) -> Table:
     """Return `table` with numbers such as 6.820,75 or 6,820.75 written as 6820.75.
 
-    A comma stands for the decimal point unless every cell with commas has groups of three digits after them.
+    A comma is taken as the decimal point unless, in every cell with commas, groups of three digits follow them.
     """
     frame = table.frame
     prices = frame.select(pl.col(*PRICES).str.strip_chars())
@@ -65,15 +65,15 @@ def without_separators(table: Table) -> Table:
     if grouped.all():
         return replace(table, frame=frame.with_columns(cells.str.replace_all(",", "", literal=True)))
     pointless = cells.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-    # A point that is followed by other than three digits is no separator of thousands.
+    # A point that is not followed by three digits is no thousands separator.
     kept = pl.when(cells.str.contains(POINT_GROUPED) | cells.str.contains(",", literal=True)).then(pointless)
     return replace(table, frame=frame.with_columns(kept.otherwise(cells)))
 
 
 def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDArray[np.float64]:
-    """`column` as float64 [rows]; an empty cell becomes `empty`, or is an error when that is None.
+    """`column` as float64 [rows]; an empty cell becomes `empty`, or is an error if that is None.
 
-    UserError, with the line, on text that is no number, NaN and infinity.
+    UserError, with the line, for text that is no number, NaN and infinity.
     """
     text = table.frame[column].str.strip_chars()
     parsed = text.cast(pl.Float64, strict=False)

@@ -1,1 +1,1 @@
-"""Faults of a file of bars: found, counted, and fixed in a copy."""
+"""Faults in a file of bars: how they are found, counted, and fixed in a copy."""

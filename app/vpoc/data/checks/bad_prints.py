@@ -1,4 +1,4 @@
-"""Bad prints: a bar with a price that no bar around it comes near, while its volume is not that of an event."""
+"""Bad prints: bars with a price that no bar around them comes near, without the volume of a market event."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,24 +13,30 @@ from vpoc.data.exchange.sessions import split_sessions
 from vpoc.errors import UserError
 
 NEIGHBOURS = 6
-"""Bars on each side."""
+"""Number of bars on each side to compare with."""
 GROSS_SHARE, DOUBTFUL_SHARE = 0.015, 0.0075
-"""Of the price, beyond the bars on both sides. News move it by 1 % and back within minutes, and volume with it."""
+"""Share of the price by which a bad print exceeds the bars on both sides.
+
+News move the price by 1 % and back within minutes, but the volume rises as well.
+"""
 GROSS_RANGES, DOUBTFUL_RANGES = 8, 12
-"""Usual ranges of a bar: the larger of the medians around it and at its time of day."""
+"""Number of usual ranges of a bar by which it exceeds them.
+
+The usual range is the larger of the median of the bars around it and the median at its time of day.
+"""
 EVENT_VOLUME = 4
-"""Times the usual volume; prices of an event are traded."""
+"""Multiple of the usual volume that marks an event, whose prices are traded."""
 SURE_SHARE = 0.03
-"""So far from the bars on both sides no event was, whatever its volume; on 2010-05-06 it was 2 %."""
+"""No event moved the price this far from the bars on both sides, whatever its volume; on 2010-05-06 it was 2 %."""
 BUCKET = 1800
-"""Seconds; bars of the same half hour of the day are of one kind."""
+"""Seconds; bars of the same half hour of the day are compared with each other."""
 LARGEST_RANGE = 1024
-"""Ticks."""
+"""Largest range that is counted, in ticks."""
 
 
 @dataclass(frozen=True)
 class Print:
-    """Bar `row` of its file, with its stamp and line, how its price stands out, and whether training refuses it."""
+    """A bad print: bar `row` of its file, its stamp and line, how its price stands out, and if training refuses it."""
 
     row: int
     ts: int
@@ -40,13 +46,16 @@ class Print:
 
 
 def bad_prints(bars: Bars, line: Ints) -> list[Print]:
-    """Return the bad prints among `bars`, sorted by time, whose lines are `line` [rows]; each month by itself."""
+    """Return the bad prints among `bars`, sorted by time, with the lines `line` [rows].
+
+    Each month is judged by itself.
+    """
     months = Months(NEIGHBOURS)
     return [one for month in (*months.add(bars, line), *months.rest()) for one in bad_prints_of(month)]
 
 
 def bad_prints_of(month: Month) -> list[Print]:
-    """Return the bad prints of a month, which has NEIGHBOURS bars on both sides where there are as many."""
+    """Return the bad prints of a month, which has NEIGHBOURS bars on both sides if there are as many."""
     bars = month.bars
     if len(bars) <= NEIGHBOURS:
         return []
@@ -66,7 +75,7 @@ def bad_prints_of(month: Month) -> list[Print]:
 
 
 def _candidates(bars: Bars) -> Ints:
-    """Bars which, or from which, the price moves far."""
+    """The bars to or from which the price moves far."""
     price = int(np.abs(bars.close[:: max(len(bars) // 1024, 1)]).min())
     span = np.maximum(bars.high[1:], bars.high[:-1]) - np.minimum(bars.low[1:], bars.low[:-1])
     far = np.flatnonzero(span > max(DOUBTFUL_SHARE * price, 1))
@@ -75,7 +84,7 @@ def _candidates(bars: Bars) -> Ints:
 
 
 def _compared(bars: Bars, rows: Ints) -> tuple[Ints, Flags, Floats, Floats]:
-    """How far the bars `rows` reach beyond those on both sides, whether upwards, and usual range and volume there."""
+    """How far the bars `rows` exceed those on both sides, whether upwards, and the usual range and volume there."""
     around = rows[:, None] + np.concatenate([np.arange(-NEIGHBOURS, 0), np.arange(1, NEIGHBOURS + 1)])
     inside = np.clip(around, 0, len(bars) - 1)
     high, low = bars.high[inside], bars.low[inside]
@@ -87,7 +96,7 @@ def _compared(bars: Bars, rows: Ints) -> tuple[Ints, Flags, Floats, Floats]:
 
 
 def _usual_at(bars: Bars, rows: Ints) -> Floats:
-    """The median range of the bars of the same half hour of the day as each of `rows`."""
+    """The median range of the bars in the same half hour of the day as each of `rows`."""
     bucket = bars.ts % 86_400 // BUCKET
     ranges = np.clip(bars.high - bars.low, 0, LARGEST_RANGE - 1)
     counts = np.bincount(bucket * LARGEST_RANGE + ranges, minlength=86_400 // BUCKET * LARGEST_RANGE)
@@ -109,7 +118,7 @@ def _told(month: Month, rows: Ints, beyond: Ints, up: Flags, gross: Flags, chose
 
 
 def _changes(bars: Bars, row: int) -> str:
-    """Return what the bar changes: the range of its session, and rows of how many sessions."""
+    """Return in words what the bar changes: the range of its session, and the rows of how many sessions."""
     try:
         sessions = split_sessions(bars)
     except UserError:

@@ -1,4 +1,4 @@
-"""Copies of a file without some of its lines, and the list of what was done to which line."""
+"""Copies a file without some of its lines, and lists what was done to which line."""
 
 import csv
 import io
@@ -19,14 +19,14 @@ from vpoc.files import line_parts
 COPY_BYTES = 1 << 24
 CHANGES_HEADER = ("line", "action", "reason", "was", "now")
 ACTIONS = {"line": pl.Int64, "action": pl.String, "reason": pl.String}
-"""The columns of a table of what to do to which line."""
+"""The columns of a table of actions on lines."""
 
 
 def copy_lines(path: Path, actions: pl.DataFrame, head: Head | None, output: IO[bytes], changes: IO[bytes]) -> int:
-    """Copy the file at `path` with the `actions`, sorted by line; a last line that is not ended is dropped.
+    """Copy the file at `path` with the `actions`, sorted by line; drop an unterminated last line.
 
-    Lines without an action are copied byte for byte. `head`: of a merged CSV, whose VIX cell a change empties. Returns
-    how many lines were dropped because they are not ended.
+    Lines without an action are copied byte for byte. `head`: the header of a merged CSV, in which a change empties the
+    VIX cell. Returns the number of lines dropped because they are unterminated.
     """
     tell = _teller(changes)
     line = actions["line"].to_numpy()
@@ -58,7 +58,7 @@ def copy_lines(path: Path, actions: pl.DataFrame, head: Head | None, output: IO[
 def copy_in_order(head: Head, order: Ints, actions: pl.DataFrame, output: IO[bytes], changes: IO[bytes]) -> None:
     """Copy the header of a merged CSV and the lines `order` [rows], with the `actions`, sorted by line.
 
-    The whole file is in memory.
+    This reads the whole file into memory.
     """
     try:
         texts = head.path.read_bytes().split(b"\n")
@@ -76,7 +76,7 @@ def copy_in_order(head: Head, order: Ints, actions: pl.DataFrame, output: IO[byt
 
 
 def copy_rows(frame: pl.DataFrame, actions: pl.DataFrame, output: IO[bytes], changes: IO[bytes]) -> None:
-    """Write `frame`, with a column `line`, as CSV without that column and the rows that `actions` drop."""
+    """Write `frame`, which has a column `line`, as CSV without that column and without the rows that `actions` drop."""
     tell = _teller(changes)
     gone = frame["line"].is_in(actions["line"].implode())
     dropped = frame.filter(gone).join(actions, on="line", maintain_order="left")

@@ -1,4 +1,4 @@
-"""Findings about the blocks of a file: counts of rows with the line of the first, and facts of each session."""
+"""Findings about the blocks of a file: row counts with the line of the first row, and facts of each session."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from vpoc.data.rules import DROPPED, RULES, broken_rules
 from vpoc.errors import UserError
 
 STALE_SECONDS = 5 * 86_400
-"""No weekend and holidays together are longer."""
+"""Age in seconds from which a VIX is stale: no weekend with holidays is longer."""
 
 
 @dataclass
 class Tally:
-    """How many rows something is true of, and the first line of them."""
+    """The number of rows with some property, and the line of the first."""
 
     rows: int = 0
     first_line: int = 0
@@ -35,16 +35,16 @@ class Tally:
 
 @dataclass
 class _LastVix:
-    """The last VIX value so far and since when it is the same."""
+    """The last VIX value so far, and since when it has not changed."""
 
     value: float = np.nan
     since: int = 0
     """Seconds since 1970 UTC."""
 
     def look(self, bars: Bars) -> tuple[Flags, Flags, Flags]:
-        """Which bars have no VIX, which of them although it was there before, and which one that is older than 5 days.
+        """Flags [rows] of the bars without VIX, of those among them after a known VIX, and of a VIX older than 5 days.
 
-        All [rows]. A VIX is as old as the last change of its value.
+        A VIX is as old as the last change of its value.
         """
         missing = np.isnan(bars.vix)
         known = np.flatnonzero(~missing)
@@ -62,7 +62,7 @@ class _LastVix:
 
 @dataclass
 class Findings:
-    """Everything that the blocks so far show.
+    """Everything found in the blocks so far.
 
     `tallies`: by name, empty where nothing was counted; those of `broken_rules`, "unreadable", "outside_trading_hours",
     "shut_hours" (without halts), "null_vix", "vix_gaps" (no VIX, but one above) and "stale_vix". `rows`: all; `bars`:
@@ -91,7 +91,7 @@ class Findings:
     plausibility: Plausibility = field(default_factory=Plausibility)
 
     def add(self, block: Block) -> None:
-        """Look at one more block."""
+        """Examine one more block."""
         self.rows += len(block.bars) + block.unreadable.height
         if block.unreadable.height and not self.tallies["unreadable"].rows:
             self.unreadable_reason = block.unreadable["reason"][int(block.unreadable["line"].arg_min() or 0)]

@@ -1,7 +1,7 @@
 """The cleaned copy of a file of bars: what is done to which row, and why.
 
-No value is invented, and what is only suspicious stays: a row is dropped when it cannot be a bar of the ES contract,
-when nothing tells which of two bars is right, or when it is a bad print.
+No value is invented, and suspicious rows stay. A row is dropped when it cannot be a bar of the ES contract, when
+nothing shows which of two bars is right, or when it is a bad print.
 """
 
 from bisect import bisect_right
@@ -34,13 +34,13 @@ from vpoc.files import open_atomic, require_output
 MAX_OFF_GRID_TO_DROP = 0.01
 """With a greater share the whole series is off the grid, and dropping rows would leave a random part of it."""
 NO_TEXT = ("lean", "sierra-scid", "parquet")
-"""Formats whose rows are no lines that could be copied."""
+"""Formats that have no lines of text to copy."""
 OUT_OF_ORDER = "out of order"
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """How many rows of a file were dropped, changed and moved, and how many for which kind of reason."""
+    """The number of rows that were dropped, changed and moved, and their number by kind of reason."""
 
     dropped: int
     changed: int
@@ -51,21 +51,21 @@ class Fixed:
 def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: Any) -> Fixed:
     """Write a cleaned copy of `path` to `output`, and what was done to which line to `changes`.
 
-    `quality`: what `inspect` says of `path`. `reading` is passed on to `read_vendor`. A merged CSV, and a vendor's file
-    of text, is copied line by line, as it is, so that its own reader reads the copy; rows of other formats are written
-    as a CSV with stamps in UTC, which `vpoc merge` reads. The rules:
+    `quality`: the result of `inspect` for `path`. `reading` is passed on to `read_vendor`. A merged CSV, and a vendor's
+    text file, are copied line by line, so that the same reader reads the copy; rows of other formats are written as a
+    CSV with stamps in UTC, which `vpoc merge` reads. The rules:
 
     - A row that cannot be read (of a merged CSV; a vendor's file must be readable), a price that is not above zero, an
-      open or close outside low..high, a last line that is not ended: dropped.
-    - A price off the grid is no price of this contract: dropped, unless more than 1 % of the rows are so.
-    - Rows of one stamp: of those that are alike the first stays. When they differ all are dropped, because a bar that
-      is missing is counted, but one that is wrong is never seen. Single trades may share their stamp.
-    - A VIX that is not above zero, or outside the range that it can have: the cell is emptied.
+      open or close outside low..high, an unterminated last line: dropped.
+    - A price off the grid is no price of this contract: dropped, unless more than 1 % of the rows have one.
+    - Rows with the same stamp: of equal rows the first stays. If they differ all are dropped, because a missing bar is
+      counted, but a wrong one is never noticed. Single trades may share their stamp.
+    - A VIX that is not above zero, or outside its possible range: the cell is emptied.
     - A bad print: dropped.
     - Rows of a merged CSV that are out of order: moved to their place. `vpoc merge` sorts a vendor's rows.
 
-    `changes` is a CSV of line (in `path`; the number of the record where there are no lines), action (dropped, changed,
-    moved), reason, was, now. UserError when the file cannot be read or an output not be written.
+    `changes` is a CSV of line (in `path`; the number of the record if there are no lines), action (dropped, changed,
+    moved), reason, was, now. UserError when the file cannot be read or an output cannot be written.
     """
     require_output(output, path)
     require_output(changes, path)
@@ -84,7 +84,7 @@ def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: An
         return _copied(path, head, _decided(merged_blocks(head)), output, changes)
     vendor = read_vendor(path, **reading)
     if vendor.format not in NO_TEXT:
-        # Where the VIX stands in a line is known of a merged CSV alone.
+        # The position of the VIX in a line is known only for a merged CSV.
         actions = _decided(vendor_blocks(one_contract(vendor).bars)).filter(pl.col("action") != CHANGED)
         return _copied(path, None, actions, output, changes)
     numbered = replace(vendor, frame=vendor.frame.with_columns(line=pl.int_range(1, pl.len() + 1, dtype=pl.Int64)))
@@ -95,7 +95,7 @@ def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: An
 
 
 def reading_of_copy(quality: Quality, reading: Mapping[str, Any]) -> dict[str, Any]:
-    """How the copy of a file is to be read that `inspect` describes and that was read with `reading`."""
+    """The arguments with which to read the copy of a file that `inspect` described and that was read with `reading`."""
     if quality.facts["format"] in NO_TEXT:
         return {"stamp_side": "start", "symbol": reading.get("symbol")}
     return dict(reading)
@@ -118,7 +118,7 @@ def _decided(blocks: Iterable[Block]) -> pl.DataFrame:
     for block in blocks:
         parts, left = _of_block(block, drop_off_grid=False)
         wrong = int(block.bars.off_grid[left].sum())
-        # The share is taken of the rows that are left, so that it is the same when the copy is fixed again.
+        # The share refers to the rows that are left, so that it is the same when the copy is fixed again.
         rows, off_grid = rows + int(left.sum()), off_grid + wrong
         keeping += parts
         dropping += _of_block(block, drop_off_grid=True)[0] if block.bars.off_grid.any() else parts
@@ -127,7 +127,7 @@ def _decided(blocks: Iterable[Block]) -> pl.DataFrame:
 
 
 def _of_block(block: Block, *, drop_off_grid: bool) -> tuple[list[pl.DataFrame], Flags]:
-    """Return the action on each line that has one, and which bars [rows] stay."""
+    """Return the action on each line that has one, and flags [rows] of the bars that stay."""
     bars, line = block.bars, block.line
     parts = [block.unreadable.select("line", pl.lit(DROPPED).alias("action"), "reason")]
     left = np.ones(len(bars), dtype=np.bool_)
@@ -151,7 +151,10 @@ def _of_block(block: Block, *, drop_off_grid: bool) -> tuple[list[pl.DataFrame],
 
 
 def _prints_dropped(bars: Bars, line: Ints, left: Flags) -> pl.DataFrame:
-    """The bad prints that training refuses, which leave `left` [rows], until none is seen any more."""
+    """The actions that drop bad prints which training refuses.
+
+    Updates `left` [rows], and repeats until none is found.
+    """
     parts = [_actions(line[:0], DROPPED, "")]
     while True:
         rows = np.flatnonzero(left)
@@ -189,19 +192,19 @@ def _of_duplicates(bars: Bars, line: Ints) -> tuple[list[pl.DataFrame], Flags]:
 
 
 def _with_moves(actions: pl.DataFrame, ts: Ints, line: Ints) -> pl.DataFrame:
-    """`actions` and the rows that move: the fewest of those left, which have `ts` and `line` [rows]."""
+    """Return `actions` and the moves: as few as possible of the remaining rows, which have `ts` and `line` [rows]."""
     by_line = np.argsort(line)
     line, ts = line[by_line], ts[by_line]
     late = ts < np.maximum.accumulate(ts)
     early = ts > np.minimum.accumulate(ts[::-1])[::-1]
-    # All others are in order with every row.
+    # All other rows are in order relative to every row.
     unsure = np.flatnonzero(late | early)
     moved = _actions(line[unsure[~_longest_in_order(ts[unsure])]], MOVED, OUT_OF_ORDER)
     return pl.concat([actions, moved.join(actions, on="line", how="anti")]).sort("line")
 
 
 def _longest_in_order(values: Ints) -> Flags:
-    """Which of `values` [n] are of a longest part that never falls (patience sorting)."""
+    """Flags [n] of a longest subsequence of `values` [n] that never falls (patience sorting)."""
     ends: list[int] = []
     places: list[int] = []
     before = np.full(len(values), -1)

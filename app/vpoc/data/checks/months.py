@@ -1,4 +1,4 @@
-"""Bars that come in blocks, cut into calendar months: what is judged by the month does not depend on the blocks."""
+"""Cuts bars that come in blocks into calendar months, so that a judgement by month does not depend on the blocks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,9 +14,10 @@ from vpoc.errors import UserError
 
 @dataclass(frozen=True)
 class Month:
-    """The rows `start`..`stop`-1 of `bars` are those of a calendar month of trade dates; a few others are around them.
+    """The rows `start`..`stop`-1 of `bars` are those of a calendar month of trade dates; some others surround them.
 
-    `line` [rows]: where each stands in its file. `row`: how many bars are before the month.
+    `line` [rows]: the line of each bar in its file.
+    `row`: the number of bars in the file before the month.
     """
 
     bars: Bars
@@ -27,24 +28,24 @@ class Month:
 
     @property
     def alone(self) -> tuple[Bars, Ints]:
-        """Bars and lines of the month without those around it."""
+        """Bars and lines of the month, without the surrounding ones."""
         part = slice(self.start, self.stop)
         return self.bars.take(part), self.line[part]
 
 
 @dataclass
 class Months:
-    """Collects bars, sorted by time, until a month is whole and has `around` bars behind it."""
+    """Collects bars, sorted by time, until a month is complete and `around` bars follow it."""
 
     around: int
     held: Bars | None = None
     line: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     before: int = 0
-    """The first of the bars held, which are of a month that was yielded."""
+    """Number of the bars held, at the front, that belong to a month which was yielded already."""
     row: int = 0
 
     def add(self, bars: Bars, line: Ints) -> Iterator[Month]:
-        """Yield the months that are whole now."""
+        """Yield the months that are complete now."""
         self.held = bars if self.held is None else Bars.concatenate((self.held, bars))
         self.line = np.concatenate([self.line, line])
         starts = self._starts()
@@ -52,7 +53,7 @@ class Months:
         yield from self._months(whole)
 
     def rest(self) -> Iterator[Month]:
-        """Yield what is left, after the last block."""
+        """Yield the remaining months, after the last block."""
         if self.held is not None and self.before < len(self.held):
             yield from self._months([*self._starts().tolist(), len(self.held)])
 
@@ -61,11 +62,11 @@ class Months:
         try:
             return self.before + month_starts(self.held.ts[self.before :])
         except UserError:
-            # Bars outside the calendar are refused where they are parted into sessions.
+            # Bars outside the calendar are refused later, when they are split into sessions.
             return np.array([self.before])
 
     def _months(self, borders: list[int]) -> Iterator[Month]:
-        """Those between `borders`, of which the first is the first row that was not yielded."""
+        """The months between `borders`; the first border is the first row that was not yielded."""
         bars, line = self.held, self.line
         assert bars is not None
         for start, stop in pairwise(borders):

@@ -1,7 +1,7 @@
-"""The gate for data that can be right but is not plausible: one table of rules for `merge`, `check` and `train`.
+"""The gate for data that is possible but not plausible: one table of rules for `merge`, `check` and `train`.
 
-What cannot be right (`vpoc.data.rules`) is wrong in one row. Here a row, or a session, is compared with those around it
-and with the same time of other days, by medians, so that what is wrong does not move what it is compared with.
+Impossible data (`vpoc.data.rules`) can be seen in one row. Here a row, or a session, is compared with those around it
+and with the same time on other days, by medians, so that wrong rows do not affect what they are compared with.
 """
 
 from dataclasses import dataclass, field
@@ -19,29 +19,32 @@ from vpoc.errors import UserError
 
 PRICE_VIX_SHARE = 0.05
 HIGHEST_PRICE = 60_000
-"""Points. The S&P 500 in cents is above since the contract exists, and points of no contract with this tick are."""
+"""Points.
+
+The S&P 500 in cents has been above this since the contract exists, and no contract with this tick reaches it in points.
+"""
 STEP = 2
-"""No stock index has doubled or halved from one bar to the next."""
+"""Largest factor between two bars: no stock index has doubled or halved from one bar to the next."""
 VOLUME_STEP = 20
-"""Between neighbouring sessions. A roll changes the volume of a contract by less than 10 in a day."""
+"""Largest factor between neighbouring sessions: a roll changes a contract's volume by less than 10 in a day."""
 MOST_VOLUME = 30_000_000
 """Contracts in a session; the record of ES is below 7 million."""
 FEWEST_BARS = 20
-"""Of a session that its volume or its prices are judged by."""
+"""Fewest bars of a session whose volume or prices are judged."""
 FEWEST_FALLS = 0.05
-"""Share of the steps from bar to bar at which volume falls; it is near a half where it does not add up."""
+"""Smallest share of steps from bar to bar at which volume falls; it is near a half unless volume is cumulative."""
 SWAPPED_ERRORS = 4
-"""Standard errors by which the steps in which close meets the open before are more than those in which open meets the
-close before; in sound data they are fewer."""
+"""Standard errors by which steps whose close meets the open before must outnumber steps whose open meets the close
+before, for open and close to be taken as swapped; in sound data the former are fewer."""
 STEPS, MINUTE = 60, 60
-"""Steps from bar to bar that are judged together; seconds."""
+"""Number of steps from bar to bar that are judged together; and a minute in seconds."""
 FEWEST_SESSIONS = 3
 MOST_EVENINGS = 0.7
 
 
 @dataclass
 class _Sum:
-    """The findings of a rule so far: `count` of them, the first of them and how it showed there."""
+    """The findings of a rule so far: their `count`, the place of the first, and how it showed there."""
 
     count: int = 0
     ts: int = 0
@@ -56,14 +59,14 @@ class _Sum:
 
 @dataclass
 class Plausibility:
-    """The gate for a file that comes in blocks, in order of time, or at once: judged month by month in either case."""
+    """The gate for a file, given in blocks in order of time, or at once; in either case it judges month by month."""
 
     sums: dict[str, _Sum] = field(default_factory=dict)
     prints: list[Print] = field(default_factory=list)
     rows: int = 0
     with_vix: int = 0
     volume: float = 0.0
-    """Mean volume of a bar in regular hours of the last session that was judged."""
+    """Mean volume of a bar in the regular hours of the session that was judged last."""
     price: int = 0
     """Last close, in ticks."""
     evenings: list[Ints] = field(default_factory=list)
@@ -73,7 +76,7 @@ class Plausibility:
     months: Months = field(default_factory=lambda: Months(NEIGHBOURS))
 
     def add(self, bars: Bars, line: Ints | None = None) -> None:
-        """Look at a block; `line` [rows]: where each bar stands in its file."""
+        """Examine a block; `line` [rows]: the line of each bar in its file."""
         if not len(bars):
             return
         line = np.zeros(len(bars), dtype=np.int64) if line is None else line
@@ -87,14 +90,14 @@ class Plausibility:
     def _judge(self, month: Month) -> None:
         prints = bad_prints_of(month)
         bars, line = month.alone
-        # After a bad print at the end of the month before, the price steps back here.
+        # After a bad print at the end of the previous month, the price steps back here.
         last = [one.row for one in (*self.prints[-1:], *prints)]
         self._price(bars, line, np.array(last, dtype=np.int64) - month.row)
         self.prints += prints
         try:
             sessions = split_sessions(bars)
         except UserError:
-            # Bars that cannot be parted are refused where they are parted.
+            # Bars that cannot be split into sessions are refused where they are split.
             return
         if bars.bar_seconds:
             self._volume(bars, line, sessions)
@@ -102,7 +105,7 @@ class Plausibility:
             self._stamps(bars, sessions)
 
     def found(self) -> list[Implausible]:
-        """All rules that the blocks break, of which none follows."""
+        """All rules that the blocks break; call this after the last block."""
         for month in self.months.rest():
             self._judge(month)
         self._end_stamps()
@@ -146,7 +149,7 @@ class Plausibility:
         self._found("vix_is_price", near, bars, line, "VIX {vix:g} at a close of {close:g}")
 
     def _price(self, bars: Bars, line: Ints, prints: Ints) -> None:
-        """Prices above all that there are, and steps to other prices, but at `prints`, which come back from them."""
+        """Find impossible prices, and large steps of the price, except at `prints`, from which it steps back."""
         close = bars.close
         before = np.empty_like(close)
         before[1:], before[0] = close[:-1], self.price or close[0]
@@ -160,7 +163,7 @@ class Plausibility:
             self._found("price_scale", np.ones(1, dtype=np.bool_), bars, line, "{close:g} points")
 
     def _volume(self, bars: Bars, line: Ints, sessions: Sessions) -> None:
-        """The mean volume of a bar in regular hours, against that of the session before."""
+        """Compare the mean volume of a bar in regular hours with that of the session before."""
         total = np.concatenate([[0], np.cumsum(bars.volume)])
         judged = np.flatnonzero((sessions.found >= np.minimum(FEWEST_BARS, sessions.expected)) & (sessions.found > 0))
         for place in judged.tolist():
@@ -177,8 +180,8 @@ class Plausibility:
             self.volume = volume
 
     def _steps(self, bars: Bars, line: Ints) -> None:
-        """From bar to bar: where volume never falls, and where the close continues the open; many at a time."""
-        # Of minutes and less, not every one is needed.
+        """Judge steps from bar to bar: whether volume never falls, and whether closes meet the opens before."""
+        # For bars of a minute and less, every fourth step is enough.
         stride = 4 if bars.bar_seconds <= MINUTE else 1
         place = np.arange(1, len(bars), stride)
         if len(place) < FEWEST_BARS:
@@ -201,7 +204,7 @@ class Plausibility:
                 self._add(name, int(np.count_nonzero(flags)), bars, line, first, f"from here on {shown}")
 
     def _stamps(self, bars: Bars, sessions: Sessions) -> None:
-        """When the first bar of an evening begins, or that of regular hours where one begins at their end, too."""
+        """Note when evenings begin, and when regular hours begin in sessions that also have a bar at their end."""
         row = np.minimum(sessions.first, len(bars) - 1)
         evening = bars.ts[row] - (sessions.open_utc - (RTH_OPEN + 6 * 60) * 60)
         self.evenings.append(evening[(evening >= 0) & (evening < 3600)])
@@ -223,12 +226,12 @@ class Plausibility:
 
 
 def _counts(flags: Flags, borders: Ints) -> Ints:
-    """How many of `flags` [steps] are set in each part, which begin at `borders`."""
+    """The number of `flags` [steps] that are set in each part; the parts begin at `borders`."""
     count: Ints = np.add.reduceat(flags, borders, dtype=np.int64)
     return count
 
 
 def vix_out_of_range(vix: Floats) -> Flags:
-    """Return which values [rows] are above zero, but outside 5 to 200."""
+    """Return flags [rows] of the values that are above zero, but outside 5 to 200."""
     outside: Flags = ((vix < VIX_LOW) & (vix > 0)) | (vix > VIX_HIGH)
     return outside

@@ -1,4 +1,4 @@
-"""The gate: a file with data that is not plausible is refused, unless that is accepted."""
+"""The gate: refuses a file with data that is not plausible, unless the user accepts it."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -11,13 +11,13 @@ from vpoc.errors import UserError
 
 
 def judged(found: Sequence[Implausible], accepted: Collection[str]) -> tuple[list[Implausible], list[Implausible]]:
-    """Return those that a file is refused for, and those that are worth a warning."""
+    """Return the findings for which a file is refused, and those that only cause a warning."""
     refused = [one for one in found if one.gross and one.rule.name not in accepted]
     return refused, [one for one in found if one not in refused]
 
 
 def require_plausible(path: Path, found: Sequence[Implausible], accepted: Collection[str]) -> tuple[str, ...]:
-    """Return the rules that the file at `path` breaks and that are `accepted`; UserError with the first that is not."""
+    """Return the accepted rules that the file at `path` breaks; UserError with the first broken rule not `accepted`."""
     refused, _ = judged(found, accepted)
     if refused:
         one = refused[0]
@@ -27,7 +27,7 @@ def require_plausible(path: Path, found: Sequence[Implausible], accepted: Collec
 
 
 def require_plausible_bars(bars: Bars, accepted: Collection[str]) -> tuple[str, ...]:
-    """As `require_plausible`, of the bars of a whole file."""
+    """As `require_plausible`, for the bars of a whole file."""
     gate = Plausibility()
     gate.add(bars)
     return require_plausible(bars.path, gate.found(), accepted)
@@ -36,7 +36,7 @@ def require_plausible_bars(bars: Bars, accepted: Collection[str]) -> tuple[str, 
 def plausible_blocks(
     path: Path, blocks: Iterator[Bars], accepted: Collection[str], broken: list[str]
 ) -> Iterator[Bars]:
-    """Yield `blocks` of the file at `path`; after the last, add to `broken` what `require_plausible` returns."""
+    """Yield `blocks` of the file at `path`; after the last, add the result of `require_plausible` to `broken`."""
     gate = Plausibility()
     for bars in blocks:
         gate.add(bars)
@@ -45,7 +45,7 @@ def plausible_blocks(
 
 
 def line_of(path: Path, ts: int) -> int:
-    """Line of the merged CSV at `path` that has this stamp, 0 when none has."""
+    """The line of the merged CSV at `path` with this stamp; 0 if there is none."""
     wanted = stamp_text_of(ts).encode()
     try:
         with path.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""The rules of what is plausible in bars, and what is said of a file that breaks one."""
+"""The rules of plausible bars, and the messages for a file that breaks one."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 VIX_LOW, VIX_HIGH = 5.0, 200.0
-"""Its closes lie between 9 and 83 since 1990."""
+"""Plausible VIX values; since 1990 its closes lie between 9 and 83."""
 
 
 @dataclass(frozen=True)
 class PlausibilityRule:
-    """A rule of the gate. `problem`: what is wrong, in words. `advice`: what to do about it."""
+    """A rule of the gate. `problem`: what is wrong, in words. `advice`: what the user can do about it."""
 
     name: str
     problem: str
@@ -50,9 +50,12 @@ RULE_NAMES = tuple(PLAUSIBILITY_RULE)
 
 @dataclass(frozen=True)
 class Implausible:
-    """A rule that a file breaks: how often, where first (seconds since 1970 UTC; line, 0 if unknown), and how it shows.
+    """A rule that a file breaks.
 
-    `gross`: the file is refused. Otherwise it is only worth a warning.
+    `count`: how often.
+    `ts`, `line`: where first, in seconds since 1970 UTC; line 0 if unknown.
+    `shown`: how it shows there, in words.
+    `gross`: whether the file is refused; otherwise the user only gets a warning.
     """
 
     rule: PlausibilityRule
@@ -69,7 +72,7 @@ class Implausible:
         return f"{where}{line}: {stamp_text_of(self.ts)}: {self.rule.problem}: {self.shown}; {advice}"
 
     def warning(self) -> str:
-        """Return the message where the rule is accepted, or little is wrong."""
+        """Return the message for a rule that is accepted, or of which little is wrong."""
         line = f"line {self.line}: " if self.line else ""
         return f"{line}{stamp_text_of(self.ts)}: {self.rule.problem}: {self.shown}"
 

@@ -1,4 +1,4 @@
-"""The data-quality table of a file of bars: what would stop training, and what is worth knowing before."""
+"""The data-quality table of a file of bars: what would stop training, and what the user should know before."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -24,14 +24,15 @@ SHOWN_TALLIES = (
     *("zero_volume", "invented_fills", "flat_repeats", "outside_trading_hours"),
 )
 SUSPECT_SHARE = 0.03
-"""Of bars outside known hours; a clock that is an hour off puts 4 % of the bars into the daily break."""
+"""Suspicious share of bars outside known hours; a clock that is an hour off puts 4 % of the bars in the daily break."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """`facts`: the table, by name, in order. `errors`, `warnings`: one line for each thing.
+    """The quality of a file.
 
-    An error stops training. A table inside `facts` is a list of mappings.
+    `facts`: the table, by name, in order; a table inside it is a list of mappings.
+    `errors`, `warnings`: one line for each; an error stops training.
     """
 
     facts: dict[str, Any]
@@ -46,12 +47,11 @@ def inspect(
     accepted: Collection[str] = (),
     **reading: Any,
 ) -> Quality:
-    """Look at everything in a merged CSV that is to be trained on, with these `rows`, after `lookback` sessions.
+    """Examine everything in a merged CSV for training with these `rows`, after `lookback` sessions.
 
-    `accepted`: rules of `PLAUSIBILITY_RULES` that are only worth a warning when they are broken.
-    Any file that `read_vendor` reads is looked at, too; `reading` is passed on to it. There, what the sessions of the
-    file are enough for is a warning, since it may be one of several. UserError only when the file cannot be read as a
-    table of bars.
+    `accepted`: rules of `PLAUSIBILITY_RULES` that cause only a warning when they are broken. Any other file that
+    `read_vendor` reads is examined, too; `reading` is passed on to it. For such a file, too few sessions are only a
+    warning, since it may be one of several. UserError only when the file cannot be read as a table of bars.
     """
     head = find_head(path)
     found = Findings()
@@ -79,7 +79,7 @@ def inspect(
         first = found.tallies["unreadable"].first_line
         told = f", line {first}: {found.unreadable_reason}" if first else ": there is a header but no rows"
         raise UserError(f"{path}{told}; give a file with bars")
-    # A file that has VIX is trained on as it is, whatever the names in it.
+    # A file with VIX can be trained on directly, whatever its column names.
     merged = with_vix
     errors = _row_errors(path, found, merged=merged, in_order=head is not None)
     warnings = [f"{count} {name.replace('_', ' ')} on reading" for name, count in counts.items() if count]
@@ -134,7 +134,7 @@ def _row_errors(path: Path, found: Findings, *, merged: bool, in_order: bool) ->
     for rule in RULES:
         tally = found.tallies[rule.name]
         few = rule.name == OFF_GRID and tally.rows <= MAX_OFF_GRID_SHARE * found.rows
-        # `vpoc merge` sorts the rows of a vendor.
+        # `vpoc merge` sorts a vendor's rows.
         if rule.advice and tally.rows and not few and (in_order or rule.name != "late"):
             errors.append(f"{path}, line {tally.first_line}: {rule.problem} ({tally.rows} rows); {rule.advice}")
     if merged and found.tallies["null_vix"].rows + unreadable.rows >= found.rows:

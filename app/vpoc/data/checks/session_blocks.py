@@ -1,4 +1,4 @@
-"""The rows of a file in blocks of whole sessions; a row that is wrong does not stop the others."""
+"""Reads the rows of a file in blocks of whole sessions; a wrong row does not stop the others."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +21,12 @@ BLOCK_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class Block:
-    """Bars of whole sessions, sorted by time; those of one stamp in the order of the file.
+    """Bars of whole sessions, sorted by time; bars with the same stamp are in the order of the file.
 
-    `line` [rows]: where each stands in the file. `unreadable`: `line` and `reason` of rows that are no bars. `late`:
-    lines whose stamp is before that of the line above. `last`: no block follows.
+    `line` [rows]: the line of each bar in the file.
+    `unreadable`: `line` and `reason` of rows that are no bars.
+    `late`: lines whose stamp is before that of the line above.
+    `last`: whether no block follows.
     """
 
     bars: Bars
@@ -35,7 +37,7 @@ class Block:
 
 
 def merged_blocks(head: Head) -> Iterator[Block]:
-    """The blocks of a merged CSV of any size, with a few hundred MB of memory."""
+    """The blocks of a merged CSV of any size, using a few hundred MB of memory."""
     symbols: dict[str, int] = {}
     left: Block | None = None
     above = EARLIEST
@@ -52,14 +54,14 @@ def merged_blocks(head: Head) -> Iterator[Block]:
 
 
 def joined(blocks: Sequence[Block]) -> Block:
-    """All rows of `blocks`, at least one, as one block, sorted."""
+    """All rows of `blocks`, at least one, as one sorted block."""
     whole = reduce(_joined, blocks)
     bars, line = _sorted(whole.bars, whole.line)
     return replace(whole, bars=bars, line=line, last=True)
 
 
 def vendor_blocks(vendor: VendorBars) -> Iterator[Block]:
-    """The blocks of a vendor's file of one contract at a time."""
+    """The blocks of a vendor's file with one contract at a time."""
     frame = vendor.frame
     reason = _impossible()
     unreadable = frame.select("line", reason=reason).filter(pl.col("reason").is_not_null())
@@ -83,7 +85,7 @@ def vendor_blocks(vendor: VendorBars) -> Iterator[Block]:
 
 
 def _parted(block: Block) -> tuple[Block | None, Block]:
-    """`block` without its last session, which may continue, and that session; what is no bar goes with the first."""
+    """`block` without its last session, which may continue, and that session; unreadable rows go with the first."""
     bars, line = block.bars, block.line
     if not len(bars):
         return None, block
@@ -114,7 +116,7 @@ def _sorted(bars: Bars, line: Ints) -> tuple[Bars, Ints]:
 
 
 def _borders(ts: Ints) -> list[int]:
-    """Rows, from 0 to the last, between which stand whole sessions: some BLOCK_ROWS, or one that is longer."""
+    """Row numbers, from 0 to the end, that separate whole sessions: about BLOCK_ROWS each, or one longer session."""
     borders = [0]
     date = session_dates(ts) if len(ts) else ts
     while len(ts) - borders[-1] > BLOCK_ROWS:
@@ -125,7 +127,7 @@ def _borders(ts: Ints) -> list[int]:
 
 
 def _impossible() -> pl.Expr:
-    """Why a row of a vendor's file is no bar, in words; null where it may be one."""
+    """Why a row of a vendor's file is no bar, in words; null if it may be one."""
     beyond = pl.any_horizontal(pl.col(PRICES).abs() > MAX_TICKS * TICK)
     outside = (pl.col("ts") < EARLIEST) | (pl.col("ts") >= LATEST)
     return (

@@ -28,9 +28,11 @@ SESSION_TABLES = ("missing_sessions", "half_days", "rolls", "missing_rth_by_sess
 
 @dataclass(frozen=True)
 class SessionQuality:
-    """`facts`: by name, in order; None and empty tables when the bars cannot be parted into sessions.
+    """The facts of the sessions of a file.
 
-    `warnings`: one line for each thing. `too_few`: why training would find too few sessions, empty when it would not.
+    `facts`: by name, in order; None and empty tables when the bars cannot be split into sessions.
+    `warnings`: one line for each.
+    `too_few`: why training would find too few sessions; empty if it finds enough.
     """
 
     facts: dict[str, Any]
@@ -39,13 +41,13 @@ class SessionQuality:
 
 
 def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> SessionQuality:
-    """The sessions of the file at `path`, to be trained on with these `rows` after `lookback` sessions."""
+    """The facts of the sessions of the file at `path`, for training with these `rows` after `lookback` sessions."""
     if found.halt or not found.sessions:
         return SessionQuality({**dict.fromkeys(SESSION_COUNTS), **{name: [] for name in SESSION_TABLES}}, [], "")
     sessions = Sessions.concatenate(found.sessions)
     traded = sessions.found > 0
     counted = sessions.take(traded)
-    # A vendor's file has no VIX; it comes with the merge.
+    # A vendor's file without VIX gets its VIX in the merge.
     vix = np.concatenate(found.vix_closes)[traded]
     vix = np.zeros_like(vix) if found.tallies["null_vix"].rows == found.bars else vix
     giving = select_sessions(counted, roll_numbers(counted, found.symbols, AUTO), vix, rows=rows, lookback=lookback)
@@ -83,7 +85,7 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
 
 
 def _rolls(found: Findings, sessions: Sessions) -> list[dict[str, Any]]:
-    """Where the symbol changes and where CME's calendar has a roll, each with the jump of the price in points."""
+    """The sessions where the symbol changes or CME's calendar has a roll, each with the jump of the price in points."""
     opens, closes = np.concatenate(found.opens), np.concatenate(found.closes)
     known = np.flatnonzero(sessions.contract >= 0)
     changed = known[1:][np.diff(sessions.contract[known]) != 0]
@@ -118,7 +120,7 @@ def _warnings(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _absent(sessions: Sessions) -> list[str]:
-    """Warn of sessions with regular hours, but no bars before or after them; a file may begin and end at any time."""
+    """Warn of sessions without bars before or after regular hours; the first and the last session may lack them."""
     night, evening = sessions.without_overnight, sessions.without_evening
     given = (
         (sessions.date[1:][night[1:]], "before 09:30", "on_vol_share and on_range_frac"),

@@ -1,1 +1,1 @@
-"""The exchange: its calendar and trading sessions, contracts that follow each other, and sessions that give rows."""
+"""The exchange: its calendar and trading sessions, the sequence of contracts, and the sessions that give rows."""

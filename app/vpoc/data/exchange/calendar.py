@@ -1,8 +1,9 @@
 """The exchange calendar: regular trading hours (RTH) by date, Globex hours, and roll dates of the ES contract.
 
-NYSE holidays, special closures and half days are a table, closures.py, which tests/app/data/exchange/make_closures.py
-makes with exchange_calendars: that library needs pandas, which is large and takes half a second to import. From the day
-it was made on, the table follows the present rules; a closure announced later is not in it. CME's hours are rules here.
+NYSE holidays, special closures and half days are in a table, closures.py, which
+tests/app/data/exchange/make_closures.py generates with exchange_calendars: that library needs pandas, which is large
+and takes half a second to import. From the day it was generated on, the table follows the rules of that day; closures
+announced later are missing. CME's hours are rules in this module.
 
 Dates are days since 1970-01-01, minutes are those of the New York day.
 """
@@ -17,25 +18,27 @@ from vpoc.errors import UserError
 
 FIRST = np.datetime64("1990-01-01")
 LAST = np.datetime64("2035-12-31")
-"""The table covers these days and those between: the ES contract is of 1997, daily VIX values begin in 1990."""
+"""The table covers these days and those between: the ES contract exists since 1997, daily VIX values begin in 1990."""
 FULL_CLOSE = 16 * 60
 GLOBEX_OPEN = 18 * 60
 HALT = (16 * 60 + 15, 16 * 60 + 30)
-"""No trading in these minutes before HALT_ENDED (none since trade date June 28 of 2021, by pandas_market_calendars)."""
+"""Minutes without trading before HALT_ENDED (not since trade date 2021-06-28, says pandas_market_calendars)."""
 HALT_ENDED = np.datetime64("2021-06-28")
 CLOSE_AT_1715 = np.datetime64("2012-11-19")
 CLOSE_AT_1700 = np.datetime64("2015-09-21")
-"""First trade dates of new Globex hours, by CME's notices. Before 2012-11-19 trading went on from 16:30 to 17:30 from
-Monday to Thursday, for CME's next trade date."""
+"""First trade dates of new Globex hours, according to CME's notices.
+
+Before 2012-11-19 trading continued from 16:30 to 17:30 from Monday to Thursday, for CME's next trade date.
+"""
 HOLIDAY_HALT = 13 * 60
-"""When Globex halts on a holiday of the NYSE, at the latest (until about 2014 it was 11:30)."""
+"""Latest minute at which Globex halts on a holiday of the NYSE (until about 2014 it was 11:30)."""
 AFTER_HALF_DAY = 15
 """Minutes that Globex continues after the NYSE's close on a half day."""
 MONDAY, FRIDAY = 0, 4
 
 
 def rth_close(date: Ints, close: int = FULL_CLOSE) -> Ints:
-    """Minute at which regular trading hours, from 09:30, end on each of `date` [dates]; 0 where there are none.
+    """Minute at which regular trading hours, from 09:30, end on each of `date` [dates]; 0 if there are none.
 
     `close` (960, or 975 for 16:15) on full days, 780 (13:00; in 1990-92 840) on half days, 0 on weekends, holidays and
     special closures of the NYSE. UserError for a date outside the table.
@@ -55,7 +58,7 @@ def globex_close(date: Ints) -> Ints:
 
 
 def outside_trading_hours(date: Ints, minute: Ints) -> Flags:
-    """Which bars [bars], by trade date and minute of their start, begin when ES was not traded, as far as is known.
+    """Flags [bars], by trade date and minute of the start, of bars that begin when ES is known not to have been traded.
 
     Weekends, the daily break, the halt at 16:15 (until 2021), Christmas and New Year's Day, and from the early halt of
     a holiday or half day until 18:00. UserError for a date outside the table.
@@ -71,9 +74,9 @@ def outside_trading_hours(date: Ints, minute: Ints) -> Flags:
 
 
 def in_halts(date: Ints, minute: Ints) -> Flags:
-    """Which bars [bars], as above, begin in the halt at 16:15 or in the one after a half day.
+    """Flags [bars], as above, of bars that begin in the halt at 16:15 or in the one after a half day.
 
-    Synthetic sessions, which are all of one length, have both. Stamps of a wrong time zone are elsewhere, too.
+    Synthetic sessions, which all have the same length, have both. Stamps of a wrong time zone also lie elsewhere.
     """
     minutes = _closes()[_place(date)]
     half_day = (minutes > 0) & (minutes < FULL_CLOSE)
@@ -90,7 +93,7 @@ def roll_dates(first: int, last: int) -> Ints:
     """Trade dates from `first` to `last` on which the next contract becomes the main one.
 
     CME's rule: the Monday of the week in which the contract expires, on the third Friday of March, June, September and
-    December. (Where that is a holiday, expiry is a day earlier and the Monday stays.)
+    December. (If that is a holiday, expiry is a day earlier and the Monday stays.)
     """
     ends = np.array([first, last], dtype="datetime64[D]").astype("datetime64[M]")
     months = np.arange(ends[0], ends[1] + 1)
@@ -101,7 +104,7 @@ def roll_dates(first: int, last: int) -> Ints:
 
 
 def _weekday(date: Ints) -> Ints:
-    """0 for Monday; 1970-01-01 was a Thursday."""
+    """The weekday, 0 for Monday; 1970-01-01 was a Thursday."""
     return (date + 3) % 7
 
 
@@ -110,7 +113,7 @@ def _day(stamp: np.datetime64) -> int:
 
 
 def _place(date: Ints) -> Ints:
-    """Where `date` [dates] stand in the table."""
+    """The positions of `date` [dates] in the table."""
     place = date - _day(FIRST)
     outside = (place < 0) | (date > _day(LAST))
     if outside.any():
@@ -136,7 +139,7 @@ def _closes() -> Ints:
 
 @cache
 def _globex_closed() -> Flags:
-    """Which days from FIRST to LAST are weekends, Christmas or New Year's Day as observed."""
+    """Flags [days from FIRST to LAST] of weekends, Christmas and New Year's Day as observed."""
     days = np.arange(FIRST, LAST + 1)
     months = days.astype("datetime64[M]")
     month, day = months.astype(np.int64) % 12 + 1, (days - months).astype(np.int64) + 1

@@ -1,4 +1,4 @@
-"""Where the contract changes: no level of one contract is compared with a price of another."""
+"""The sessions where the contract changes: no level of one contract is compared with a price of another."""
 
 import csv
 import datetime as dt
@@ -20,11 +20,11 @@ AUTO, COLUMN, CALENDAR, NONE = "auto", "column", "calendar", "none"
 
 
 def roll_numbers(sessions: Sessions, symbols: tuple[str, ...], rolls: str) -> Ints:
-    """How many rolls lie before each session [sessions].
+    """The number of rolls before each session [sessions].
 
-    `rolls`: "column": where the symbol changes; "calendar": the Monday of CME's quarterly expiry weeks; "none"; a CSV
-    file with a column `date` of trade dates that begin a new contract; "auto": the column if it names contracts, else
-    the calendar. UserError on a file that cannot be read so.
+    `rolls`: "column": where the symbol changes; "calendar": the Monday of CME's quarterly expiry weeks; "none"; the
+    path of a CSV file with a column `date` of trade dates that begin a new contract; "auto": the column if it names
+    contracts, else the calendar. UserError on a file that cannot be read like this.
     """
     if rolls == AUTO:
         named = len(symbols) > 1 or any(CONTRACT_NAME.fullmatch(symbol) for symbol in symbols)

@@ -1,4 +1,4 @@
-"""Which sessions give rows, why the others do not, and whether there are enough of them."""
+"""Selects the sessions that give rows, counts why the others do not, and checks that enough remain."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +10,9 @@ from vpoc.data.exchange.sessions import Sessions
 from vpoc.errors import UserError
 
 LOOK_BACK = 5
-"""The farthest single session that a feature or target looks back to; all up to it must be there."""
+"""Farthest session that a single feature or target looks back to; all sessions up to it must be there."""
 HISTORY = 20
-"""Sessions that means look back over."""
+"""Number of sessions that means are taken over."""
 SHORTEST_LOOKBACK = HISTORY
 FEWEST = {"bar": 3, "session": 4}
 """Sessions needed to train, by kind of row: two to train and one to validate; the last session row has no label."""
@@ -20,16 +20,19 @@ FEWEST = {"bar": 3, "session": 4}
 
 @dataclass(frozen=True)
 class Selection:
-    """`sessions`: indices of those that give rows. `left_out`: how many do not, by the first reason that holds."""
+    """`sessions`: indices of those that give rows.
+
+    `left_out`: the number of the others by the first applicable reason.
+    """
 
     sessions: Ints
     left_out: dict[str, int]
 
 
 def chain(sessions: Sessions, rolls: Ints) -> Ints:
-    """How many complete sessions stand right before each [sessions], with none missing and no roll in between.
+    """The number of complete sessions right before each [sessions], without a missing session or a roll in between.
 
-    `rolls` [sessions]: how many rolls lie before each.
+    `rolls` [sessions]: the number of rolls before each.
     """
     unbroken = np.zeros(len(sessions), dtype=np.bool_)
     unbroken[1:] = sessions.complete[:-1] & (np.diff(sessions.number) == 1) & (np.diff(rolls) == 0)
@@ -40,9 +43,11 @@ def chain(sessions: Sessions, rolls: Ints) -> Ints:
 def select_sessions(
     sessions: Sessions, rolls: Ints, vix_close: Floats, *, rows: str, lookback: int, next_open: bool = False
 ) -> Selection:
-    """Which of `sessions`, all with RTH bars, give rows; `next_open`: session rows as of the next open.
+    """Select the sessions, among `sessions` with RTH bars, that give rows.
 
-    `vix_close` [sessions], NaN where unknown: means need it of 20 sessions.
+    `next_open`: session rows as of the next open.
+
+    `vix_close` [sessions], NaN where unknown: means need it for 20 sessions.
     """
     giving = sessions.complete.copy()
     if rows == "bar":
@@ -75,12 +80,12 @@ def select_sessions(
 def require_enough(
     path: Path, sessions: Sessions, found: Selection, lookback: int, fewest: int, shortest: int = SHORTEST_LOOKBACK
 ) -> None:
-    """UserError when fewer than `fewest` sessions give rows. `shortest`: the least lookback that may be given."""
+    """UserError when fewer than `fewest` sessions give rows. `shortest`: the smallest allowed lookback."""
     if len(found.sessions) >= fewest:
         return
     complete = int(sessions.complete.sum())
     if complete < lookback + fewest:
-        # With the shortest there may be enough.
+        # With a shorter lookback there may be enough.
         longest = complete - fewest
         advice = f", or a --lookback of {shortest} to {longest}" if longest >= shortest else ""
         raise UserError(
@@ -100,7 +105,10 @@ def require_enough(
 
 
 def _all_known(complete: Flags, vix_close: Floats, *, through: bool) -> Flags:
-    """Return for each session whether the last 20 VIX closes of complete ones are known; with its own (`through`)."""
+    """Return flags [sessions]: whether the last 20 VIX closes of complete sessions are known.
+
+    `through`: its own included.
+    """
     unknown = np.isnan(vix_close)
     among = np.concatenate([[0], np.cumsum(unknown[complete])])
     stop = np.cumsum(complete) - (0 if through else complete)

@@ -1,4 +1,4 @@
-"""Trading sessions: which bars belong to which trade date, and which are regular trading hours (RTH)."""
+"""Trading sessions: assigns bars to trade dates and to regular trading hours (RTH)."""
 
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -15,24 +15,28 @@ RTH_OPEN = 9 * 60 + 30
 RTH_CLOSE = 16 * 60
 RTH_MINUTES = RTH_CLOSE - RTH_OPEN
 AS_OF = 17 * 60
-"""New York minute at which a session's facts are all known; bars that end later are not among them."""
+"""New York minute at which all facts of a session are known; bars that end later do not belong to them."""
 EVENING = 18 * 60
 COMPLETE_SHARE = 0.95
 LONGEST_CLOSURE = 14
-"""Calendar days; the exchange was never shut for as long."""
+"""Calendar days; the exchange was never closed for this long."""
 
 
 @dataclass(frozen=True)
 class Sessions:
     """Sessions in order of trade date, those with at least one bar; every array is [sessions].
 
-    `date`: trade date, days since 1970-01-01. `number`: its place among all sessions of the calendar. `close`: New York
-    minute at which RTH ends. `open_utc`, `close_utc`: when RTH begins and ends, seconds since 1970.
-    Rows of the Bars: `first`..`start`-1 are overnight, with those of the holidays before; `start`..`stop`-1 are RTH,
-    `stop`..`end`-1 come after it and end by 17:00.
-    `expected`: RTH bars of a full session. `found`: those that are there (minutes with a trade, where rows are trades).
-    `complete`: RTH is over and 95 % of its bars are there. `contract`: of the first RTH bar, -1 without any.
-    `in_progress`: the file ends with a bar of the last session's RTH that ends before the close.
+    `date`: trade date, days since 1970-01-01.
+    `number`: its position among all sessions of the calendar.
+    `close`: New York minute at which RTH ends.
+    `open_utc`, `close_utc`: when RTH begins and ends, seconds since 1970.
+    `first`, `start`, `stop`, `end`: rows of the Bars. `first`..`start`-1 are overnight, with those of holidays before;
+    `start`..`stop`-1 are RTH; `stop`..`end`-1 come after RTH and end by 17:00.
+    `expected`: RTH bars of a full session.
+    `found`: RTH bars that are there (minutes with a trade, if rows are trades).
+    `complete`: whether RTH is over and 95 % of its bars are there.
+    `contract`: of the first RTH bar, -1 without any.
+    `in_progress`: whether the file ends with an RTH bar of the last session that ends before the close.
     """
 
     date: Ints
@@ -55,18 +59,18 @@ class Sessions:
 
     @property
     def without_overnight(self) -> Flags:
-        """Which sessions [sessions] have no bars before RTH."""
+        """Flags [sessions] of the sessions without bars before RTH."""
         none: Flags = self.first == self.start
         return none
 
     @property
     def without_evening(self) -> Flags:
-        """Which sessions [sessions] have no bars after RTH that end by 17:00."""
+        """Flags [sessions] of the sessions without bars after RTH that end by 17:00."""
         none: Flags = self.stop == self.end
         return none
 
     def take(self, keep: Flags | Ints | slice) -> "Sessions":
-        """The sessions selected by `keep`; `in_progress` is true only while the last one is kept."""
+        """The sessions selected by `keep`; `in_progress` stays true only if the last one is kept."""
         last = np.zeros(len(self), dtype=np.bool_)
         last[-1:] = True
         arrays = {f.name: getattr(self, f.name)[keep] for f in fields(self) if f.name != "in_progress"}
@@ -74,7 +78,7 @@ class Sessions:
 
     @staticmethod
     def concatenate(parts: "list[Sessions]") -> "Sessions":
-        """The sessions of all `parts`, which follow each other; their rows are of no use any more."""
+        """The sessions of all `parts`, in their order; their row numbers are no longer meaningful."""
         names = [f.name for f in fields(Sessions) if f.name != "in_progress"]
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return Sessions(**arrays, in_progress=parts[-1].in_progress)
@@ -83,9 +87,10 @@ class Sessions:
 def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, continues: bool = False) -> Sessions:
     """Sessions of `bars`, which are sorted by time: trade date = date(New York time + 6 h), RTH = [09:30, `close`).
 
-    A half day ends at 13:00, by the calendar. Bars of trade dates without RTH count as overnight of the next session.
-    `continues`: the file has more sessions. UserError when the bar interval does not divide RTH and 30 minutes, or
-    a bar of RTH does not start a whole number of intervals after 09:30, because the open or the close would cut bars.
+    A half day ends at 13:00, according to the calendar. Bars of trade dates without RTH count as overnight of the next
+    session. `continues`: whether more sessions of the file follow. UserError when the bar interval does not divide RTH
+    and 30 minutes, or a bar of RTH does not start a whole number of intervals after 09:30, because the open or the
+    close would cut bars.
     """
     step = bars.bar_seconds or 60
     if 1800 % step or (close - RTH_OPEN) * 60 % step:
@@ -132,13 +137,13 @@ def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, continues: bool = Fals
 
 
 def session_dates(ts: Ints) -> Ints:
-    """The trade date [rows] of the session to which each bar belongs, for sorted stamps in UTC seconds."""
+    """The trade date [rows] of the session that each bar belongs to, for sorted stamps in UTC seconds."""
     date, _, _, before = _calendar(ts[[0, -1]], RTH_CLOSE)
     return date[np.searchsorted(before, ts, side="right") - 1]
 
 
 def month_starts(ts: Ints) -> Ints:
-    """The rows at which calendar months of trade dates begin, 0 first, for sorted stamps in UTC seconds, at least one.
+    """The rows at which calendar months of trade dates begin, 0 first, for at least one sorted stamp in UTC seconds.
 
     UserError for stamps outside the calendar.
     """
@@ -151,21 +156,22 @@ def month_starts(ts: Ints) -> Ints:
 def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
     """All sessions of the calendar that bars between these two stamps can belong to.
 
-    Trade date, its place among all sessions, the minute RTH ends, and when its evening begins (seconds since 1970 UTC).
+    Returns trade date, position among all sessions, the minute RTH ends, and when the evening before begins (seconds
+    since 1970 UTC).
     """
     first, last = int(FIRST.astype(np.int64)), int(LAST.astype(np.int64))
-    # Raises for bars outside the table.
+    # This raises for bars outside the table.
     rth_close(span // DAY_SECONDS)
-    # Places are counted from the first session of all, so that parts of a file agree on them.
+    # Count positions from the first session of the table, so that parts of a file agree on them.
     days = np.arange(first, min(last, int(span[1]) // DAY_SECONDS + LONGEST_CLOSURE) + 1)
     closes = rth_close(days, close)
     date, closes = days[closes > 0], closes[closes > 0]
     number = np.arange(len(date))
-    # Where they begin is worth finding out only for those near the bars.
+    # Compute the beginnings only for sessions near the bars, because that takes time.
     near = slice(int(np.searchsorted(date, int(span[0]) // DAY_SECONDS - 2 * LONGEST_CLOSURE)), None)
     date, number, closes = date[near], number[near], closes[near]
     begins = _utc(date, np.full_like(date, EVENING))
-    # A session begins in the evening of the one before it.
+    # A session begins in the evening of the previous trade date.
     date, number, closes, begins = date[1:], number[1:], closes[1:], begins[:-1]
     inside = slice(
         max(int(np.searchsorted(begins, span[0], side="right")) - 1, 0),
@@ -175,14 +181,14 @@ def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _utc(date: Ints, minute: Ints) -> Ints:
-    """Seconds since 1970 UTC of New York minutes, from 02:00 on, of dates [n] of the calendar."""
+    """Seconds since 1970 UTC of New York minutes (02:00 or later) on dates [n] of the calendar."""
     utc: Ints = _noons()[date - int(FIRST.astype(np.int64))] - DAY_SECONDS // 2 + minute * 60
     return utc
 
 
 @cache
 def _noons() -> Ints:
-    """Seconds since 1970 UTC of noon in New York, of every date of the calendar."""
+    """Seconds since 1970 UTC of noon in New York, for every date of the calendar."""
     import polars as pl  # noqa: PLC0415 - who only names sessions needs no polars
 
     date = np.arange(FIRST, LAST + 1).astype(np.int64)
@@ -214,14 +220,14 @@ def _require_grid(bars: Bars, start: Ints, stop: Ints, opens: Ints) -> None:
 
 
 def ranges(start: Ints, stop: Ints) -> Ints:
-    """The numbers start..stop-1 of each pair, one after the other."""
+    """The numbers start..stop-1 of each pair, concatenated."""
     sizes = stop - start
     before = np.cumsum(sizes) - sizes
     return np.repeat(start - before, sizes) + np.arange(int(sizes.sum()))
 
 
 def day(date: int) -> str:
-    """A trade date (days since 1970-01-01) as 2026-03-10."""
+    """A trade date (days since 1970-01-01) in the form 2026-03-10."""
     return str(np.datetime64(int(date), "D"))
 
 

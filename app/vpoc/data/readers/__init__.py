@@ -1,4 +1,4 @@
-"""Readers of vendors' files. A file is known by what is in it, never by its name."""
+"""Readers of vendors' files. A file's format is recognised by its content, never by its name."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from vpoc.errors import UserError, from_os_error
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 GZIP = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-"""Of gzip, and of zstd, in which Databento delivers."""
+"""First bytes of gzip, and of zstd, in which Databento delivers."""
 
 
 def read_vendor(
@@ -27,10 +27,12 @@ def read_vendor(
 ) -> VendorBars:
     """The bars of a file of any known format.
 
-    `zone` and `stamp_side` ("start" or "end"): what the user says about the stamps, where the file does not. `columns`:
-    the user's column names -> stamp, open, high, low, close, volume, symbol. `symbol`: keep the rows of this one only.
-    `dates`: "month-first" or "day-first", where dates can be read in both ways.
-    UserError in one line, with the line of the file where there is one, on everything that is not understood.
+    `zone`, `stamp_side` ("start" or "end"): what the user says about the stamps, if the file does not.
+    `columns`: the user's column names -> stamp, open, high, low, close, volume, symbol.
+    `symbol`: keep only the rows of this symbol.
+    `dates`: "month-first" or "day-first", if dates can be read in both ways.
+
+    UserError in one line, with the line of the file if there is one, for everything that is not understood.
     """
     raw = _read(path, columns, symbol, dates)
     return finish(raw if symbol is None else _only(raw, symbol), zone, stamp_side)
@@ -48,7 +50,7 @@ def _read(path: Path, columns: Mapping[str, str] | None, symbol: str | None, dat
 
 
 def _magic(path: Path) -> bytes:
-    """The first four bytes of a file; none of a folder with zip files, which Lean keeps."""
+    """The first four bytes of a file; empty for a folder with zip files, which is Lean's format."""
     try:
         if path.is_dir() and any(path.glob("*.zip")):
             return b""

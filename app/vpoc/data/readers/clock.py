@@ -1,4 +1,4 @@
-"""When bars begin: the time zone of stamps and the side of the bar that they mark, as the daily break shows them."""
+"""Determines when bars begin: the time zone of stamps and the side of the bar that they mark, from the daily break."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from vpoc.errors import UserError
 
 NEW_YORK = "America/New_York"
 ZONES = (NEW_YORK, "America/Chicago", "UTC")
-"""Where stamps without an offset may come from."""
+"""Zones that stamps without an offset may come from."""
 FIXED_ZONES = ("Etc/GMT+5", "Etc/GMT+6")
-"""Clocks that some exports keep all year: UTC-5 ("EST") and UTC-6 ("CST")."""
+"""Fixed clocks that some exports keep all year: UTC-5 ("EST") and UTC-6 ("CST")."""
 STAMP_SIDES = ("start", "end")
 QUARTER = 900
 CLOSED, OPEN = 1050, 1080
-"""From 17:30 to 18:00 New York the market has been closed in all years; since 2015 it is from 17:00 on."""
+"""Minutes: from 17:30 to 18:00 New York the market has been closed in all years; since 2015 it closes at 17:00."""
 CLOSES_AT_FIVE = 1_442_808_000
 """2015-09-21 in New York, in seconds since 1970: from then on the market closes at 17:00."""
 NEARLY_ALL = 0.9
@@ -34,7 +34,7 @@ MOST = 0.5
 
 @dataclass(frozen=True)
 class Starts:
-    """Starts of bars in seconds since 1970 UTC, the zone and side of the stamps they come from, the step between."""
+    """Starts of bars in seconds since 1970 UTC, the zone and side of the stamps they come from, and their step."""
 
     ts: Ints
     zone: str
@@ -51,11 +51,11 @@ def starts(
     side: str | None,
     documented: str | None,
 ) -> Starts:
-    """When the bars with these stamps begin. `where` tells where a row stands.
+    """When the bars with these stamps begin. `where` returns the place of a row for messages.
 
     `zone` and `side` ("start" or "end") are what the user says, `documented` the side that this format is known to
-    have. What is not said is detected by the daily break of the market, 17:00 to 18:00 New York, and by the first bar
-    after it, which begins at 18:00. UserError when that does not settle it.
+    have. What is not given is detected from the daily break of the market, 17:00 to 18:00 New York, and from the first
+    bar after it, which begins at 18:00. UserError when that is not conclusive.
     """
     if zone is not None:
         require_zone(path, zone)
@@ -77,7 +77,7 @@ def starts(
 def has_break(utc: Ints, step: int = 60) -> bool:
     """Return whether bars of `step` seconds that begin at `utc` leave out 17:30-18:00 New York on nearly all days.
 
-    They must trade before and after it. The days on which they do not must not stand in a row of more than two.
+    They must trade before and after it. There may be at most two exceptional days in a row.
     """
     return _share(_quarters(utc), step) is not None
 
@@ -117,9 +117,9 @@ def _settle(
 def _fits(
     unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str], *, by_close: bool = False
 ) -> list[tuple[float, str, str]]:
-    """Share of good days, zone and side of the readings that put break and first bar in place; best first.
+    """Share of good days, zone and side of each reading in which the break and the first bar fit; best first.
 
-    Readings that give the same times are one. `by_close`: the last bar in place of the first.
+    Readings with the same times count as one. `by_close`: use the last bar instead of the first.
     """
     found: list[tuple[float, str, str, Ints]] = []
     for side in sides:
@@ -141,7 +141,7 @@ def _fits(
 
 
 def _by_regular_hours(unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str]) -> tuple[str, str] | None:
-    """The one zone and side by which nearly every day begins at 09:30 New York and no bar is outside the day.
+    """The only zone and side with which nearly every day begins at 09:30 New York and no bar lies outside the day.
 
     None when the file has other bars, or not enough days to be certain.
     """
@@ -161,7 +161,7 @@ def _by_regular_hours(unique: Ints, step: int, zones: Sequence[str], sides: Sequ
 
 
 def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
-    """The one zone that puts the break in its place, whenever the first bar after it begins."""
+    """The only zone with which the break fits, whenever the first bar after it begins; None if several zones fit."""
     found: list[tuple[str, Ints]] = []
     for side in sides:
         wall = _quarters(unique - step if side == "end" else unique)
@@ -174,7 +174,7 @@ def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
 
 
 def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) -> None:
-    """UserError when the user's zone moves the daily break from its place and another zone keeps it there."""
+    """UserError when the break does not fit in the user's zone, but does in another zone."""
     begins = unique - step if side == "end" else unique
     if has_break(_moved(_quarters(begins), zone), step):
         return
@@ -187,17 +187,17 @@ def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) 
 
 
 def _quarters(begins: Ints) -> Ints:
-    """The quarters of an hour in which bars begin, as their seconds since 1970, sorted, each once."""
+    """The quarters of an hour in which bars begin, as seconds since 1970, sorted and unique."""
     return _unique(begins // QUARTER) * QUARTER
 
 
 def _moved(wall: Ints, zone: str) -> Ints:
-    """Seconds of the clock in `zone`, sorted, in UTC, without those that do not exist or exist twice."""
+    """Seconds on the clock of `zone`, sorted, converted to UTC, without times that do not exist or exist twice."""
     return wall if zone == "UTC" else _unique(as_seconds(_to_utc(wall, zone).drop_nulls()))
 
 
 def _share(quarters: Ints, step: int) -> float | None:
-    """The share of days with the break in its place, None if the zone is not right."""
+    """The share of days in which the break fits; None if the zone is wrong."""
     day, minute = _wall_clock(quarters)
     # A bar that begins before the break must not reach into it, however long it is.
     into = max(CLOSED - step // 60 + 1, 0)
@@ -223,10 +223,10 @@ def _share(quarters: Ints, step: int) -> float | None:
 
 
 def _opens(quarters: Ints, sharp: Ints, side: str) -> bool:
-    """Return whether the first bar after the break begins at 18:00; `sharp`: bars that begin with a quarter.
+    """Return whether the first bar after the break begins at 18:00; `sharp`: bars that begin at a quarter of an hour.
 
-    A start at 18:00 cannot be the end of a bar, since the market is closed before; that ends are never 18:00 but one
-    bar later could be chance, and takes more days to believe.
+    A start at 18:00 cannot be the end of a bar, since the market is closed before. That ends are never at 18:00 but one
+    bar later could be chance, so it needs more days.
     """
     day, minute = _wall_clock(quarters)
     days = np.unique(day[(minute >= OPEN) & (minute < OPEN + 60)])
@@ -237,7 +237,7 @@ def _opens(quarters: Ints, sharp: Ints, side: str) -> bool:
 
 
 def _closes(sharp: Ints) -> bool:
-    """Return whether stamps mark the end of the bars: one is at 17:00 on nearly all days, and none at 18:00.
+    """Return whether stamps mark the end of the bars: on nearly all days one is at 17:00, and never at 18:00.
 
     As starts they would be bars of a market that has just closed; that is certain since it closes at 17:00.
     """
@@ -255,7 +255,7 @@ def _wall_clock(utc: Ints) -> tuple[Ints, Ints]:
 
 
 def _unique(values: Ints) -> Ints:
-    """`values` sorted, each once; the files are sorted as a rule."""
+    """`values` sorted and unique; files are usually sorted already."""
     if len(values) > 1 and (np.diff(values) < 0).any():
         values = np.sort(values)
     fresh = np.ones(len(values), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Which column of a vendor's file is which, by the names in its header."""
+"""Finds the columns of a vendor's file by the names in its header."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,24 +32,25 @@ COLUMN_NAMES = {
     "symbol": ("symbol", "ticker", "contract"),
     "vix": ("vix", "vix_close", "close_vix", "vix close", "vix_last", "^vix"),
 }
-"""Names a column may have, the surest first; names are compared in lower case, without < and >."""
+"""Names that a column may have, the most certain first; compared in lower case, without < and >."""
 TIME_ALONE = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?|\d{6}")
 NEEDED = ("stamp", *PRICES, "volume")
 OPTIONAL_COLUMNS = ("symbol", "vix")
 
 
 def tidy(name: str) -> str:
-    """A header cell as names are compared."""
+    """A header cell in the form in which names are compared."""
     return name.strip(" \t\r\"<>'").lower()
 
 
 def find_columns(
     path: Path, header: Sequence[str], own: Mapping[str, str] | None, needed: Sequence[str]
 ) -> dict[str, int]:
-    """The place (from 0) of each of `needed`, and of `symbol` and `vix` if there is one, in `header`.
+    """The position (from 0) in `header` of each of `needed`, and of `symbol` and `vix` if there is one.
 
-    `own`: the user's names -> ours (stamp, open, high, low, close, volume, symbol, vix); they come first. Of `date` and
-    `time` in two columns, `stamp` is the date and `time` the time. UserError on names that are missing or twice there.
+    `own`: the user's names -> ours (stamp, open, high, low, close, volume, symbol, vix); they take precedence. If date
+    and time are two columns, `stamp` is the date and `time` the time. UserError for names that are missing or appear
+    twice.
     """
     names = [tidy(cell) for cell in header]
     places = _own(path, names, own or {})
@@ -75,7 +76,7 @@ def find_columns(
 
 
 def with_time(places: Mapping[str, int], header: Sequence[str], first: Sequence[str]) -> dict[str, int]:
-    """`places` with `time` beside `stamp` where date and time of day are in two columns, as the first row shows."""
+    """`places` with `time` beside `stamp`, if the first row shows that date and time are in two columns."""
     names = [tidy(cell) for cell in header]
     if "time" in places or len(first) != len(header) or "time" not in names:
         return dict(places)
@@ -90,7 +91,7 @@ def with_time(places: Mapping[str, int], header: Sequence[str], first: Sequence[
 
 
 def stamp_text(table: Table, header: Sequence[str] | None, places: Mapping[str, int]) -> Table:
-    """The stamps alone, date and time joined by a blank, under the name that the file has for them."""
+    """The stamps alone, date and time joined by a blank, under the name that they have in the file."""
     column = pl.concat_str("stamp", "time", separator=" ") if "time" in places else pl.col("stamp")
     name = tidy(header[places["stamp"]]) if header else "stamp"
     return replace(table, frame=table.frame.select(column.alias(name)))

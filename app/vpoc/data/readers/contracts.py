@@ -1,4 +1,4 @@
-"""A file of several contracts at the same time -> one contract at a time: the one that trades most in a session."""
+"""Reduces a file with several contracts at the same time to one at a time: the one that trades most in a session."""
 
 import re
 from dataclasses import dataclass, replace
@@ -21,9 +21,10 @@ SPREAD = re.compile(r"[-: ]")
 class OneContract:
     """Bars of one contract at a time.
 
-    `spread_rows`: rows of calendar spreads and other strategies that were left out. `other_rows`: rows of contracts
-    while another traded more. `symbols`: the contracts kept, in order of time; none in a file without symbols.
-    `smaller_kept`: a line for each session in which a contract was kept that traded less than another.
+    `spread_rows`: rows of calendar spreads and other strategies that were left out.
+    `other_rows`: rows of contracts that were left out because another one traded more.
+    `symbols`: the contracts kept, in order of time; empty for a file without symbols.
+    `smaller_kept`: a line for each session in which the kept contract traded less than another one.
     """
 
     bars: VendorBars
@@ -36,9 +37,9 @@ class OneContract:
 def one_contract(bars: VendorBars) -> OneContract:
     """Keep the contract that trades most in each session, and with it the rolls from one contract to the next.
 
-    That is the usual rule of continuous series; of equals it is the one that expires first. It never goes back to an
-    earlier expiry: a session in which that keeps a smaller one is named. A file that has one contract at a time as it
-    is stays so. UserError when symbols are no contracts of one root, so that --symbol must choose.
+    That is the usual rule of continuous series; of equal contracts the one that expires first is kept. It never returns
+    to an earlier expiry: a session in which that keeps a smaller contract is named. A file that has one contract at a
+    time already is unchanged. UserError when symbols are no contracts of one root, so that --symbol must choose.
     """
     symbol = bars.frame["symbol"]
     if symbol.null_count():
@@ -62,7 +63,7 @@ def one_contract(bars: VendorBars) -> OneContract:
 
 
 def _at_the_same_time(frame: pl.DataFrame) -> bool:
-    """Return whether the rows of two symbols interleave; a series that rolls to the next changes once for each."""
+    """Return whether the rows of two symbols interleave; a series that rolls changes its symbol only once for each."""
     by_time = frame.select("ts", code=pl.col("symbol").rank("dense")).sort("ts", "code")
     changes = by_time["code"].diff().fill_null(0) != 0
     if ((by_time["ts"].diff().fill_null(1) == 0) & changes).any():
@@ -71,7 +72,7 @@ def _at_the_same_time(frame: pl.DataFrame) -> bool:
 
 
 def _front(bars: VendorBars, parts: dict[str, tuple[int, str]]) -> tuple[pl.Series, tuple[str, ...]]:
-    """Which rows [rows] are of the contract kept in their session, and where that is not the largest one."""
+    """Flags [rows] of the contract kept in each session, and the sessions in which that is not the largest one."""
     date = _session_dates(bars.frame["ts"].to_numpy())
     traded = (
         pl.DataFrame({"date": date, "symbol": bars.frame["symbol"], "volume": bars.frame["volume"]})

@@ -1,4 +1,4 @@
-"""Bars in delimited text: with a header by the names in it, without one by the shape of the lines."""
+"""Reads bars from delimited text: with a header by its names, without one by the shape of the lines."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from vpoc.data.text_table import Table, numbers
 from vpoc.errors import UserError
 
 UNSCALED = 1e7
-"""No contract trades at so many points; prices of Databento above are counts of 1e-9."""
+"""No contract trades at so many points; larger prices of Databento are counts of 1e-9."""
 TWO_BLANKS = re.compile(r"\d{8}  \d\d:\d\d:\d\d")
 NAMED_ZONE = re.compile(r"\d{8} \d\d:\d\d:\d\d [A-Z]")
 OFFSET_OR_EPOCH = re.compile(r"(\d{9,10}|\d{4}-\d\d-\d\dT.*(Z|[+-]\d\d:\d\d))")
@@ -29,7 +29,12 @@ NINJATRADER = re.compile(r"\d{8} \d{6}")
 
 @dataclass(frozen=True)
 class FileLayout:
-    """The format of a file: name, side of the stamps if the format is known for one, place of each column."""
+    """The format of a file.
+
+    `format`: its name.
+    `documented`: the side of the stamps, if the format is known for one.
+    `places`: the position of each column.
+    """
 
     format: str
     documented: str | None
@@ -39,9 +44,11 @@ class FileLayout:
 def read_delimited(
     path: Path, columns: Mapping[str, str] | None, symbol: str | None, dates: str | None = None
 ) -> RawBars:
-    """Read a text file; `columns`: the user's names -> ours; `symbol`: the one to take of a header with several.
+    """Read a text file.
 
-    `dates`: as of `written`.
+    `columns`: the user's names -> ours.
+    `symbol`: the symbol to take if the header has several.
+    `dates`: as in `written`.
     """
     text = open_text(path)
     layout = _with_header(text, columns, symbol) if text.levels else _without_header(text)
@@ -72,7 +79,7 @@ def read_delimited(
 
 
 def has_vix_column(path: Path) -> bool:
-    """Return whether the header of a text file names stamps, prices and a VIX; no file is an error here."""
+    """Return whether the header of a text file names stamps, prices and a VIX; False for other files."""
     try:
         header = header_of(path)
     except UserError:
@@ -106,7 +113,7 @@ def _with_header(text: TextFile, columns: Mapping[str, str] | None, symbol: str 
 
 
 def _yfinance_levels(text: TextFile, symbol: str | None) -> FileLayout:
-    """The header of three lines that pandas writes for two levels of columns: names, tickers, the index."""
+    """The layout of the three header lines that pandas writes for two levels of columns: names, tickers, the index."""
     names, tickers = ([tidy(cell) for cell in text.head[row]] for row in (0, 1))
     there = sorted({ticker for ticker in tickers[1:] if ticker})
     if len(there) > 1 and (symbol is None or symbol.lower() not in there):
@@ -119,7 +126,10 @@ def _yfinance_levels(text: TextFile, symbol: str | None) -> FileLayout:
 
 
 def _without_header(text: TextFile) -> FileLayout:
-    """Lines of date, time, open, high, low, close, volume, in this order; the stamp in one cell or two."""
+    """The layout of lines with date, time, open, high, low, close, volume, in this order.
+
+    The stamp in one cell or two.
+    """
     first = [cell.strip() for cell in text.head[0]]
     if text.delimiter == "," and len(first) == 7 and KIBOT.fullmatch(first[0]) and ":" in first[1]:
         layout = FileLayout("kibot", None, {"stamp": 0, "time": 1, **_in_order(2)})
@@ -140,7 +150,7 @@ def _in_order(start: int) -> dict[str, int]:
 
 
 def _require_high_low(table: Table, prices: Mapping[str, Floats]) -> None:
-    """Without a header only the prices themselves show that the columns are in the order they should be in."""
+    """Check the order of the columns: without a header only the prices themselves show it."""
     top = np.maximum(prices["open"], prices["close"])
     bottom = np.minimum(prices["open"], prices["close"])
     wrong = (prices["high"] < top) | (prices["low"] > bottom)
@@ -153,7 +163,7 @@ def _require_high_low(table: Table, prices: Mapping[str, Floats]) -> None:
 
 
 def _unscaled(prices: dict[str, Floats]) -> dict[str, Floats]:
-    """Prices as points where they are counts of 1e-9."""
+    """Prices in points, converted if they are counts of 1e-9."""
     size = np.abs(prices["close"])
     if np.median(size) < UNSCALED:
         return prices
@@ -161,7 +171,7 @@ def _unscaled(prices: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def _symbols(table: Table) -> pl.Series | None:
-    """The symbols, None when the column is missing or empty; UserError, with the line, when only some rows have one."""
+    """The symbols; None if the column is missing or empty. UserError, with the line, if only some rows have one."""
     if "symbol" not in table.frame.columns:
         return None
     column = table.frame["symbol"].str.strip_chars().fill_null("")

@@ -1,4 +1,4 @@
-"""Minutes of futures as QuantConnect Lean keeps them: zip files of one CSV for each contract and day.
+"""Reads minutes of futures in QuantConnect Lean's format: zip files of one CSV for each contract and day.
 
 Source: github.com/QuantConnect/Lean, Data/future/readme.md (entries `YYYYMMDD_symbol_minute_trade_YYYYMM.csv`, lines of
 milliseconds since midnight, open, high, low, close, volume; prices in points) and Data/market-hours (the data of CME
@@ -33,7 +33,10 @@ LARGEST_ENTRY = 64 * 2**20
 
 
 def read_lean(path: Path) -> RawBars:
-    """Read one zip file of Lean, or all in a folder; UserError, with entry and line, on what is not as documented."""
+    """Read one zip file of Lean, or all in a folder.
+
+    UserError, with entry and line, for content that is not as documented.
+    """
     digest = hashlib.sha256()
     days = [_day(path, *entry) for entry in _entries(path, digest)]
     if not days:
@@ -80,7 +83,7 @@ def _entries(path: Path, digest: "hashlib._Hash") -> Iterator[tuple[str, np.date
 
 
 def _require_other(file: Path, info: zipfile.ZipInfo, *, alone: bool) -> None:
-    """UserError on an entry of no kind that Lean writes; quotes and open interest are passed over."""
+    """UserError for an entry of a kind that Lean does not write; quotes and open interest are skipped."""
     if alone and not info.is_dir() and OTHER.fullmatch(info.filename) is None:
         raise UserError(
             f"{file}: {info.filename[:80]!r} in it is not the minutes of a contract, such as "

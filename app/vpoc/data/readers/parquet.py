@@ -1,4 +1,4 @@
-"""Bars in a parquet file; columns by name, as in a CSV with a header."""
+"""Reads bars from a parquet file; columns are found by name, as in a CSV with a header."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,11 +19,14 @@ from vpoc.files import sha256_file
 
 PARQUET_MAGIC = b"PAR1"
 MOST_ROWS = 20_000_000
-"""Minutes of two contracts for thirty years. A thousand million rows fit into some megabytes, and into no memory."""
+"""Minutes of two contracts for thirty years.
+
+A billion rows could be stored in some megabytes, but fit into no memory.
+"""
 MOST_TEXT = 1 << 30
-"""In bytes: a stamp has some thirty."""
+"""Most bytes of text; a stamp has about thirty."""
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""Polars panics on some torn files."""
+"""Exceptions of polars for damaged files; it panics on some torn ones."""
 
 
 class _Rows(Table):
@@ -34,7 +37,8 @@ class _Rows(Table):
 def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     """Read a parquet file; `columns`: the user's names -> ours.
 
-    UserError, with the row, on what is not a stamp, a finite price or a whole volume, and on more than MOST_ROWS.
+    UserError, with the row, for an invalid stamp, a price that is not finite or a volume that is no whole number, and
+    for more than MOST_ROWS rows.
     """
     digest = sha256_file(path)
     try:
@@ -43,7 +47,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         places = find_columns(path, header, columns, NEEDED)
         names = {header[place]: name for name, place in places.items()}
         _refuse_what_fills_memory(path, {column: schema[column] for column in names}, names)
-        # More than the file tells of itself are not read either.
+        # Limit the rows again, because the file's own row count may be wrong.
         frame = pl.read_parquet(path, columns=list(names), glob=False, n_rows=MOST_ROWS)
     except OSError as error:
         raise from_os_error(error, path) from error
@@ -77,7 +81,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
 
 
 def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], names: Mapping[str, str]) -> None:
-    """UserError on a file of which a few megabytes make more than bars take, before that is in memory."""
+    """UserError, before it is in memory, for a file whose few megabytes would take more memory than bars need."""
     for column, kind in kinds.items():
         if kind.is_nested() or kind == pl.Binary:
             raise UserError(f"{path}: the column {names[column]} is of type {kind}, which holds no bars")
@@ -85,7 +89,7 @@ def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], name
     rows = int(file.select(pl.len()).collect().item())
     if rows > MOST_ROWS:
         raise UserError(f"{path}: has {rows:,} rows; more than {MOST_ROWS:,} are not read: divide it by years")
-    # A sum of 32 bits begins again at 0.
+    # A 32-bit sum would overflow.
     texts = [
         pl.col(column).str.len_bytes().cast(pl.UInt64).sum() for column, kind in kinds.items() if kind == pl.String
     ]

@@ -1,4 +1,4 @@
-"""Bars of a file before its stamps are understood, and their conversion."""
+"""Bars of a file before their stamps are interpreted, and the conversion to VendorBars."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class RawBars(FileRows):
 
 
 def finish(raw: RawBars, zone: str | None, side: str | None) -> VendorBars:
-    """`raw` with its stamps in UTC; `zone` and `side` as the user says them. UserError as of `starts`."""
+    """`raw` with its stamps in UTC; `zone` and `side` are what the user says. UserError as from `starts`."""
     begun = starts(raw.path, raw.stamps, raw.where, zone=zone, side=side, documented=raw.documented)
     frame = raw.frame.with_columns(ts=pl.Series(begun.ts))
     if "symbol" not in frame.columns:

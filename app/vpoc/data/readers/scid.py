@@ -1,4 +1,4 @@
-"""Sierra Chart's intraday files (.scid): a header of 56 bytes, then records of 40.
+"""Reads Sierra Chart's intraday files (.scid): a header of 56 bytes, then records of 40.
 
 Source: Sierra Chart, "Intraday Data File Format" (doc/IntradayDataFileFormat.html): DateTime in microseconds since
 1899-12-30 UTC, the start of the record's time; Open, High, Low, Close as 32-bit floats; NumTrades, TotalVolume,
@@ -33,16 +33,16 @@ SCID_EPOCH = 2_209_161_600
 """Seconds from 1899-12-30 to 1970-01-01."""
 SINGLE_TRADE = 0.0
 SUB_TRADE = -1e37
-"""First and last parts of an unbundled trade have an Open below this."""
+"""The first and last parts of an unbundled trade have an Open below this."""
 HUNDREDS = 25.0
-"""Prices that are all multiples of 25 points are counts of hundredths: 0.25 is the step of the contract."""
+"""Prices that are all multiples of 25 points are counts of hundredths, because the contract's tick is 0.25."""
 FEWEST_PRICES = 20
 
 
 def read_scid(path: Path) -> RawBars:
-    """Read a .scid file; UserError, with the record, on what is not as documented.
+    """Read a .scid file; UserError, with the record, for content that is not as documented.
 
-    A last record that is not whole is left out and counted.
+    An incomplete last record is left out and counted.
     """
     content = _content(path)
     size = len(content)
@@ -88,7 +88,7 @@ def _content(path: Path) -> npt.NDArray[np.uint8]:
 def _single(path: Path, records: npt.NDArray[np.void], trade: Flags) -> bool:
     """Return whether the records are single trades; without bid and ask, these have one trade at one price.
 
-    UserError where trades and bars are mixed.
+    UserError if trades and bars are mixed.
     """
     if trade.all():
         return True

@@ -1,4 +1,4 @@
-"""Stamps of vendors' files, as they are written."""
+"""Interprets the stamps of vendors' files."""
 
 import re
 from collections.abc import Callable
@@ -20,18 +20,18 @@ DATE_FORMATS = (
 )
 TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%H%M%S", "%I:%M:%S %p", "%I:%M %p", "%I:%M:%S%p", "%I:%M%p")
 EPOCH_UNITS = {9: 1, 10: 1, 12: 10**3, 13: 10**3, 15: 10**6, 16: 10**6, 18: 10**9, 19: 10**9}
-"""Digits of a count since 1970 of the years 1980 to 2100 -> its units in a second."""
+"""Number of digits of a count since 1970, for the years 1980 to 2100 -> its units per second."""
 CANONICAL = re.compile(r".*T\d\d:\d\d:\d\dZ")
-"""Stamps of a merged CSV, right or not."""
+"""Form of the stamps of a merged CSV; the date may still be invalid."""
 OFFSET = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 NAMED = re.compile(r" (?!AM$|PM$)(?P<zone>[A-Z][A-Za-z]+(/[A-Z][A-Za-z_/+-]*[0-9]*)?)$")
 
 
 @dataclass(frozen=True)
 class Written:
-    """Stamps as a file has them, in seconds since 1970. `zone`: of the clock that they were read from, None if unsaid.
+    """The stamps of a file, in seconds since 1970: in UTC if `utc`, else as the local time in `zone`.
 
-    `seconds` are UTC when `utc`, and of the clock on the wall in `zone` otherwise.
+    `zone`: the zone of the clock that the stamps were read from; None if the file does not say.
     """
 
     seconds: Ints
@@ -40,11 +40,11 @@ class Written:
 
 
 def written(table: Table, dates: str | None = None) -> Written:
-    """The stamps in the one column of `table`, text.
+    """Read the stamps in the only column of `table`, as text.
 
-    `dates`: "month-first" or "day-first" where a date such as 03/04/2024 can be read in both ways; without it, the
-    rows show which it is. UserError, with the line, on a stamp that cannot be read or is of another century, and when
-    they do not show it.
+    `dates`: "month-first" or "day-first", if a date such as 03/04/2024 can be read in both ways; without it, the rows
+    have to show which it is. UserError, with the line, for a stamp that cannot be read or is of another century, and
+    when the rows do not show it.
     """
     column = table.frame.columns[0]
     if table.frame[column].head(1).str.contains(r":\d\d,\d").any():
@@ -69,12 +69,12 @@ def written(table: Table, dates: str | None = None) -> Written:
 
 
 def is_known(stamp: str) -> bool:
-    """Return whether a stamp is of a form that `written` reads, without rows to compare it with."""
+    """Return whether `written` can read a stamp of this form, judged without other rows."""
     return (stamp.isdigit() and len(stamp) in EPOCH_UNITS) or bool(_forms(NAMED.sub("", stamp).replace(",", ".")))
 
 
 def _form_of(table: Table, text: pl.Series, dates: str | None) -> str | None:
-    """The strptime form of all stamps, None when the first has none of those known."""
+    """The strptime form of all stamps; None if the first has no known form."""
     forms = _forms((text[0] or "").strip())
     if len(forms) < 2:
         return forms[0] if forms else None
@@ -94,7 +94,7 @@ def _form_of(table: Table, text: pl.Series, dates: str | None) -> str | None:
 
 
 def _forms(first: str) -> list[str]:
-    """The strptime forms of a stamp, one, or where month and day can be taken for each other two, month first."""
+    """The strptime forms of a stamp: one, or two, month first, if month and day can be confused."""
     body = OFFSET.sub("", first)
     ends = "" if body == first else "Z" if first.endswith("Z") else "%:z" if first[-3] == ":" else "%z"
     parted = re.fullmatch(r"(\S+?)(T|\s+)(\S+(?:\s[AaPp][Mm])?)", body)
@@ -118,10 +118,10 @@ def _parses(first: str, form: str) -> bool:
 
 
 def _parse(table: Table, column: str, text: pl.Series, form: str) -> pl.Series:
-    """`text` as datetimes without a zone; those with an offset in UTC."""
+    """`text` as datetimes without a zone; those with an offset are converted to UTC."""
     parsed = text.str.to_datetime(form, time_unit="us", strict=False)
     if parsed.null_count():
-        # A few vendors change the number of blanks or leave out the fraction of a second from row to row.
+        # A few vendors vary the number of blanks or leave out the fraction of a second from row to row.
         plain = text.str.strip_chars().str.replace(r"(\d)(T|\s+)(\d)", "${1}T${3}")
         loose = re.sub(r"(%[Ydm])(?:T|\s+)(%[HI])", r"\1T\2", form).replace("%.f", "").replace("%S", "%S%.f")
         parsed = plain.str.to_datetime(loose, time_unit="us", strict=False)
@@ -147,7 +147,7 @@ def _epoch(table: Table, column: str, units: int) -> Written:
 
 
 def _named(table: Table, column: str, zone: str) -> Written:
-    """Stamps that end with the name of their zone, the same on every row."""
+    """Stamps that end with the name of their zone, which must be the same in every row."""
     text = table.frame[column].str.strip_chars()
     same = text.str.ends_with(f" {zone}").fill_null(False)
     if not same.all():
@@ -158,7 +158,7 @@ def _named(table: Table, column: str, zone: str) -> Written:
         )
     require_zone(table.path, zone)
     bare = text.str.strip_suffix(f" {zone}")
-    # Of a month and a day, month first.
+    # If month and day can be confused, the first form has the month first.
     form = next(iter(_forms(bare[0])), None)
     if form is None:
         raise UserError(f"{table.line(0)}: {column} is {table.frame[column][0]!r}, a form that is not known")
@@ -168,7 +168,7 @@ def _named(table: Table, column: str, zone: str) -> Written:
 
 
 def require_seconds(seconds: Ints, where: Callable[[int], str]) -> None:
-    """UserError, whose place `where` returns, when one of `seconds` since 1970 is not in the years of the contract."""
+    """UserError, with the place from `where`, when one of `seconds` since 1970 is not in the years of the contract."""
     first, last = (np.datetime64(f"{year}-01-01", "s").astype(np.int64) for year in (YEARS[0], YEARS[1] + 1))
     wrong = (seconds < first) | (seconds >= last)
     if wrong.any():
@@ -185,6 +185,6 @@ def require_zone(path: Path, zone: str) -> None:
 
 
 def as_seconds(stamps: pl.Series) -> Ints:
-    """Datetimes [rows] as seconds since 1970, fractions cut off."""
+    """Datetimes [rows] as seconds since 1970, with fractions cut off."""
     seconds: Ints = stamps.dt.epoch("s").to_numpy()
     return seconds

@@ -1,4 +1,4 @@
-"""A delimited text file: checked as a whole in one pass, then only the columns that are needed are read."""
+"""Reads a delimited text file: checks it as a whole in one pass, then reads only the required columns."""
 
 import csv
 import hashlib
@@ -25,11 +25,14 @@ QUOTED = re.compile(rb'"[^"\r\n]*"')
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file of one delimiter. `head`: its first lines, as cells. `levels`: lines of the header, 0 without one.
+    """A text file with one delimiter.
 
-    `header_lines`: lines before the first row, blank ones too. `width`: cells of a line. `rows`: whole lines after the
-    header; blank ones at the end of the file do not count. `unended`: the file continues with a line that is not ended
-    and so may be cut short; it is no row.
+    `head`: its first lines, as cells.
+    `levels`: the number of lines of the header, 0 without one.
+    `header_lines`: the number of lines before the first row, including blank ones.
+    `width`: the number of cells in a line.
+    `rows`: the number of whole lines after the header; blank ones at the end of the file do not count.
+    `unended`: whether the file ends with an unterminated line, which may be cut short and is not counted as a row.
     """
 
     path: Path
@@ -45,7 +48,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class _Whole:
-    """Findings of one pass over a file. `lines`: ended ones. `blank`: how many of the last of them are blank."""
+    """The findings of one pass over a file. `lines`: terminated ones. `blank`: the number of blank ones at the end."""
 
     sha256: str
     lines: int
@@ -55,10 +58,10 @@ class _Whole:
 
 
 def open_text(path: Path) -> TextFile:
-    """Look at a text file as a whole.
+    """Examine a text file as a whole.
 
-    UserError, with the line where there is one, on a file that cannot be read, is empty, is not UTF-8 text, has no
-    delimiter, a quote that is not closed, or lines of different numbers of cells.
+    UserError, with the line if there is one, when the file cannot be read, is empty, is not UTF-8 text, or has no
+    delimiter, an unclosed quote, or lines with different numbers of cells.
     """
     head = _head(path)
     lines = head.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").split("\n")
@@ -103,14 +106,14 @@ def is_number(cell: str) -> bool:
 
 
 def read_text(text: TextFile, wanted: Mapping[str, int]) -> Table:
-    """The columns `wanted` (name to use, place in the file from 0) as text."""
+    """The columns `wanted` (name to use, position in the file from 0) as text."""
     return _table(text, _read(text, wanted, ()))
 
 
 def read_values(text: TextFile, wanted: Mapping[str, int]) -> tuple[dict[str, Floats], Ints, Table]:
     """Prices [rows] by name, volume [rows], and the other columns `wanted` as text.
 
-    UserError, with the line, on a price that is no finite number and a volume that is no whole number from 0 on.
+    UserError, with the line, for a price that is not finite or a volume that is no whole number from 0 on.
     """
     numeric = (*PRICES, "volume")
     try:
@@ -121,7 +124,7 @@ def read_values(text: TextFile, wanted: Mapping[str, int]) -> tuple[dict[str, Fl
         prices = {name: frame[name].to_numpy() for name in PRICES}
         volume = frame["volume"].cast(pl.Int64).to_numpy()
         return prices, volume, _table(text, frame)
-    # As text, each cell can be named in the message; spaces around numbers are allowed there, too.
+    # Parsed as text, each wrong cell can be named in the message; spaces around numbers are allowed here, too.
     table = without_separators(read_text(text, wanted))
     return {name: numbers(table, name) for name in PRICES}, volumes(table), table
 
@@ -184,7 +187,7 @@ def _head(path: Path) -> bytes:
 
 
 def _levels(rows: list[list[str]]) -> int:
-    """0 when the first of `rows` is one of bars, 3 for the header of several levels that pandas writes, else 1."""
+    """0 if the first of `rows` is a row of bars, 3 for the header of several levels that pandas writes, else 1."""
     if _is_row(rows[0]):
         return 0
     firsts = [row[0].strip().lower() if row else "" for row in rows[:3]]
@@ -199,7 +202,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
-        # A carriage return inside a line; it is no line of bars.
+        # A carriage return inside a line, so it is no line of bars.
         return [line]
 
 
@@ -222,7 +225,7 @@ def _pass(path: Path, delimiter: bytes) -> _Whole:
             end = whole.rstrip()
             tail = whole[len(end) :].count(b"\n")
             blank = blank + tail if not end else tail - 1
-            # Blanks that end a line of cells belong to it: a tab may be the delimiter.
+            # Blanks at the end of a line of cells belong to the line, because a tab may be the delimiter.
     return _Whole(digest.hexdigest(), lines, blank, delimiters, unended)
 
 
@@ -240,7 +243,7 @@ def _require_utf8(path: Path, chunk: bytes, lines: int) -> None:
 
 
 def _blame_line(path: Path, delimiter: str, width: int) -> NoReturn:
-    """UserError that names the first line with another number of cells than the first one has."""
+    """UserError that names the first line whose number of cells differs from the first line's."""
     number, begun = 0, False
     for chunk in line_parts(path, CHUNK):
         for line in chunk.split(b"\n")[: chunk.count(b"\n")]:

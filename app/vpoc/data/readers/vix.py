@@ -1,4 +1,4 @@
-"""VIX values of a daily or an intraday file, and when each was published."""
+"""Reads VIX values from a daily or an intraday file, with the time when each was published."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from vpoc.errors import UserError
 
 MIDNIGHT = re.compile(r"[T ]00:00(:00)?$")
 MONTH_DAYS = (28, 31)
-"""From a day of a month to that of the next."""
+"""Days from a day of a month to the same day of the next."""
 PUBLISHED = time(16, 15)
 """New York time from which the VIX close of a day is known."""
 
@@ -27,7 +27,7 @@ PUBLISHED = time(16, 15)
 class Vix:
     """VIX values in points [values], and when each was published: seconds since 1970 UTC, sorted.
 
-    `daily`: they are closes of days, not of bars. Exact duplicates are left out.
+    `daily`: whether they are closes of days, not of bars. Exact duplicates are left out.
     """
 
     published: Ints
@@ -39,9 +39,9 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
     """Read the daily file of the CBOE (a date and a close), or bars of VIX (a stamp and a close).
 
     The close of a day is known from 16:15 New York time on, that of a bar at the end of the bar; stamps of bars are
-    taken for their starts, which is never too early. `zone` is of stamps without an offset; `dates` says whether month
-    or day comes first where the rows do not show it. UserError, with the line, on a date or value that cannot be read,
-    two values for one time, and a value that is not above zero.
+    taken as their starts, which is never too early. `zone` applies to stamps without an offset; `dates` says whether
+    month or day comes first if the rows do not show it. UserError, with the line, for a date or value that cannot be
+    read, two values for one time, and a value that is not above zero.
     """
     text = open_text(path)
     if not text.levels:
@@ -99,9 +99,9 @@ def _days(table: Table, dates: str | None) -> Ints:
 
 
 def _likelier(one: pl.Series, other: pl.Series) -> pl.Series | None:
-    """The dates that are days apart, as closes of days are, and not months; None where both may be.
+    """The reading in which dates are days apart, like closes of days, not months; None if both are possible.
 
-    A few days of one month look like a year of months; where they would be of several years they are months.
+    A few days of one month look like a year of months; if they would span several years they are months.
     """
     (days, steps), (months, longer) = sorted(
         ((dates, _steps(dates)) for dates in (one, other)), key=lambda it: it[1].sum()
@@ -114,13 +114,13 @@ def _likelier(one: pl.Series, other: pl.Series) -> pl.Series | None:
 
 
 def _steps(dates: pl.Series) -> Ints:
-    """Days from each date to the next later one."""
+    """Days from each date to the next later date."""
     steps: Ints = np.diff(np.unique(dates.to_physical().to_numpy()))
     return steps
 
 
 def _ends(table: Table, zone: str | None, dates: str | None) -> Ints:
-    """When bars of VIX are over."""
+    """When bars of VIX end."""
     try:
         stamps = written(table)
     except UserError:
