@@ -1,1 +1,1 @@
-"""The commands, grouped by subject; each imports what it needs only when it runs."""
+"""The commands, grouped by subject. Each imports its dependencies only when it runs."""

@@ -39,7 +39,7 @@ READING_OPTIONS = together(
 )
 FORCE_OPTION = click.option("--force", is_flag=True, help="Replace OUTPUT also where something else wrote it.")
 SHOWN_LINES = 20
-# Keys whose words do not say what is meant.
+# Names to show for keys that do not explain themselves.
 SHOWN_AS = {
     "symbol_changes": "new symbol",
     "calendar": "roll by CME's calendar",
@@ -90,11 +90,11 @@ def merge_command(
 ) -> None:
     """Join ES bars and VIX into a merged CSV.
 
-    The merged CSV is the one format that training reads.
-    Formats are known by what is in the file, columns by their names. A bar gets the last VIX value published by its
+    The merged CSV is the only format that training reads.
+    Formats are recognised by a file's content, columns by their names. A bar gets the last VIX value published by its
     end: the close of a day from 16:15 New York on, the close of an intraday bar from its end on.
     Of several contracts at a time, calendar spreads are dropped, and the one that trades most in a session is kept.
-    What cannot be right is refused, and what is not plausible, unless it is accepted.
+    Impossible data is refused, and so is data that is not plausible, unless you accept it.
     """
     from vpoc.data.merge import merge as join  # noqa: PLC0415
     from vpoc.data.own_output import require_replaceable, write_own  # noqa: PLC0415
@@ -115,7 +115,7 @@ def merge_command(
 def _reading(
     zone: str | None, stamps: str | None, dates: str | None, columns: tuple[str, ...], symbol: str | None
 ) -> dict[str, Any]:
-    """The options of `read_vendor` among those of a command."""
+    """The arguments of `read_vendor` from the options of a command."""
     return {
         "zone": zone,
         "stamp_side": stamps,
@@ -126,7 +126,7 @@ def _reading(
 
 
 def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
-    """The user's names of columns -> ours."""
+    """The user's column names -> ours."""
     pairs = [given.rpartition("=") for given in columns]
     for given, (name, _, column) in zip(columns, pairs, strict=True):
         if not name or not column:
@@ -164,7 +164,7 @@ def check_command(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Show the quality of a merged CSV, or of bars as a vendor wrote them.
+    """Show the quality of a merged CSV, or of a vendor's file of bars.
 
     Exit status 1 when something in it would stop training; with --fix, when something in the cleaned copy still would.
     """
@@ -221,7 +221,7 @@ def _table(facts: Mapping[str, Any], warnings: list[str]) -> list[str]:
 
 
 def _warning_lines(warnings: Sequence[str]) -> list[str]:
-    """The warnings as lines; when there are too many, how many are left out."""
+    """The warnings as lines; if there are too many, the last line says how many are left out."""
     lines = [f"warning: {warning}" for warning in warnings[:SHOWN_LINES]]
     more = len(warnings) - SHOWN_LINES
     return [*lines, f"warning: and {more} more; --json lists them all"] if more > 0 else lines

@@ -24,7 +24,10 @@ from vpoc.progress import Progress
 from vpoc.terminal import folded
 
 DEFAULT_EPOCHS = {"bar": 3, "session": 8}
-"""By kind of row: session rows are a hundred times fewer, and fewer passes leave the network where it began."""
+"""Default number of epochs by kind of row.
+
+There are a hundred times fewer session rows, and with fewer passes over them the network would hardly change.
+"""
 PLACEBO_FAILED = 5
 FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
 
@@ -78,18 +81,17 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
 def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     """Say whether anything beats chance, and whether the network adds to the simplest that does.
 
-    Expanding walk-forward over sessions with purge and embargo; a constant rate, a rate by where the open sits and
-    logistic regressions on three and on all features beside the network, which is trained as `vpoc train` does;
-    log-loss, Brier score and calibration with intervals over
-    sessions; a last part held out; and retraining on shuffled labels, which must find nothing. docs/evaluation.md has
-    the definitions.
+    Expanding walk-forward over sessions with purge and embargo. The network, trained as `vpoc train` does, is compared
+    with a constant rate, a rate by where the open sits, and logistic regressions on three and on all features. The
+    report has log-loss, Brier score and calibration with intervals over sessions; a last part held out; and retraining
+    on shuffled labels, which must find nothing. docs/evaluation.md has the definitions.
 
     \b
     vpoc evaluate --data merged.csv --rows session --as-of open --output EVALUATION
     vpoc evaluate --data merged.csv --rows bar --features bars.parquet --output EVALUATION
 
-    Exit status: 0 edge, none, or not enough sessions, 2 wrong input, 3 the device is not there, 4 the network
-    diverged, 5 a model scored better than chance on shuffled labels, so that the evaluation is not valid.
+    Exit status: 0 edge, none, or not enough sessions, 2 wrong input, 3 the device is not there, 4 the network diverged,
+    5 a model scored better than chance on shuffled labels, so that the evaluation is not valid.
     """  # noqa: D301 - click needs the character itself
     options = feature_options(chosen)
     chosen["epochs"] = chosen["epochs"] or DEFAULT_EPOCHS[options.rows]

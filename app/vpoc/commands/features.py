@@ -24,11 +24,11 @@ def features_command(
 ) -> None:
     """Compute the features and the targets of a merged CSV.
 
-    Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25;
-    docs/reference/features.md has every formula. The file says which data and options it belongs to, and `vpoc train
-    --features` refuses it for others. Without --run-dir, the parsed bars are cached beside it, as NAME.bars.parquet,
-    or for session rows the facts of each session, as NAME.session-facts.parquet; both are used while the data stays
-    the same. Where OUTPUT already holds the features of these data and options, it stays as it is.
+    Each row has what was known at its as-of time and nothing later. Prices are in ticks of 0.25;
+    docs/reference/features.md has every formula. The file says which data and options it was made from, and `vpoc train
+    --features` refuses it for others. Without --run-dir, the parsed bars are cached beside it, as NAME.bars.parquet, or
+    for session rows the facts of each session, as NAME.session-facts.parquet; both are used while the data stays the
+    same. If OUTPUT already has the features of these data and options, it is not written again.
 
     \b
     vpoc features --data merged.csv --output features.parquet
@@ -36,7 +36,7 @@ def features_command(
     """  # noqa: D301 - click needs the character itself
     options = feature_options(chosen)
     require_output(output, data)
-    # A run folder is evidence, not a place to come back to.
+    # A run folder is evidence, so it has no caches for later commands.
     cache = None if run_dir else output.with_name(f"{output.stem}.bars.parquet")
     if cache is not None:
         require_output(cache, data, output)
@@ -45,7 +45,7 @@ def features_command(
         remove(run_dir / "result.json")
     progress.phase("import")
 
-    # Whether the cache holds for the file is computed while the rest is imported.
+    # A thread hashes the data, to see if the cache applies, while the packages are imported.
     digest = hash_ahead(data) if cache is not None and (cache.exists() or output.exists()) else None
 
     with importing("polars"):

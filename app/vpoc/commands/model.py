@@ -23,7 +23,7 @@ from vpoc.importing import importing
 @click.argument("model", type=IN_FILE)
 @JSON_OPTION
 def check_model_command(model: Path, as_json: bool) -> None:
-    """Load a model file, run it once, say what it is.
+    """Load a model file, run it once, and print what it is.
 
     Exit status 1, with one line, when the file is truncated or corrupt or has weights that are not finite.
     """
@@ -95,9 +95,9 @@ def predict_command(
 ) -> None:
     """Apply a model to new data, and score it on the sessions that it has not seen.
 
-    Writes the probability of the model's target for every row, when it is known (known_at: the end of the bar, or the
-    as-of time of a session row), and whether the model saw the session in training or validation (in_training): what
-    it says there proves nothing.
+    Writes, for every row, the probability of the model's target, the time when it is known (known_at: the end of the
+    bar, or the as-of time of a session row), and whether the model saw the session in training or validation
+    (in_training), where a good score proves nothing.
     A session that is still open at the end of the file is included when the model works on bars.
     """
     with importing("torch"):

@@ -47,9 +47,9 @@ def plot_command(
       vpoc plot --data merged.csv --output weeks.png --from 2026-03-02 --to 2026-03-13
 
     The picture shows, over New York time: the bars; the profile of the regular hours, with the value area in a darker
-    tone; the VPOC, and in steps where it stood after each bar; the initial balance (the first hour's range); HVN and
-    LVN (peaks and valleys of the smoothed profile); and, dashed, VPOCs of earlier sessions that no bar of regular hours
-    had touched, up to the bar that does. The same data gives the same bytes.
+    tone; the VPOC, and in steps where it was after each bar; the initial balance (the first hour's range); HVN and LVN
+    (peaks and valleys of the smoothed profile); and, dashed, VPOCs of earlier sessions that no bar of regular hours had
+    touched, up to the bar that does. The same data gives the same bytes.
     """  # noqa: D301 - click needs the character itself
     if (first is None) != (last is None):
         raise click.UsageError("--from and --to go together; for one session use --date")

@@ -16,7 +16,10 @@ from vpoc.probes.interruption import noted
 from vpoc.probes.run_all import conclusion, exit_code, run_checks
 
 STDERR_LINES = 12
-"""Shown of a broken check; JSON has more, and all stacks of a check that hung are shown here too."""
+"""Lines of stderr shown for a broken check.
+
+JSON has more, and for a check that hung all stacks are shown here as well.
+"""
 
 
 @click.command("probe")
@@ -48,14 +51,14 @@ def probe_command(
 ) -> int:
     """Find the check at which a stack breaks.
 
-    Runs short checks of torch and the device, from the import to several GPUs at work together. Each has
-    a process and a limit of its own; numbers are compared with known ones; a broken check does not end the probe.
+    Runs short checks of torch and the device, from the import to several GPUs that work together. Each has its own
+    process and time limit; numbers are compared with known ones; a broken check does not end the probe.
 
     \b
     vpoc probe --device cuda
     vpoc probe --check attention-backward --check all-reduce
 
-    Exit status: 0 all checks passed or made no sense here, 1 one broke, 3 the device is not there, 130 or 143
+    Exit status: 0 all checks passed or were not applicable, 1 one broke, 3 the device is not there, 130 or 143
     interrupted.
     """  # noqa: D301 - click needs the character itself
     checks = [check for check in ALL_CHECKS if check.name in names or not names]
@@ -68,9 +71,9 @@ def probe_command(
 def run_probe(
     checks: Sequence[Check], device: str, limit_scale: float, as_json: bool, spare: float | None = None
 ) -> int:
-    """Try the checks, print what came of them, and return the exit status.
+    """Run the checks, print their results, and return the exit status.
 
-    Raises Interrupted, after what is known was printed.
+    Raises Interrupted, after the results so far were printed.
     """
     results: list[CheckResult] = []
     with noted() as interruption:

@@ -17,15 +17,15 @@ IN_FILE = click.Path(path_type=Path)
 """A path that the command opens itself, so that its one-line errors are the same everywhere."""
 
 SEED = click.IntRange(0, 2**63 - 1)
-"""The seeds that torch takes."""
+"""The seeds that torch accepts."""
 LARGEST_COUNT = 2**31 - 1
 
 
 class FiniteRange(click.FloatRange):
-    """A finite number in a range; click's own type lets NaN and infinity pass."""
+    """A finite number in a range; click's own type accepts NaN and infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """`value` as a float; click's usage error when it is not finite or outside the range."""
+        """`value` as a float; click's usage error if it is not finite or outside the range."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -33,7 +33,7 @@ class FiniteRange(click.FloatRange):
 
 
 def _rule_names(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of rules of the gate; click's usage error when one is anything else."""
+    """Names of rules of the gate; click's usage error if one is unknown."""
     if not value:
         return value
     from vpoc.data.checks.plausibility_rules import RULE_NAMES  # noqa: PLC0415
@@ -146,7 +146,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def feature_options(chosen: dict[str, Any]) -> Any:
-    """The options of the features among those of a command."""
+    """The options of features, from the options of a command."""
     from vpoc.features.feature_options import FeatureOptions  # noqa: PLC0415
 
     if chosen["as_of"] == "open" and chosen["rows"] == "bar":
@@ -155,7 +155,7 @@ def feature_options(chosen: dict[str, Any]) -> Any:
 
 
 def together(options: Sequence[Callable[[Function], Function]]) -> Callable[[Function], Function]:
-    """All of `options` as one decorator, shown in this order."""
+    """Return one decorator that applies all `options`, shown in this order."""
 
     def decorate(function: Function) -> Function:
         for option in reversed(options):
@@ -181,4 +181,4 @@ FEATURE_OPTIONS = together(
         ACCEPT_OPTION,
     ]
 )
-"""Options that decide about features, and where they are computed."""
+"""Options that decide which features are computed, and where."""

@@ -59,7 +59,7 @@ def train_command(output: Path, name: str | None, accumulation_steps: int | None
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
     for ending in WRITTEN:
         require_output(output / f"{name}{ending}", chosen["data"], chosen["features"])
-    # A folder that cannot be written is better found now than after hours of training.
+    # Check now that the folder is writable, not after hours of training.
     require_writable(output)
     ranks = ranks_of(os.environ)
     if chosen["strategy"] in RANKED and ranks is None:
@@ -96,9 +96,9 @@ def train_command(output: Path, name: str | None, accumulation_steps: int | None
 def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen: Any) -> None:
     """Compute parts of a finished training again.
 
-    Writes loss and gradient norm of the first steps and, of each model, what its file holds, its loss on the validation
-    samples, and loss and gradient norm of one step from the weights before it: all in float32 on the CPU. Takes the
-    options of `vpoc train`. A file that is no model, or no state, is reported in the output and is no error.
+    Writes loss and gradient norm of the first steps and, for each model, the content of its file, its loss on the
+    validation samples, and loss and gradient norm of one step from the weights before it: all in float32 on the CPU.
+    Takes the options of `vpoc train`. A file that is no model, or no state, is reported in the output and is no error.
     """
     feature_options(chosen)
     files = [file for *_, file in (*trained, *state)]
@@ -118,7 +118,7 @@ def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen:
 
 
 def _accumulating(steps: int, batch_size: int, micro_batch_size: int | str | None) -> dict[str, int]:
-    """The batch sizes that add up `steps` batches."""
+    """The batch sizes with which `steps` batches are added up."""
     if micro_batch_size is not None:
         raise UserError("--accumulation-steps and --micro-batch-size say the same; give one of them")
     if steps * batch_size > LARGEST_COUNT:
@@ -127,10 +127,10 @@ def _accumulating(steps: int, batch_size: int, micro_batch_size: int | str | Non
 
 
 def _launch(chosen: dict[str, Any]) -> int:
-    """Start this command once per device; the exit status."""
+    """Start this command once per device; return the exit status."""
     count = chosen["devices"]
     if count is None and chosen["device"] == "cuda":
-        # In a process of its own: no rank should inherit what torch starts when it looks for GPUs.
+        # In a separate process, so that no rank inherits what torch starts when it looks for GPUs.
         words = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
         count = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
         if not count:

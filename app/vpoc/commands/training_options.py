@@ -1,4 +1,4 @@
-"""The options that decide about a training."""
+"""The options of a training."""
 
 import re
 from typing import Any
@@ -22,7 +22,7 @@ LARGEST_LAYER = 65536
 
 
 def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
-    """Layer sizes separated by commas; click's usage error when `value` is anything else."""
+    """Layer sizes separated by commas; click's usage error if `value` is anything else."""
     parts = value.split(",")
     if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and 0 < int(part) <= LARGEST_LAYER for part in parts):
         raise click.BadParameter(f"{value!r} is not a list of layer sizes such as 32,16")
@@ -30,7 +30,7 @@ def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tup
 
 
 def micro_batch(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
-    """A number of samples, `auto`, or None; click's usage error when `value` is anything else."""
+    """A number of samples, `auto`, or None; click's usage error if `value` is anything else."""
     if value is None or value == "auto":
         return value
     if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:
