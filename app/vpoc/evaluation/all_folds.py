@@ -17,14 +17,14 @@ from vpoc.evaluation.walk_forward import Fold, Lengths, Plan, plan
 from vpoc.terminal import watched
 
 RETRAINED = ("constant", "logistic", NETWORK)
-"""Models that are trained on shuffled labels; the first scores what chance does."""
+"""Models that are trained on shuffled labels; the first one scores what chance does."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Sessions [start, stop) of the rows: how many rows they have, their weight, and the rate of 1 among the labels.
+    """Sessions [start, stop) of the rows: their number of rows, their weight, and the rate of 1 among the labels.
 
-    The majority answer has an accuracy of max(rate, 1 - rate).
+    Always giving the majority answer has an accuracy of max(rate, 1 - rate).
     """
 
     start: int
@@ -48,7 +48,8 @@ class FoldResult:
 class Outcome:
     """Scores of each model over `tested`, and the network's differences to each baseline, with intervals.
 
-    `beats_chance`: p-values by model but the constant rate; `network_better`: by baseline.
+    `beats_chance`: p-values by model, without the constant rate.
+    `network_better`: p-values by baseline.
     """
 
     tested: Part
@@ -75,7 +76,7 @@ class Evaluation:
 def evaluate(rows: LabelledRows, network: Fitter, lengths: Lengths, *, replicates: int, seed: int) -> Evaluation:
     """Evaluate `network` beside the baselines; the same arguments give the same numbers.
 
-    `replicates`: of the bootstrap. UserError when the sessions are too few for three folds.
+    `replicates`: the number of bootstrap replicates. UserError when there are too few sessions for three folds.
     """
     planned = plan(len(rows.dates), lengths, rows.reach)
     folds = (*planned.folds, planned.held_out)
@@ -106,7 +107,7 @@ def evaluate(rows: LabelledRows, network: Fitter, lengths: Lengths, *, replicate
 def _predict(
     rows: LabelledRows, models: Sequence[Model], folds: Sequence[Fold], seed: int, label: str
 ) -> dict[str, list[Floats]]:
-    """Predictions for the test block of each fold, by model; each fitted on that fold's training rows alone."""
+    """Predictions for the test block of each fold, by model, each fitted only on that fold's training rows."""
     found: dict[str, list[Floats]] = {model.name: [] for model in models}
     jobs = [(model, fold) for fold in folds for model in models]
     for model, fold in watched(jobs, label, len(jobs)):

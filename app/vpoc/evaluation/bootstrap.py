@@ -12,7 +12,7 @@ from vpoc.data.prng import words
 LEVEL = 0.95
 SHORTEST_RUN, LONGEST_RUN = 5, 10
 FEWEST_RUNS = 10
-"""With fewer, an interval does not hold what its level promises, and nothing is concluded from one."""
+"""With fewer runs an interval does not have its nominal level, so nothing is concluded from it."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Interval:
     high: float
 
     def as_json(self) -> dict[str, float]:
-        """As plain JSON values."""
+        """The interval as plain JSON values."""
         return vars(self).copy()
 
 
 def run_length(sessions: int, reach: int) -> int:
-    """Sessions drawn together: 1 where labels end with their session, else sessions^(1/3), between 5 and 10.
+    """Number of sessions drawn together: 1 if labels end with their session, else sessions^(1/3), between 5 and 10.
 
     The order of growth is that of Hall, Horowitz and Jing (1995).
     """
@@ -41,7 +41,10 @@ def run_length(sessions: int, reach: int) -> int:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """`counts` [replicates, sessions]: how often each session is drawn. `run`: sessions drawn together."""
+    """`counts` [replicates, sessions]: how often each session is drawn.
+
+    `run`: the number of sessions drawn together.
+    """
 
     counts: Floats
     run: int
@@ -58,23 +61,23 @@ class Bootstrap:
 
     @property
     def runs(self) -> int:
-        """Independent pieces that the sessions consist of."""
+        """The number of independent pieces in the sessions."""
         return int(self.counts.shape[1]) // self.run
 
     def ratio(self, top: Floats, bottom: Floats) -> Interval:
-        """Sum of `top` over sum of `bottom`, both [sessions]; replicates with a zero sum below are left out."""
+        """Sum of `top` over sum of `bottom`, both [sessions]; replicates whose bottom sum is zero are left out."""
         tops, bottoms = self.sums(np.column_stack([top, bottom])).T
         some = bottoms > 0
         return self.interval(float(top.sum() / bottom.sum()), tops[some] / bottoms[some])
 
     def sums(self, columns: Floats) -> Floats:
         """Sums of `columns` [sessions, columns] in each replicate, [replicates, columns]."""
-        # Not `@`: BLAS adds up in an order that depends on its threads.
+        # Not `@`, because BLAS adds up in an order that depends on its threads.
         sums: Floats = np.einsum("rs,sc->rc", self.counts, columns)
         return sums
 
     def interval(self, value: float, replicates: Floats) -> Interval:
-        """The interval by the percentiles of `replicates` [replicates]."""
+        """The interval from the percentiles of `replicates` [replicates]."""
         low, high = np.quantile(replicates, [self.tail, 1 - self.tail])
         return Interval(value, float(low), float(high))
 
@@ -91,7 +94,7 @@ class Bootstrap:
 
 
 def _student(z: float, freedom: int) -> float:
-    """Quantile of Student's t where the normal one is `z` (Abramowitz and Stegun 26.7.5)."""
+    """Quantile of Student's t that corresponds to the normal quantile `z` (Abramowitz and Stegun 26.7.5)."""
     terms: tuple[float, ...] = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,

@@ -1,4 +1,4 @@
-"""A merged CSV -> the evaluation's document."""
+"""Evaluates a merged CSV, and returns the evaluation's document."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from vpoc.training.train_options import plain
 
 
 def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Evaluate as `chosen`, the options of `vpoc evaluate` by name; UserError for what a person can put right."""
+    """Evaluate with `chosen`, the options of `vpoc evaluate` by name; UserError for mistakes that the user can fix."""
     target = chosen["target"] or DEFAULT_TARGET[options.rows]
     if target not in TARGETS[options.rows]:
         known = ", ".join(TARGETS[options.rows])
@@ -69,7 +69,7 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
 
 
 def _out_of_range(rows: LabelledRows, held_out: Fold) -> list[str]:
-    """Name the features of which at least 1 % of the rows held out lie outside the training rows', with the share."""
+    """Name the features with at least 1 % of the held-out rows outside the training range, with that share."""
     train, tested = rows.span(0, held_out.train_stop), rows.span(held_out.start, held_out.stop)
     scaling = fit_scaling(rows.inputs, np.arange(train.stop))
     return outside_words(scaling, rows.inputs[tested], NAMES)

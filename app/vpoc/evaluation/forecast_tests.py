@@ -1,8 +1,8 @@
-"""Tests of forecasts out of sample: is there something in them, and is one better than another. Pure.
+"""Tests of out-of-sample forecasts: whether one is better than chance, and whether one is better than another. Pure.
 
-Rows of a session are one observation: sums by session, and where sessions share labels their autocovariances with
-Bartlett's weights (Newey and West 1987). All tests are one-sided; the t-value has as many degrees of freedom as there
-are independent runs of sessions, less one.
+Rows of a session are one observation: sums by session, and if sessions share labels their autocovariances with
+Bartlett's weights (Newey and West 1987). All tests are one-sided; the t-value has one degree of freedom less than there
+are independent runs of sessions.
 """
 
 import math
@@ -17,15 +17,16 @@ from vpoc.evaluation.rows import LabelledRows
 from vpoc.evaluation.scores import log_losses
 
 ALPHA = 0.01
-"""Of all tests of an answer together."""
+"""Significance level of all tests of an answer together."""
 
 
 def p_beats_chance(rows: LabelledRows, span: slice, predicted: Floats, chance: Floats, run: int) -> float:
     """The p-value of Clark and West (2007): whether `predicted` knows more than a constant, which is nested in it.
 
-    The mean of 2 (label - rate) (predicted - its mean): the difference of Brier scores without the price of having
-    fitted something. Rate and mean are those of each test block, where `chance` has one value: what a model that only
-    has another level gains or loses by the drift of the rate is no knowledge. `run`: sessions that share labels.
+    The statistic is the mean of 2 (label - rate) (predicted - its mean): the difference of Brier scores without the
+    cost of having fitted something. Rate and mean are those of each test block, in which `chance` has one value: a
+    model that differs only in its level gains or loses by the drift of the rate, which is no knowledge. `run`: the
+    number of sessions that share labels.
     """
     block = np.cumsum(np.diff(chance, prepend=chance[:1]) != 0)
     weights = rows.weights[span]
@@ -43,7 +44,7 @@ def p_better(rows: LabelledRows, span: slice, predicted: Floats, other: Floats, 
 
 
 def rejected(p_values: Mapping[str, float]) -> tuple[str, ...]:
-    """The names of the p-values that Holm's (1979) procedure rejects, in the order given."""
+    """The names of the p-values that Holm's (1979) procedure rejects, in the given order."""
     found = set[str]()
     for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         if p_values[name] > ALPHA / (len(p_values) - place):
@@ -63,7 +64,7 @@ def _p_of_mean(rows: LabelledRows, span: slice, values: Floats, run: int) -> flo
     for lag in range(1, min(run, len(error))):
         variance += 2 * (1 - lag / run) * float((error[lag:] * error[:-lag]).sum())
     freedom = len(error) / run - 1
-    # Of forecasts that are the same, rounding alone is left.
+    # If the forecasts are the same, only rounding errors remain.
     if freedom <= 0 or variance <= (1e-12 * float(bottoms.sum())) ** 2:
         return 1.0
     t = float(mean * bottoms.sum()) / math.sqrt(variance)

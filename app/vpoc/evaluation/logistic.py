@@ -8,19 +8,19 @@ import numpy.typing as npt
 from vpoc.arrays import Floats
 
 RIDGE = 1e-4
-"""Of the penalty, in units of the mean loss: enough for an optimum where the labels can be separated, and no more."""
+"""The penalty's factor, in units of the mean loss: just enough for an optimum if the labels can be separated."""
 MOST_STEPS = 100
 DONE = 1e-10
-"""Of the gradient's largest entry; the loss is of the order of 1."""
+"""Convergence limit of the gradient's largest entry; the loss is of the order of 1."""
 
 
 def fit_logistic(inputs: npt.NDArray[Any], labels: Floats, weights: Floats, ridge: float = RIDGE) -> Floats:
-    """Coefficients [1 + columns], the intercept first, that minimise `objective`."""
+    """Coefficients [1 + columns], the intercept first, that minimise `_objective`."""
     design = _design(inputs)
     share = weights / weights.sum()
     penalty = np.full(design.shape[1], ridge)
     penalty[0] = 0.0
-    # Keeps the matrix regular where all labels are the same and the rate runs to 0 or 1.
+    # Keeps the matrix regular if all labels are the same and the rate approaches 0 or 1.
     floor = 1e-9 * np.eye(len(penalty))
     coefficients = np.zeros(len(penalty))
     loss = _objective(design, labels, share, coefficients, penalty)
@@ -56,6 +56,6 @@ def _objective(design: Floats, labels: Floats, share: Floats, coefficients: Floa
 
 
 def _sigmoid(logits: Floats) -> Floats:
-    # Of the absolute value, so that exp cannot overflow.
+    # Use the absolute value, so that exp cannot overflow.
     small = np.exp(-np.abs(logits))
     return np.where(logits >= 0, 1.0, small) / (1.0 + small)

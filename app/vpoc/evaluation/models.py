@@ -1,4 +1,4 @@
-"""The protocol of what is evaluated, and the baselines: constant rate, rate by where the open sits, logistic ones."""
+"""The interface of evaluated models, and the baselines: constant rate, rate by where the open sits, logistic ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,19 +24,21 @@ Fitter = Callable[[Inputs, Floats, Floats, int], Predict]
 """(inputs [rows, columns], labels [rows], weights [rows], seed) -> the fitted model."""
 
 LOGISTIC_FEATURES = ("vpoc_dist", "close_vs_va", "vix_z20")
-"""In ticks per adr20, as a code, and as a z-score."""
+"""The features of `logistic`: in ticks per adr20, as a code, and as a z-score."""
 BASELINES = ("constant", "conditional", "logistic", "linear")
 """In the order of simplicity."""
 PRIOR_WEIGHT = 1.0
-"""Labels that the overall rate counts as, where a rate is taken over few."""
+"""Number of labels that the overall rate counts as, where a rate is computed from few labels."""
 PRIOR_SIZE = 0.1
-"""Standard deviation that is expected of a coefficient of `linear`: what a column's size changes of the logit. Keeps
-54 coefficients from being fitted to chance where sessions are few."""
+"""Standard deviation expected of a coefficient of `linear`: how much a column's size changes the logit.
+
+It keeps 54 coefficients from being fitted to chance when there are few sessions.
+"""
 
 
 @dataclass(frozen=True)
 class Model:
-    """`inputs` [rows, columns] are what it sees of all rows; `fit` is given those of the training rows alone."""
+    """`inputs` [rows, columns]: what the model sees of all rows. `fit` gets only the inputs of the training rows."""
 
     name: str
     inputs: Inputs
@@ -56,13 +58,16 @@ def all_models(rows: LabelledRows, network: Fitter) -> tuple[Model, ...]:
 
 
 def fit_constant(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:  # noqa: ARG001 - the protocol
-    """The weighted rate of the labels, drawn to one half by half a label each way."""
+    """The weighted rate of the labels, shrunk towards one half by half a label of each kind."""
     rate = ((weights * labels).sum() + PRIOR_WEIGHT / 2) / (weights.sum() + PRIOR_WEIGHT)
     return lambda given: np.full(len(given), rate)
 
 
 def fit_conditional(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:
-    """The weighted rate of the labels by place, drawn to the overall rate by one label; `inputs` [rows, 1]: places."""
+    """The weighted rate of the labels by place, shrunk towards the overall rate by one label.
+
+    `inputs` [rows, 1]: places.
+    """
     overall = fit_constant(inputs, labels, weights, seed)(inputs[:1])[0]
     place = inputs[:, 0].astype(np.int64)
     ones = np.bincount(place, weights * labels, len(PLACES))
@@ -86,7 +91,7 @@ def fit_linear(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Pr
 
 
 def scaled(fit: Fitter) -> Fitter:
-    """`fit` on columns scaled as a training scales them, by the rows it is fitted on."""
+    """`fit` on columns that are scaled as in a training, with a scaling fitted on the same rows."""
 
     def fit_scaled(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:
         rows = np.array(inputs, np.float32)

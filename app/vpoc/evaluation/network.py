@@ -1,4 +1,4 @@
-"""The networks of `vpoc train`, fitted for the evaluation by its own code: scaling, loop, and which epoch is kept."""
+"""The networks of `vpoc train`, fitted for the evaluation with the training's own scaling, loop and choice of epoch."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -45,8 +45,9 @@ class FoldRun(Prepared):
 class NetworkFit:
     """A `Fitter` of the model that `options` name; it is given numbers of `samples`.
 
-    `samples`: all, not scaled; `single`: those for a window of one row, by which a training fits its scaling. `purge`:
-    as that of `split_inner`.
+    `samples`: all samples, unscaled.
+    `single`: the samples for a window of one row, on which a training fits its scaling.
+    `purge`: as in `split_inner`.
     """
 
     samples: Samples
@@ -56,7 +57,7 @@ class NetworkFit:
     purge: bool
 
     def __call__(self, inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:
-        """Train as `vpoc train` does; UserError with exit code 4 when the numbers do not stay finite."""
+        """Train as `vpoc train` does; UserError with exit code 4 when numbers are not finite."""
         kind, device = self.options.model[0], torch.device(self.options.device)
         numbers = inputs[:, 0].astype(np.int64)
         given = replace(
@@ -64,7 +65,7 @@ class NetworkFit:
         )
         train, inner = split_inner(given, np.unique(given.dates), purge=self.purge, inner=self.options.chooses)
         scaling = fit_scaling(given.inputs, self.single.ends[self.single.dates <= train.dates[-1]])
-        # Only rows up to the last one that trains are looked at.
+        # Use only rows up to the last one that trains.
         rows = scaling.apply(given.inputs[: int(given.ends[-1]) + 1].copy())
         chooses = None if inner is None else replace(inner, inputs=rows)
         made = Split(replace(train, inputs=rows), chooses, train.take(slice(0)), scaling)
@@ -88,7 +89,7 @@ class NetworkFit:
 
 @torch.no_grad()
 def probabilities(trained: Network, samples: Samples, device: torch.device) -> Floats:
-    """The probability that the label is 1, [samples]; those of `samples` are scaled and in order."""
+    """The probability that the label is 1, [samples]; `samples` are scaled and in order."""
     trained.eval()
     micros = resident_in_order(samples, SAMPLES_AT_A_TIME, device)
     logits = torch.cat([trained(micro.inputs).squeeze(1) for micro in micros])
@@ -97,7 +98,7 @@ def probabilities(trained: Network, samples: Samples, device: torch.device) -> F
 
 
 def training_options(options: FeatureOptions, target: str, chosen: dict[str, Any]) -> TrainOptions:
-    """The options of a training as the evaluation makes it: `chosen`, on the device, and nothing left behind."""
+    """The options of a training in the evaluation: `chosen`, with data on the device, and without files left behind."""
     fixed: dict[str, Any] = {
         "data": Path(chosen["data"]),
         "target": target,

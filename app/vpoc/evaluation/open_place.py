@@ -1,4 +1,4 @@
-"""Where the open sits against the session before: what alone explains most of whether a VPOC is touched."""
+"""Where the open sits relative to the session before, which alone explains most of whether a VPOC is touched."""
 
 import numpy as np
 
@@ -13,9 +13,9 @@ IN_AREA, IN_RANGE, ABOVE, BELOW, UNKNOWN = range(len(PLACES))
 def open_places(features: FeatureSet) -> Ints:
     """Where the open sits [rows of the frame], as indices into PLACES.
 
-    Session rows as of the next open: that open, against the value area and range of the row's session. As of the close,
-    when that open is not known, the close stands for it. Bar rows: the session's open against the session before it,
-    whose range is not known where that session has no rows.
+    Session rows as of the next open: that open, relative to the value area and range of the row's session. As of the
+    close, when the next open is not known, the close takes its place. Bar rows: the session's open relative to the
+    session before it, whose range is unknown if that session has no rows.
     """
     if features.options.rows == "session":
         return _of_sessions(features)
@@ -49,7 +49,7 @@ def _of_bars(features: FeatureSet) -> Ints:
 
 
 def _follows(dates: Ints) -> Flags:
-    """Return whether the session of the calendar before each of `dates`, in order, is also among them."""
+    """Return for each of `dates`, in order, whether the calendar's session before it is also among them."""
     follows = np.zeros(len(dates), dtype=np.bool_)
     if len(dates):
         trading = np.cumsum(rth_close(np.arange(dates[0], dates[-1] + 1)) > 0)
@@ -58,7 +58,7 @@ def _follows(dates: Ints) -> Flags:
 
 
 def _range(features: FeatureSet) -> Floats:
-    """H - L of each row, in ticks: the initial balance and what goes beyond it."""
+    """H - L of each row, in ticks: the initial balance and the extensions beyond it."""
     parts = [features.frame[name].to_numpy() for name in ("ib_range", "ext_up", "ext_dn")]
     height: Floats = np.rint(parts[0] + parts[1] + parts[2])
     return height

@@ -10,14 +10,16 @@ from vpoc.evaluation.bootstrap import Interval
 from vpoc.evaluation.rows import LabelledRows
 
 SHUFFLES = 3
-"""One time in forty an interval excludes 0 on the good side by chance; that three do says that labels leak."""
+"""One interval in forty excludes 0 on the good side by chance; three that do so mean that labels leak."""
 
 
 @dataclass(frozen=True)
 class Placebo:
-    """`gains`: log-loss of each retrained model less that of the constant rate, by model and shuffle; below 0: better.
+    """The results on shuffled labels.
 
-    `alarms`: models that were better than chance in every shuffle; none where the sessions are `too_few` to say.
+    `gains`: log-loss of each retrained model less that of the constant rate, by model and shuffle; below 0: better.
+    `alarms`: models that were better than chance in every shuffle; empty if there are too few sessions to say.
+    `too_few`: whether there are too few sessions.
     """
 
     gains: dict[str, tuple[Interval, ...]]
@@ -28,7 +30,7 @@ class Placebo:
 def shuffled(rows: LabelledRows, run: int, seed: int, shuffle: int) -> LabelledRows:
     """`rows` with the labels, and their weights, of runs of `run` sessions in another order.
 
-    Labels keep their neighbours within a run, so that those that overlap still do.
+    Labels keep their neighbours within a run, so that overlapping labels still overlap.
     """
     block = rows.sessions // run
     blocks = int(block[-1]) + 1
@@ -41,7 +43,7 @@ def shuffled(rows: LabelledRows, run: int, seed: int, shuffle: int) -> LabelledR
 def run_placebos(gains_of: Callable[[int], dict[str, Interval]], *, too_few: bool = False) -> Placebo:
     """Shuffle once, and up to three times while some model scores better than chance each time.
 
-    `gains_of` retrains on the labels of the shuffle of this number, from 1, and gives the models' gains.
+    `gains_of` retrains on the labels of the shuffle with this number, from 1, and returns the models' gains.
     """
     gains: dict[str, tuple[Interval, ...]] = {}
     alarms: tuple[str, ...] = ()

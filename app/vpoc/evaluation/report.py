@@ -1,4 +1,4 @@
-"""The evaluation in words: the table on the terminal, and evaluation.md. Both are made from the document."""
+"""The evaluation in words, made from the document: the table on the terminal, and evaluation.md."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def summary(document: Document) -> str:
 
 
 def markdown(document: Document) -> str:
-    """The whole report."""
+    """The whole report as Markdown."""
     heads = ["model", "log-loss", "Brier", "accuracy", "network less this", "log-loss held out", "network less this"]
     parts = [
         "# Evaluation",
@@ -54,7 +54,10 @@ def markdown(document: Document) -> str:
 
 
 def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table; two narrow ones fit a terminal of 80 columns, and one of all columns does not."""
+    """Return the lines of a table.
+
+    The columns are split into two tables, because all of them do not fit 80 characters.
+    """
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *rows)
@@ -62,7 +65,7 @@ def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _notes(document: Document) -> list[str]:
-    """Return what is to be known of the data, and which features were out of range, if any."""
+    """Return notes on the data, and the features that were out of range, if any."""
     named = document["out_of_range"]
     outside = [f"Outside what the training rows had, in so many rows held out: {', '.join(named)}."] if named else []
     return [*(f"Of the data: {note}." for note in document["notes"]), *outside]

@@ -1,4 +1,4 @@
-"""The rows that are evaluated, labelled and in order of time, each with its session and where the open sits."""
+"""The evaluated rows, labelled and in order of time, each with its session and where the open sits."""
 
 from dataclasses import dataclass, replace
 
@@ -14,10 +14,13 @@ from vpoc.training.inputs.samples import Samples, labelled, require_horizon
 class LabelledRows:
     """Rows that have a label, in order of time.
 
-    `inputs` [rows, features]: as those of samples, not scaled. `places` [rows]: where the
-    open sits, index into open_place.PLACES. `labels` [rows]: 0 or 1. `weights` [rows]: uniqueness of the label.
-    `sessions` [rows]: number of the row's session, from 0, never decreasing. `dates` [sessions]: trade dates, days
-    since 1970. `reach`: how many sessions beyond its own a label looks.
+    `inputs` [rows, features]: as those of samples, unscaled.
+    `places` [rows]: where the open sits, index into open_place.PLACES.
+    `labels` [rows]: 0 or 1.
+    `weights` [rows]: uniqueness of the label.
+    `sessions` [rows]: number of the row's session, from 0, never decreasing.
+    `dates` [sessions]: trade dates, days since 1970.
+    `reach`: the number of sessions beyond its own that a label looks at.
     """
 
     inputs: Floats32
@@ -50,7 +53,7 @@ class LabelledRows:
 def rows_of(features: FeatureSet, target: str, window: int = 1) -> tuple[LabelledRows, Samples]:
     """The rows of `features` that have a value of `target` and `window - 1` rows before them, also as samples.
 
-    Neither are scaled. UserError when the bars are too long for any.
+    Both are unscaled. UserError when the bars are too long for any label.
     """
     require_horizon(features, target)
     samples = labelled(features.frame, target, window)

@@ -1,4 +1,4 @@
-"""How good predictions are: log-loss, Brier, accuracy and calibration, weighted, with intervals over sessions."""
+"""Weighted scores of predictions: log-loss, Brier, accuracy, calibration; with intervals over sessions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,19 +12,22 @@ from vpoc.evaluation.logistic import fit_logistic, probability
 from vpoc.evaluation.rows import LabelledRows
 
 CLIP = 1e-6
-"""Probabilities are kept this far from 0 and 1, so that one wrong certainty costs 13.8, not infinity."""
+"""Probabilities are clipped this far from 0 and 1, so that one wrong certainty costs 13.8, not infinity."""
 MOST_BINS = 10
 SESSIONS_OF_A_BIN = 10
-"""With fewer, the rate of a bin says little."""
+"""Sessions per bin; with fewer, the rate of a bin says little."""
 FEWEST_IN_BIN = 2
-"""Sessions; a bin of one has no interval."""
+"""Fewest sessions of a bin; one alone has no interval."""
 LEAST_SPREAD = 0.05
 """Standard deviation of the logits below which the slope of calibration says nothing."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Of one model. `slope`, `intercept`: of the labels on the logits; 1 and 0 are ideal, None: no spread."""
+    """The scores of one model.
+
+    `slope`, `intercept`: of the labels on the logits; 1 and 0 are ideal, None without spread.
+    """
 
     log_loss: Interval
     brier: Interval
@@ -34,7 +37,7 @@ class Scores:
     bins: tuple[dict[str, Any], ...]
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """The scores as plain JSON values."""
         calibration = {
             "intercept": None if self.intercept is None else self.intercept.as_json(),
             "slope": None if self.slope is None else self.slope.as_json(),
@@ -45,7 +48,7 @@ class Scores:
 
 
 def log_losses(labels: Floats, predicted: Floats) -> Floats:
-    """-ln of the probability given to what came, [rows]."""
+    """-ln of the probability given to the actual label, [rows]."""
     p = np.clip(predicted, CLIP, 1 - CLIP)
     return -np.where(labels > 0, np.log(p), np.log1p(-p))
 
@@ -56,7 +59,7 @@ def brier_scores(labels: Floats, predicted: Floats) -> Floats:
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """Of `values` [rows]."""
+    """The weighted mean of `values` [rows]."""
     return float((weights * values).sum() / weights.sum())
 
 
@@ -88,7 +91,7 @@ def scores(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootst
 def differences(
     rows: LabelledRows, span: slice, predicted: Floats, other: Floats, bootstrap: Bootstrap
 ) -> dict[str, Interval]:
-    """Log-loss and Brier score of `predicted` less those of `other`: below 0 where `predicted` is better."""
+    """Log-loss and Brier score of `predicted` less those of `other`: below 0 if `predicted` is better."""
     labels, weights = rows.labels[span], rows.weights[span]
     columns = [score(labels, predicted) - score(labels, other) for score in (log_losses, brier_scores)]
     sums = by_session(rows.sessions[span], weights[:, None] * np.column_stack([*columns, np.ones(len(labels))]))
@@ -100,7 +103,7 @@ def _calibration(
 ) -> tuple[Interval | None, Interval | None]:
     """Intercept and slope of a logistic regression of the labels on the logits of `predicted` (Cox 1958).
 
-    Each replicate makes one Newton step from the optimum of all rows, which is near its own.
+    Each replicate makes one Newton step from the optimum of all rows, which is close to its own.
     """
     labels, weights = rows.labels[span], rows.weights[span]
     p = np.clip(predicted, CLIP, 1 - CLIP)
@@ -124,9 +127,9 @@ def _calibration(
 
 
 def _bins(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> tuple[dict[str, Any], ...]:
-    """At most 10 bins of about equal weight, and one for 10 sessions: mean prediction and rate of the labels.
+    """Mean prediction and rate of the labels in at most 10 bins of about equal weight, at most one for 10 sessions.
 
-    Equal predictions are in one bin; a bin of fewer than two sessions is joined to its neighbour.
+    Equal predictions are in one bin; a bin of fewer than two sessions is merged with its neighbour.
     """
     labels, weights, sessions = rows.labels[span], rows.weights[span], rows.sessions[span]
     order = np.argsort(predicted, kind="stable")

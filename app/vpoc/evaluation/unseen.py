@@ -1,4 +1,4 @@
-"""How good a model's predictions are on sessions that it has not seen, in a sentence."""
+"""The quality of a model's predictions on sessions that it has not seen, in a sentence."""
 
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def unseen_in_words(found: "pl.DataFrame", frame: "pl.DataFrame", target: str) -> str:
-    """Compare predictions with what came, on the sessions that the model was neither trained nor validated on.
+    """Compare predictions with the labels of sessions on which the model was neither trained nor validated.
 
-    `found`: those of the last rows of `frame`, which has the targets. Empty where nothing came yet on such a session.
+    `found`: the predictions for the last rows of `frame`, which has the targets. Empty if no such session has labels
+    yet.
     """
     window = frame.height - found.height + 1
     came = labels_of(frame, target, window)

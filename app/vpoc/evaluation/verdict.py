@@ -1,4 +1,4 @@
-"""The answers to two questions: does anything beat chance, and does the network add to the simplest that does."""
+"""The answers to two questions: does anything beat chance, and does the network add to the simplest model that does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from vpoc.evaluation.placebo import Placebo
 
 POWER = 0.8
 EDGE_RATE, NO_EDGE_RATE = 0.53, 0.50
-"""Accuracies that have to be told apart before it is said that there is no edge."""
+"""Accuracies that the sessions must be able to tell apart before the verdict is that there is no edge."""
 NETWORK = "network"
 CONSTANT = "constant"
 MODEL_WORDS = {
@@ -20,15 +20,18 @@ MODEL_WORDS = {
     "linear": "the logistic regression on all features (`linear`)",
     "network": "the network",
 }
-"""In the order of simplicity."""
+"""Names of the models in sentences, in the order of simplicity."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Out of sample: log-loss by model, in the order of simplicity, and p-values.
+    """Out-of-sample results.
 
-    `labels`: independent ones, the sum of the weights. `run`: how many of the `sessions` share labels. `beats_chance`:
-    p-values by model but the constant rate. `network_better`: p-values by model but the network.
+    `labels`: the number of independent labels, which is the sum of the weights.
+    `run`: how many of the `sessions` share labels.
+    `log_loss`: by model, in the order of simplicity.
+    `beats_chance`: p-values by model, without the constant rate.
+    `network_better`: p-values by model, without the network.
     """
 
     sessions: int
@@ -41,11 +44,14 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`outcome`: edge, no-edge, not-enough-sessions or invalid. `answers`: to the two questions, a sentence each.
+    """The verdict of an evaluation.
 
-    `simplest`: the simplest model that beats chance; `beat_chance`: all that do. `best`: what the network is compared
-    with. `network_adds`: None where nothing beats chance. `sessions_needed`: out of sample, to find an accuracy of
-    53 % where chance has 50 %.
+    `outcome`: edge, no-edge, not-enough-sessions or invalid.
+    `answers`: one sentence for each of the two questions.
+    `simplest`: the simplest model that beats chance; `beat_chance`: all that do.
+    `best`: the model that the network is compared with.
+    `network_adds`: None if nothing beats chance.
+    `sessions_needed`: the out-of-sample sessions needed to find an accuracy of 53 % where chance has 50 %.
     """
 
     outcome: str
@@ -58,15 +64,16 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """All that is said."""
+        """All answers as one text."""
         return " ".join(self.answers)
 
 
 def decide(pooled: Compared, held_out: Compared, placebo: Placebo) -> Verdict:
-    """Return what beats chance: log-loss below the constant rate's in the test blocks and held out, and a test at 1 %.
+    """Return which models beat chance.
 
-    The tests of all models are held to 1 % together. Of the network a test at 1 % asks, besides, whether its log-loss
-    is below that of the best of the simpler ones.
+    A model does when its log-loss is below that of the constant rate both in the test blocks and in the held-out rows,
+    and its test rejects chance; the tests of all models together have a level of 1 %. A further test at 1 % asks
+    whether the network's log-loss is below that of the best simpler model.
     """
     some = pooled.sessions >= FEWEST_RUNS * pooled.run
     found = tuple(name for name in rejected(pooled.beats_chance) if some and _better(pooled, held_out, name, CONSTANT))
@@ -93,7 +100,7 @@ def _better(pooled: Compared, held_out: Compared, name: str, other: str) -> bool
 
 
 def _nothing(pooled: Compared, needed: int, *, few: bool) -> str:
-    # By what the table shows; a test says how sure that is, not how near.
+    # Choose by the log-losses in the table, because a p-value says how certain a difference is, not how large.
     least = min(pooled.beats_chance, key=lambda name: pooled.log_loss[name])
     facts = (
         f"the nearest is {MODEL_WORDS[least]}, log-loss {pooled.log_loss[least]:.4f} against "
@@ -147,13 +154,16 @@ def _p(value: float) -> str:
 
 
 def _sessions_needed(pooled: Compared, tests: int) -> int:
-    """Sessions that hold as many independent labels as it takes, rounded up to ten."""
+    """Return how many sessions hold enough independent labels, rounded up to ten."""
     labels = labels_to_tell(EDGE_RATE, NO_EDGE_RATE, ALPHA / max(tests, 1))
     return -(-int(labels * pooled.sessions / pooled.labels) // 10) * 10
 
 
 def labels_to_tell(rate: float, other: float, alpha: float) -> float:
-    """Independent labels to find the larger of two accuracies with 80 % power, by a one-sided test at `alpha`."""
+    """Return how many independent labels a one-sided test at `alpha` needs to tell two accuracies apart.
+
+    The power of the test is 80 %.
+    """
     normal = NormalDist()
     reach = normal.inv_cdf(1 - alpha) + normal.inv_cdf(POWER)
     return (reach / (rate - other)) ** 2 * other * (1 - other)

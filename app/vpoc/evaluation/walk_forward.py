@@ -1,4 +1,4 @@
-"""Which sessions train and which test: expanding walk-forward with purge, embargo and a held-out end."""
+"""Divides sessions into training and test: expanding walk-forward with purge, embargo and a held-out end."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,12 @@ from vpoc.errors import UserError
 
 FEWEST_FOLDS = 3
 FEWEST_TRAINING = 8
-"""Sessions; with fewer, a fold says nothing."""
+"""Fewest training sessions; with fewer, a fold says nothing."""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Sessions by number, in order of time: [0, train_stop) train, [start, stop) test, those between do neither."""
+    """Sessions by number, in order of time: [0, train_stop) train, [start, stop) test, those between are left out."""
 
     train_stop: int
     start: int
@@ -20,7 +20,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Sessions that train before the first test block, of a test block, that are held out, and of the embargo."""
+    """Numbers of sessions: that train before the first test block, of a test block, held out, and of the embargo."""
 
     first: int = 500
     block: int = 63
@@ -30,7 +30,13 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Plan:
-    """`folds` test in turn, `held_out` once at the end. `lengths`: those used; `lowered`: why not those asked for."""
+    """The folds of an evaluation.
+
+    `folds`: the folds that test in turn.
+    `held_out`: the fold that tests once at the end.
+    `lengths`: the lengths used.
+    `lowered`: why they are not the requested ones; None if they are.
+    """
 
     folds: tuple[Fold, ...]
     held_out: Fold
@@ -41,10 +47,10 @@ class Plan:
 def plan(sessions: int, asked: Lengths, reach: int) -> Plan:
     """The folds of `sessions` sessions with labels that look `reach` sessions beyond their own.
 
-    The windows of all training labels end `asked.embargo` sessions before the test block begins, or more: with `reach`
-    1, sessions 0 .. start - embargo - 2 train. The first three lengths are lowered in proportion where the sessions
-    are too few for three blocks; a last block shorter than half of one is joined to the one before.
-    UserError when fewer than 8 sessions would train in the first fold.
+    The windows of all training labels end at least `asked.embargo` sessions before the test block begins: with `reach`
+    1, sessions 0 .. start - embargo - 2 train. The first three lengths are lowered in proportion if there are too few
+    sessions for three blocks; a last block shorter than half a block is joined to the one before. UserError when fewer
+    than 8 sessions would train in the first fold.
     """
     used, lowered = _fitted(sessions, asked)
     gap = reach + used.embargo
