@@ -1,6 +1,6 @@
-"""Features that a row cannot have, because its session has no bars at the time of the day that they are about.
+"""Features that a row cannot have, because its session has no bars at the time of day that they describe.
 
-Bars without volume are bars: what is computed from them is 0, and not missing.
+Bars without volume are bars: features computed from them are 0, not missing.
 """
 
 import numpy as np
@@ -10,13 +10,13 @@ from vpoc.data.exchange.selection import HISTORY
 from vpoc.features.session_facts import SessionFacts
 
 Absent = dict[str, Flags]
-"""By the name of a feature, the rows [rows] that do not have it."""
+"""Flags [rows] of the rows without a feature, by the name of the feature."""
 
 
 def absent_of_sessions(days: SessionFacts, kept: Ints, *, at_open: bool) -> Absent:
-    """The features that rows of the sessions `kept` [numbers] do not have, as of 17:00 or of the next open (`at_open`).
+    """The features that rows of the sessions `kept` [numbers] lack, as of 17:00 or of the next open (`at_open`).
 
-    Without bars after regular hours neither the volume of the day nor the last VIX is known, published at 16:15.
+    Without bars after regular hours neither the volume of the day nor the last VIX, published at 16:15, is known.
     """
     night, evening = days.sessions.without_overnight, days.sessions.without_evening
     now = night[kept + 1] if at_open else evening[kept]
@@ -29,13 +29,16 @@ def absent_of_sessions(days: SessionFacts, kept: Ints, *, at_open: bool) -> Abse
 
 
 def absent_of_bars(days: SessionFacts, place: Ints) -> Absent:
-    """The features that bar rows of the sessions `place` [numbers] do not have, [sessions]; each bar knows its VIX."""
+    """The features that bar rows of the sessions `place` [numbers] lack, [sessions]; each bar knows its VIX."""
     night = days.sessions.without_overnight[place]
     return {"on_vol_share": night, "on_range_frac": night, **_without_closes(days, place, through=0)}
 
 
 def _without_closes(days: SessionFacts, t: Ints, *, through: int) -> Absent:
-    """Where the VIX of the complete session before `t` is not known, or one of 20, with that of `t` (`through`)."""
+    """Return where the VIX is missing: before `t`, and in any of 20 sessions.
+
+    Only complete sessions count. The 20 sessions end before `t`, or with `t` when `through` is 1.
+    """
     done = np.flatnonzero(days.sessions.complete)
     unknown = days.sessions.without_evening[done]
     before = np.searchsorted(done, t)

@@ -1,4 +1,4 @@
-"""Bars -> one row of features and targets per session or per RTH bar."""
+"""Computes features and targets from bars: one row per session or per RTH bar."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -33,13 +33,15 @@ from vpoc.terminal import watched
 _T = TypeVar("_T")
 _MINUTE_S = 60
 AT_ONCE = 8
-"""Chunks that are worked on side by side at most: each takes memory."""
+"""Most chunks that are computed concurrently, because each needs memory."""
 
 
 def build_features(
     bars: Bars, options: FeatureOptions, *, fewest: int | None = None, progress: Progress | None = None
 ) -> FeatureSet:
-    """Features and targets of `bars`; `options.chunk_size` sessions at a time, which does not change the answer.
+    """Compute the features and targets of `bars`.
+
+    `options.chunk_size` sessions are computed at a time; it does not change the result.
 
     UserError when fewer than `fewest` sessions give rows (by default what training needs).
     Columns: trade_date, ts (bar rows), the features in order, the targets.
@@ -49,27 +51,30 @@ def build_features(
 
 
 def all_session_facts(bars: Bars, options: FeatureOptions, progress: Progress) -> SessionFacts:
-    """Facts of the sessions of `bars`; UserError without regular hours."""
+    """Facts of the sessions of `bars`; UserError if there are no regular hours."""
     return facts_of_blocks(iter([bars]), options, progress)[1]
 
 
 def features_of(
     bars: Bars, days: SessionFacts, options: FeatureOptions, *, fewest: int | None = None, progress: Progress
 ) -> FeatureSet:
-    """As `build_features`, with the `days` of these bars; session rows need no more of `bars` than its facts."""
+    """As `build_features`, with the facts `days` of these bars.
+
+    For session rows only facts of `bars`, no rows, are used.
+    """
     rolls, found, kept = select_rows(bars, days, options, fewest)
     if options.rows == "session":
         frame = _session_frame(days, rolls, kept, options)
     else:
         frame = _bar_frame(bars, days, rolls, kept, options, progress)
-    # Null where the file has no bars that would know it.
+    # The VIX is null if the file has no bars that would know it.
     known = frame.filter(pl.col("vix").is_not_nan().fill_null(value=True))
     dates = known["trade_date"].unique(maintain_order=True).to_physical().to_numpy()
     return feature_set(known, bars, days, found, options, dates, frame.height - known.height)
 
 
 def stream_features(blocks: Iterator[Bars], options: FeatureOptions, progress: Progress | None = None) -> FeatureSet:
-    """Session rows, as of `build_features`, of bars that come in blocks of whole sessions."""
+    """Session rows, as from `build_features`, of bars that come in blocks of whole sessions."""
     progress = progress or Progress(None)
     block, days = facts_of_blocks(blocks, options, progress)
     return features_of(block, days, options, progress=progress)
@@ -81,9 +86,9 @@ def facts_of_blocks(
     progress: Progress,
     look: Callable[[Bars, SessionFacts | None], None] = lambda _bars, _part: None,
 ) -> tuple[Bars, SessionFacts]:
-    """The last of blocks of whole sessions, and the facts of all; `look` sees each block with its own.
+    """Return the last block of whole sessions, and the facts of all; `look` gets each block and its facts.
 
-    UserError when none of them has regular hours.
+    UserError when no block has regular hours.
     """
     block = next(blocks)
     parts: list[SessionFacts | None] = []
@@ -98,14 +103,14 @@ def facts_of_blocks(
 
 
 def no_regular_hours(path: Path) -> UserError:
-    """Return the error about a file without bars in regular trading hours."""
+    """Return the error for a file without bars in regular trading hours."""
     return UserError(f"{path}: no bars in regular hours, from 09:30 New York; check --zone at the merge")
 
 
 def _traded_session_facts(
     bars: Bars, options: FeatureOptions, progress: Progress, *, continues: bool
 ) -> SessionFacts | None:
-    """Facts of the sessions of `bars` that have regular hours; None without any."""
+    """Facts of the sessions of `bars` that have regular hours; None if there are none."""
     sessions = split_sessions(bars, options.close_minute, continues=continues)
     traded = sessions.take(sessions.stop > sessions.start)
     if not len(traded):
@@ -117,7 +122,7 @@ def _traded_session_facts(
 def _watched(
     work: Callable[[Sessions], _T], sessions: Sessions, options: FeatureOptions, progress: Progress, label: str
 ) -> list[_T]:
-    """Return the results of `work` on all chunks of `sessions`, a few at a time where there are cores."""
+    """Return the results of `work` on all chunks of `sessions`; several run concurrently if there are cores."""
     count = -(-len(sessions) // options.chunk_size)
     progress.phase("features", count)
     parts: list[_T] = []
@@ -130,7 +135,7 @@ def _watched(
             progress.step(len(parts), now - started)
             started = now
     finally:
-        # An interrupted command waits for what has begun alone.
+        # After an interruption, wait only for the chunks that have begun.
         pool.shutdown(cancel_futures=True)
     return parts
 
@@ -138,7 +143,7 @@ def _watched(
 def select_rows(
     bars: Bars, days: SessionFacts, options: FeatureOptions, fewest: int | None = None
 ) -> tuple[Ints, Selection, Ints]:
-    """Rolls before each session, which sessions give rows, and the most recent of them that were asked for."""
+    """Rolls before each session, the sessions that give rows, and the requested most recent part of these."""
     rolls = roll_numbers(days.sessions, bars.symbols, options.rolls)
     needed = FEWEST[options.rows] if fewest is None else fewest
     found = select_sessions(
@@ -149,7 +154,7 @@ def select_rows(
         lookback=options.lookback,
         next_open=options.as_of == "open",
     )
-    # A model, for which fewer sessions do, knows naked levels over as many as it was trained with.
+    # A model can do with fewer sessions, but looks for naked levels over as many sessions as in its training.
     shortest = SHORTEST_LOOKBACK if fewest is None else min(NAKED_SESSIONS, options.lookback)
     require_enough(bars.path, days.sessions, found, options.lookback, needed, shortest)
     return rolls, found, most_recent(bars.path, found.sessions, options.data_fraction, needed)
@@ -183,13 +188,13 @@ def _bar_frame(
 
 
 def sessions_at_a_time(bars: Bars, options: FeatureOptions) -> int:
-    """How many sessions of bar rows to compute together."""
-    # A session of seconds or of trades has as many rows as a hundred of minutes.
+    """The number of sessions of bar rows to compute together."""
+    # A session of seconds or of trades has as many rows as a hundred sessions of minutes.
     return options.chunk_size if bars.bar_seconds >= _MINUTE_S else 1
 
 
 def bar_rows(bars: Bars, days: SessionFacts, rolls: Ints, chunk: Sessions, options: FeatureOptions) -> pl.DataFrame:
-    """A row for each RTH bar of the sessions `chunk`, which are among `days`, and whose rows are those of `bars`."""
+    """A row for each RTH bar of the sessions `chunk`, which are among `days`; their row numbers refer to `bars`."""
     place = np.searchsorted(days.sessions.date, chunk.date)
     rows = ranges(chunk.start, chunk.stop)
     stamps = {"trade_date": np.repeat(chunk.date, chunk.stop - chunk.start), "ts": bars.ts[rows]}
@@ -240,7 +245,7 @@ def feature_set(
     without_vix: int,
     accepted: tuple[str, ...] = (),
 ) -> FeatureSet:
-    """The set of these rows, with what is known of them; `dates`: the trade dates that have some, in order."""
+    """The set of these rows with their facts; `dates`: the trade dates that have rows, in order."""
     return FeatureSet(
         frame=frame,
         options=options,

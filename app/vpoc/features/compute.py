@@ -1,4 +1,4 @@
-"""A merged CSV -> features: from the cache where it holds, in blocks where the file is large."""
+"""Computes the features of a merged CSV: from the cache if it is valid, in blocks if the file is large."""
 
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,14 +36,16 @@ def compute_features(
     device: str = "cpu",
     accepted: Collection[str] = (),
 ) -> FeatureSet:
-    """Features of the merged CSV `data`; for bar rows its bars are cached in the file `cache`, where one is given.
+    """Features of the merged CSV `data`; for bar rows its bars are cached in the file `cache`, if given.
 
-    For session rows, the facts of the sessions are cached beside it. `digest`: SHA-256 of `data`, if it
-    is being computed already. With another `vpoc_path` than cpu, the levels of all sessions are also computed on
-    `device` along that path. Session rows of a large file are computed in blocks, which need little memory and no
-    cache.
-    UserError as `load_bars`, on what is not plausible by a rule that is not `accepted`, and with exit code 1 when the
-    device's levels are not the CPU's.
+    For session rows, the facts of the sessions are cached beside it. Session rows of a large file are computed in
+    blocks, which need little memory and no cache.
+
+    `digest`: the SHA-256 of `data`, if it is already being computed.
+    `vpoc_path`: if not cpu, the levels of all sessions are also computed on `device` along that path.
+
+    UserError as from `load_bars`, for data that is not plausible by a rule which is not `accepted`, and with exit code
+    1 when the device's levels differ from the CPU's.
     """
     progress.phase("data")
     try:
@@ -54,7 +56,7 @@ def compute_features(
         broken: list[str] = []
         blocks = plausible_blocks(data, stream_bars(data), accepted, broken)
         return replace(stream_features(blocks, options, progress=progress), accepted=tuple(broken))
-    # A cache holds bars that every run takes.
+    # A cache must have only bars that every run accepts.
     if cache is None or accepted:
         bars = load_bars(data)
         known_faults = require_plausible_bars(bars, accepted)
@@ -97,10 +99,10 @@ def features_for(
     device: str,
     accepted: Collection[str] = (),
 ) -> FeatureSet:
-    """Return the features in the file `stored`, or, without one, compute them as `compute_features`.
+    """Return the features in the file `stored`, or, without one, compute them as `compute_features` does.
 
-    UserError unless those stored were made from `data` with these `options`, and all that was accepted of the data then
-    is `accepted` now.
+    UserError unless the stored ones were made from `data` with these `options`, and everything that was accepted about
+    the data then is `accepted` now.
     """
     if stored is None:
         return compute_features(data, options, progress, vpoc_path=vpoc_path, device=device, accepted=accepted)
@@ -119,9 +121,9 @@ def rows_for(
     vpoc_path: str,
     accepted: Collection[str] = (),
 ) -> RowSource:
-    """Return the bar rows of `features_for`, of which few will be in memory at a time.
+    """Return the bar rows of `features_for`, of which only few are in memory at a time.
 
-    UserError also for another `vpoc_path` than cpu when nothing is stored: that needs all bars in memory.
+    UserError also for another `vpoc_path` than cpu when nothing is stored, because that needs all bars in memory.
     """
     if stored is None:
         if vpoc_path != "cpu":
@@ -136,7 +138,7 @@ def rows_for(
 
 
 def data_digest(data: Path, progress: Progress) -> str:
-    """Return the SHA-256 of the data, in phase `data`; what follows is in phase `features`."""
+    """Return the SHA-256 of the data, in phase `data`; then enter phase `features`."""
     progress.phase("data")
     digest = sha256_file(data)
     progress.phase("features")
@@ -144,7 +146,7 @@ def data_digest(data: Path, progress: Progress) -> str:
 
 
 def check_device(bars: Bars, options: FeatureOptions, path: str, device: str, progress: Progress) -> None:
-    """Compute the levels of all sessions on `device`; UserError, exit code 1, where the CPU's are others."""
+    """Compute the levels of all sessions on `device`; UserError, exit code 1, if they differ from the CPU's."""
     from vpoc.device import require_device  # noqa: PLC0415 - imports torch
     from vpoc.profile.device.paths import device_levels  # noqa: PLC0415
 

@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 
 RTH_CLOSES = {"16:00": 960, "16:15": 975}
-"""Ends of regular hours that can be chosen, as New York minutes."""
+"""The allowed ends of regular hours, as New York minutes."""
 CHOICES = {
     "as_of": ("close", "open"),
     "placement": ("uniform", "close", "typical", "ticks"),
     "value_area": ("two_row", "one_row"),
 }
-"""The words to choose from, by option."""
+"""The allowed words of each option."""
 
 
 @dataclass(frozen=True)
 class FeatureOptions:
-    """Options of `vpoc features`; the command's help says what each means."""
+    """The options of `vpoc features`; the command's help explains each."""
 
     rows: str = "bar"
     as_of: str = "close"

@@ -1,4 +1,4 @@
-"""The rows of features, and what is known of them."""
+"""The rows of features, and their facts."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,14 @@ from vpoc.features.table import NAMES
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """`frame` has one row per session or RTH bar; the rest says what it was made from, and what was left out.
+    """`frame` has one row per session or RTH bar; the other fields say what it was made from, and what was left out.
 
-    `sessions_total`: sessions with regular hours in the file. `sessions_used`: those that have rows. `left_out`: how
-    many have none, by the first reason that holds; its `rows_without_vix` counts rows. `market`: what it is about.
-    `accepted`: rules of the gate that the data breaks and that were accepted. `smaller_kept`: as of Bars.
+    `sessions_total`: sessions with regular hours in the file.
+    `sessions_used`: sessions that have rows.
+    `left_out`: the number of sessions without rows, by the first applicable reason; its `rows_without_vix` counts rows.
+    `market`: the market of the data.
+    `accepted`: rules of the gate that the data breaks and that were accepted.
+    `smaller_kept`: as in Bars.
     """
 
     frame: pl.DataFrame
@@ -31,13 +34,13 @@ class FeatureSet:
     smaller_kept: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        """How many sessions were used and why others were not, and the notes on them, as part of a sentence."""
+        """The number of sessions used, why others were not, and the notes, as part of a sentence."""
         reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.left_out.items() if count]
         used = f"{self.sessions_used} of {self.sessions_total} sessions"
         return "; ".join([used + (f" ({', '.join(reasons)})" if reasons else ""), *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return what a person should know of the rows, each as part of a sentence; nothing of sound data."""
+        """Return what the user should know about the rows, each as part of a sentence; empty for sound data."""
         rows = self.frame.height
         nulls = {name: self.frame[name].null_count() for name in NAMES if name in self.frame.columns}
         absent = [f"{name} in {count} rows" if count < rows else name for name, count in nulls.items() if count]

@@ -17,8 +17,9 @@ FAR = np.iinfo(np.int64).max
 class Naked:
     """Naked VPOCs alive at the as-of time of each row [rows].
 
-    `above`, `below`: how many. `up`, `down`: ticks to the nearest, a huge number without one. `age`: sessions since the
-    nearest formed, 0 without one.
+    `above`, `below`: their numbers.
+    `up`, `down`: ticks to the nearest, a huge number if there is none.
+    `age`: sessions since the nearest formed, 0 if there is none.
     """
 
     above: Ints
@@ -29,9 +30,9 @@ class Naked:
 
 
 def composite_vpocs(days: SessionFacts, among: Ints, begins: Sequence[Ints], stop: Ints) -> list[Ints]:
-    """VPOC [rows], in ticks, of the RTH profiles of the sessions among[begin..stop-1] added up, for each of `begins`.
+    """VPOC [rows], in ticks, of the summed RTH profiles of the sessions among[begin..stop-1], for each of `begins`.
 
-    `among`: indices of sessions; each `begin` and `stop` [rows] never fall.
+    `among`: indices of sessions; each `begin` and `stop` [rows] never decreases.
     """
     found = [np.empty(len(stop), dtype=np.int64) for _ in begins]
     for start in range(0, len(stop), AT_A_TIME):
@@ -58,7 +59,10 @@ def composite_vpocs(days: SessionFacts, among: Ints, begins: Sequence[Ints], sto
 
 
 def touched_in(days: SessionFacts, farthest: int) -> Ints:
-    """The first later session [sessions] whose RTH range holds each VPOC; a huge number if none of `farthest` does."""
+    """The first later session [sessions] whose RTH range has each VPOC.
+
+    A huge number if none of the next `farthest` does.
+    """
     vpoc = days.profile.levels.vpoc
     found = np.full(len(days), FAR)
     for distance in range(1, min(farthest, len(days) - 1) + 1):
@@ -71,9 +75,9 @@ def touched_in(days: SessionFacts, farthest: int) -> Ints:
 def naked_levels(days: SessionFacts, rolls: Ints, row: Ints, reach: int, *, after: bool) -> tuple[Ints, Ints, Flags]:
     """VPOCs that complete sessions left before each session of `row` [rows], over the last `reach` of them.
 
-    Their ticks, their ages in sessions, and whether each is alive at the end of the row's RTH (`after`) or at its
-    begin: in no RTH range since, of complete sessions or others, and of the same contract by `rolls` [sessions]. All
-    are [rows, reach], the youngest first.
+    Returns their ticks, their ages in sessions, and whether each is alive at the end of the row's RTH (`after`) or at
+    its begin: in no RTH range since, of complete sessions or others, and of the same contract by `rolls` [sessions].
+    All are [rows, reach], the youngest first.
     """
     forming = np.flatnonzero(days.sessions.complete)
     age = np.arange(1, reach + 1)
@@ -86,7 +90,7 @@ def naked_levels(days: SessionFacts, rolls: Ints, row: Ints, reach: int, *, afte
 
 
 def naked(level: Ints, age: Ints, alive: Flags, price: Ints) -> Naked:
-    """Of the levels [rows, levels] that are alive, those nearest to `price` [rows]; one at the price is touched."""
+    """Of the levels [rows, levels] that are alive, those nearest to `price` [rows]; a level at the price is touched."""
     distance = level - price[:, None]
     over, under = alive & (distance > 0), alive & (distance < 0)
     size = np.where(over | under, np.abs(distance), FAR)
@@ -102,7 +106,7 @@ def naked(level: Ints, age: Ints, alive: Flags, price: Ints) -> Naked:
 
 
 def mean_of_last(values: Ints | Floats, stop: Ints, count: int) -> Floats:
-    """Mean of values[stop-count..stop-1] for each of `stop` [rows]; exact for integers, whose sums are."""
+    """Mean of values[stop-count..stop-1] for each of `stop` [rows]; for integers the sums are exact."""
     total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
     mean: Floats = (total[stop] - total[stop - count]) / count
     return mean

@@ -1,4 +1,4 @@
-"""The market that rows are about: the symbol, the step of its prices, and the time they are of; kept in a model."""
+"""The market of the rows: the symbol, the step of its prices, and the dates of the rows; stored in a model."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from vpoc.data.columns import TICK
 from vpoc.data.exchange.sessions import day
 
 if TYPE_CHECKING:
-    # Stored features need no profiles.
+    # Not imported at run time, because stored features need no profiles.
     from vpoc.features.session_facts import SessionFacts
 
 ROOTED = re.compile(r"(?P<root>[A-Z0-9]{1,4}?)([FGHJKMNQUVXZ]\d{1,4}|\.[a-z]\.\d+|=F|!|\d!)?")
@@ -20,9 +20,11 @@ ROOTED = re.compile(r"(?P<root>[A-Z0-9]{1,4}?)([FGHJKMNQUVXZ]\d{1,4}|\.[a-z]\.\d
 
 @dataclass(frozen=True)
 class Market:
-    """`symbol`: root of the contracts, empty when the file names none. `tick`: step of the prices, points.
+    """The market of the rows.
 
-    `first`, `last`: trade dates between which sessions give rows, such as 2024-01-02; empty where that is not known.
+    `symbol`: root of the contracts, empty when the file names none.
+    `tick`: step of the prices, points.
+    `first`, `last`: trade dates between which sessions give rows, such as 2024-01-02; empty if unknown.
     """
 
     symbol: str = ""
@@ -31,7 +33,7 @@ class Market:
     last: str = ""
 
     def holds(self, dates: Ints) -> list[bool]:
-        """Which trade dates [n], days since 1970, lie between `first` and `last`."""
+        """Flags of the trade dates [n], days since 1970, between `first` and `last`."""
         if not self.first:
             return [False] * len(dates)
         first, last = (int(np.datetime64(date, "D").astype(np.int64)) for date in (self.first, self.last))
@@ -43,13 +45,13 @@ UNKNOWN_MARKET = Market()
 
 
 def market_of(symbols: Sequence[str], days: "SessionFacts", dates: Ints) -> Market:
-    """The market of a file with these `symbols` and `days`, whose rows are of the trade dates `dates`, in order."""
+    """The market of a file with these `symbols` and `days`, whose rows have the trade dates `dates`, in order."""
     prices = np.concatenate([days.open, days.high, days.low, days.close])
     first, last = (day(dates[0]), day(dates[-1])) if len(dates) else ("", "")
     return Market(symbol_of(symbols), max(int(np.gcd.reduce(prices)), 1) * TICK, first, last)
 
 
 def symbol_of(symbols: Sequence[str]) -> str:
-    """The root of the contracts `symbols`: ES of ESZ3 and ESH4; empty when there is none, or more than one."""
+    """The root of the contracts `symbols`: ES for ESZ3 and ESH4; empty if there is none, or more than one."""
     found = {match["root"] if (match := ROOTED.fullmatch(name)) else name for name in symbols if name}
     return found.pop() if len(found) == 1 else ""

@@ -1,4 +1,4 @@
-"""Bar rows of files that are larger than memory, a few sessions at a time."""
+"""Bar rows of files that are larger than memory, read a few sessions at a time."""
 
 import time
 from collections.abc import Collection, Iterator
@@ -23,7 +23,7 @@ from vpoc.profile.session_profiles import session_chunks
 from vpoc.progress import Progress
 
 ROW_BLOCK_BYTES = 1 << 22
-"""Fifty sessions of minutes; with much more, the bars would take more memory than all else."""
+"""Bytes of fifty sessions of minutes; with much more, the bars would take more memory than everything else."""
 SLICE_ROWS = 1 << 15
 
 
@@ -32,21 +32,22 @@ class RowSource(Protocol):
 
     @property
     def features(self) -> FeatureSet:
-        """The facts of all rows; its frame has none."""
+        """The facts of all rows; its frame has no rows."""
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """The rows in order, each frame those of whole sessions, with the columns of a FeatureSet; none is empty."""
+        """Yield the rows in order, in frames of whole sessions with the columns of a FeatureSet; no frame is empty."""
 
 
 @dataclass(frozen=True)
 class BlockRows:
-    """Rows that are computed from the bars of a merged CSV, read once more, in blocks.
+    """Rows that are computed from the bars of a merged CSV, which is read again in blocks.
 
-    `days`: all sessions; their rows are those of the block a session is in. `blocks`: bars and sessions of each.
+    `days`: all sessions; their row numbers refer to the block that each is in.
+    `blocks`: the numbers of bars and sessions of each block.
     """
 
     data: Path
@@ -58,7 +59,7 @@ class BlockRows:
     blocks: tuple[tuple[int, int], ...]
 
     def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """As RowSource; UserError when the file is not what it was any more."""
+        """As RowSource; UserError when the file has changed since."""
         options, done, before = self.features.options, 0, 0
         progress.phase("features", len(self.kept))
         blocks = stream_bars(self.data, ROW_BLOCK_BYTES)
@@ -85,7 +86,7 @@ class BlockRows:
 def block_rows(data: Path, options: FeatureOptions, progress: Progress, accepted: Collection[str] = ()) -> BlockRows:
     """The bar rows of the merged CSV `data`, the same as those of `build_features`.
 
-    UserError as there, and on what is not plausible by a rule that is not `accepted`.
+    UserError as from `build_features`, and for data that is not plausible by a rule which is not `accepted`.
     """
     progress.phase("data")
     broken: list[str] = []
@@ -110,7 +111,7 @@ def block_rows(data: Path, options: FeatureOptions, progress: Progress, accepted
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows of a file that `vpoc features` wrote."""
+    """The rows of a file that `vpoc features` wrote."""
 
     path: Path
     features: FeatureSet
@@ -136,6 +137,6 @@ class StoredRows:
 
 
 def stored_rows(path: Path) -> StoredRows:
-    """The bar rows in `path`, of which no byte was changed since they were written; UserError as `read_features`."""
+    """The bar rows in `path`, whose bytes are checked to be unchanged; UserError as from `read_features`."""
     features = read_facts(path)
     return StoredRows(path, features, pl.scan_parquet(path).select(pl.len()).collect().item())

@@ -1,4 +1,4 @@
-"""Bars -> facts of each session: all that rows of later sessions look back to, and what a session row is made of."""
+"""Computes facts of each session from bars: all that later rows look back to, and what a session row is made from."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,12 +23,15 @@ IB_SECONDS = 3600
 class SessionFacts:
     """Facts of sessions with RTH bars, in order; every array is [sessions], prices in ticks, volumes in contracts.
 
-    `open` .. `close`: of RTH. `moments`: of the profile, the mean from the open. `vpoc_age`:
-    minutes from the last move of the developing VPOC to the close. `curve` [sessions, slots]: RTH volume up to and
-    including each bar's time. `on_*`: overnight; `on_high` below `on_low` without bars. `eth_volume`: overnight, RTH
-    and after, to 17:00. `vix_close`: of the last bar that ends by 17:00; `vix_open`: of the last one overnight, NaN
-    without.
-    `histogram`: of RTH, one array of rows from `profile.low` for each session.
+    `open` .. `close`: of RTH.
+    `moments`: of the profile, the mean relative to the open.
+    `vpoc_age`: minutes from the last move of the developing VPOC to the close.
+    `curve` [sessions, slots]: RTH volume up to and including each bar's time.
+    `on_*`: overnight; without bars `on_high` is below `on_low`.
+    `eth_volume`: overnight, RTH and after, to 17:00.
+    `vix_close`: of the last bar that ends by 17:00.
+    `vix_open`: of the last overnight bar, NaN without any.
+    `histogram`: of RTH, one array of rows from `profile.low` on for each session.
     """
 
     sessions: Sessions
@@ -61,12 +64,12 @@ class SessionFacts:
 
     @cached_property
     def total_curve(self) -> Ints:
-        """`curve` of the full sessions added up [full sessions + 1, slots]: row n is of the first n."""
+        """Cumulative `curve` of the full sessions [full sessions + 1, slots]: row n is the sum of the first n."""
         return np.concatenate([np.zeros_like(self.curve[:1]), np.cumsum(self.curve[self.full], axis=0)])
 
     @staticmethod
     def concatenate(parts: "list[SessionFacts]") -> "SessionFacts":
-        """The sessions of all `parts`, which follow each other."""
+        """Return the sessions of all `parts`, in their order."""
         if len(parts) == 1:
             return parts[0]
         names = [name for name in SessionFacts.__annotations__ if name not in {"sessions", "histogram"}]
@@ -116,7 +119,10 @@ def find_session_facts(bars: Bars, sessions: Sessions, options: FeatureOptions) 
 
 
 def _own(bars: Bars, sessions: Sessions) -> tuple[Bars, Sessions]:
-    """The bars of `sessions` alone, and the sessions with their rows among those: sums run over all bars there are."""
+    """Return only the bars of `sessions`, and the sessions with their rows counted within those bars.
+
+    The cut is needed because the sums run over all bars they are given.
+    """
     before = int(sessions.first[0])
     moved = {name: getattr(sessions, name) - before for name in ("first", "start", "stop", "end")}
     return bars.take(slice(before, int(sessions.end[-1]))), replace(sessions, **moved)

@@ -1,6 +1,7 @@
 """The cache of session facts, a parquet file, so that session rows of the same data need no bars.
 
-It is of the fields that SessionFacts has: a file with others is not used, and nobody has to raise a number.
+It is valid only for the present fields of SessionFacts: a file with other fields is ignored, so there is no version
+number to raise.
 """
 
 from concurrent.futures import Future
@@ -21,13 +22,13 @@ from vpoc.files import hash_ahead
 
 SESSION_FACTS_KEY = "vpoc-session-facts"
 DECIDING = ("placement", "value_area", "rth_close")
-"""Options that facts of sessions depend on."""
+"""Options that the facts of sessions depend on."""
 OTHERS = ("in_progress", "histogram")
-"""Fields that are not an array of one value, or one row, for each session."""
+"""Fields that are not an array with one value, or one row, for each session."""
 
 
 def write_session_facts(path: Path, bars: Bars, days: SessionFacts, options: FeatureOptions) -> None:
-    """Write `days`, the sessions of `bars` by `options`, to `path`."""
+    """Write `days`, the sessions of `bars` with `options`, to `path`."""
     widest = max(map(len, days.histogram))
     small = int(days.curve.max(initial=0)) < 2**31
     kind: Any = np.int32 if small else np.int64
@@ -50,10 +51,10 @@ def write_session_facts(path: Path, bars: Bars, days: SessionFacts, options: Fea
 def cached_session_facts(
     path: Path, data: Path, digest: Future[str] | None, options: FeatureOptions
 ) -> tuple[Bars, SessionFacts] | None:
-    """Return what `write_session_facts` was given for the content of `data` and these options, without rows of bars.
+    """Return what `write_session_facts` was given for the content of `data` and these options; the Bars have no rows.
 
-    None when `path` is not there, or torn, changed, of other data, options, fields or another version. `digest`:
-    SHA-256 of `data`, if it is being computed already.
+    None if `path` does not exist, or is torn, changed, or of other data, options, fields or another version. `digest`:
+    the SHA-256 of `data`, if it is already being computed.
     """
     if not path.exists():
         return None
@@ -74,7 +75,7 @@ def cached_session_facts(
 
 
 def _wide(array: Any) -> Any:
-    """Integers as they are computed with."""
+    """Integers in the type that computations use."""
     return array.astype(np.int64, copy=False) if array.dtype.kind == "i" else array
 
 
@@ -88,7 +89,7 @@ def _deciding(options: FeatureOptions) -> dict[str, Any]:
 
 
 def _field_names(kind: Any, prefix: str = "") -> list[str]:
-    """Return the fields of a dataclass and of the dataclasses in it, by the path of their names."""
+    """Return the fields of a dataclass and of nested dataclasses, as dotted names."""
     names = []
     for field in fields(kind):
         inner = is_dataclass(field.type)
@@ -97,7 +98,7 @@ def _field_names(kind: Any, prefix: str = "") -> list[str]:
 
 
 def _arrays(part: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """The arrays in a dataclass, by the path of their names."""
+    """The arrays in a dataclass, by dotted names."""
     found = []
     for field in fields(part):
         value, name = getattr(part, field.name), prefix + field.name
@@ -109,7 +110,7 @@ def _arrays(part: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _made(kind: Any, arrays: dict[str, Any], prefix: str = "", **others: Any) -> Any:
-    """A dataclass of this kind, of what `_arrays` found."""
+    """Create a dataclass of this kind from arrays in the form of `_arrays`."""
     values = {}
     for field in fields(kind):
         name = prefix + field.name

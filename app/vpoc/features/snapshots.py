@@ -1,4 +1,4 @@
-"""Snapshots: the knowledge at the as-of time of each row, of a whole session or of a session so far."""
+"""Snapshots: what is known at the as-of time of each row, of a whole session or of a session so far."""
 
 from typing import Any
 
@@ -120,14 +120,14 @@ def bar_snapshots(bars: Bars, days: SessionFacts, rolls: Ints, t: Ints, options:
 
 
 def _take(facts: Any, rows: Ints) -> Any:
-    """The rows of a dataclass of arrays."""
+    """The given rows of a dataclass of arrays."""
     if isinstance(facts, np.ndarray):
         return facts[rows]
     return type(facts)(**{name: _take(value, rows) for name, value in vars(facts).items()})
 
 
 def _complete(days: SessionFacts, t: Ints) -> tuple[Ints, Ints]:
-    """Indices of the complete sessions, and how many of them lie before each of `t`."""
+    """Indices of the complete sessions, and the number of them before each of `t`."""
     done = np.flatnonzero(days.sessions.complete)
     return done, np.searchsorted(done, t)
 
@@ -151,7 +151,10 @@ def _composites(days: SessionFacts, rolls: Ints, done: Ints, stop: Ints) -> dict
 
 
 def _volatility(days: SessionFacts, done: Ints, stop: Ints, vix: Floats | None, vix_before: Floats) -> dict[str, Any]:
-    """Range and VIX of the 20 complete sessions up to place `stop`-1 in `done`; without `vix`, the last is that now."""
+    """Range and VIX of the 20 complete sessions up to place `stop`-1 in `done`.
+
+    If `vix` is None, the last close counts.
+    """
     closes = days.vix_close[done]
     window = sliding_window_view(closes, HISTORY)[stop - HISTORY]
     constant = window.max(axis=1) == window.min(axis=1)
@@ -159,7 +162,7 @@ def _volatility(days: SessionFacts, done: Ints, stop: Ints, vix: Floats | None, 
         "vix": closes[stop - 1] if vix is None else vix,
         "vix_1": vix_before,
         "vix_mean": window.mean(axis=1),
-        # What rounding leaves of equal values is no spread.
+        # Rounding errors of equal values are no spread.
         "vix_std": np.where(constant, 0.0, window.std(axis=1)),
         "adr": mean_of_last((days.high - days.low)[done], stop, HISTORY),
     }
@@ -172,7 +175,7 @@ def _usual_volume(days: SessionFacts, row: Ints, slot: Ints) -> Floats:
 
 
 def _running(values: Any, rth: RthBars) -> Any:
-    """Sums [bars, n] of the values of each session up to and including each bar."""
+    """Cumulative sums [bars, n] of the values of each session, including each bar."""
     found = np.empty_like(values)
     for part in rth.parts:
         np.cumsum(values[part], axis=0, out=found[part])
@@ -191,7 +194,7 @@ def _naked_so_far(
     days: SessionFacts, rolls: Ints, t: Ints, rth: RthBars, profile: ProfileFacts, price: Ints, reach: int
 ) -> Naked:
     level, age, alive = naked_levels(days, rolls, t, reach, after=False)
-    # Few are alive: only those are compared with the bars.
+    # Few levels are alive, so only those are compared with the bars.
     most = int(np.count_nonzero(alive, axis=1).max(initial=1))
     order = np.argsort(~alive, axis=1, kind="stable")[:, :most]
     level, age = np.take_along_axis(level, order, axis=1), np.take_along_axis(age, order, axis=1)

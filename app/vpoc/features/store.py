@@ -1,4 +1,4 @@
-"""Feature sets as parquet files that say which data they belong to."""
+"""Feature sets as parquet files that name the data they were made from."""
 
 from collections.abc import Collection
 from concurrent.futures import Future
@@ -23,14 +23,14 @@ FEATURES_KEY = "vpoc"
 def write_features(path: Path, features: FeatureSet) -> None:
     """Write `features` as parquet, atomically; all but the frame goes into the metadata, as JSON under `vpoc`.
 
-    The metadata also hold the schema, the version of this program and the SHA-256 of the file.
+    The metadata also have the schema, the version of this program and the SHA-256 of the file.
     """
     document = {"schema": FEATURES_SCHEMA, "app_version": __version__, **_facts(features)}
     write_checksummed(path, features.frame, FEATURES_KEY, document, compression="lz4")
 
 
 def read_features(path: Path) -> FeatureSet:
-    """Read what `write_features` wrote.
+    """Read a file that `write_features` wrote.
 
     UserError when it is anything else, was changed since, or is of another version of this program.
     """
@@ -44,9 +44,9 @@ def read_features(path: Path) -> FeatureSet:
 def held_features(
     path: Path, digest: Future[str], options: FeatureOptions, accepted: Collection[str]
 ) -> FeatureSet | None:
-    """The features at `path`, where they are those that would be computed; None where there are others, or none.
+    """The features at `path`, if they are those that would be computed; None if there are others, or none.
 
-    `digest`: SHA-256 of the data.
+    `digest`: the SHA-256 of the data.
     """
     try:
         found = read_features(path)
@@ -57,7 +57,7 @@ def held_features(
 
 
 def read_facts(path: Path) -> FeatureSet:
-    """As `read_features`, but without the rows, and with little memory: the frame has the columns alone."""
+    """As `read_features`, but with little memory and without the rows: the frame has only the columns."""
     try:
         facts = checksummed_facts(path, FEATURES_KEY)
     except OSError as error:
@@ -89,11 +89,11 @@ def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> Feat
 def require_same_features(
     path: Path, features: FeatureSet, data_sha256: str, options: FeatureOptions, accepted: Collection[str] = ()
 ) -> None:
-    """UserError when `features`, read from `path`, was not made from this data and these options.
+    """UserError when `features`, read from `path`, were not made from this data and these options.
 
-    And when the data breaks a rule that was accepted then and is not `accepted` now.
+    The same error is raised when the data breaks a rule that was accepted then and is not `accepted` now.
     """
-    # How many sessions are computed at a time changes nothing.
+    # The number of sessions computed at a time does not change the features.
     options = replace(options, chunk_size=features.options.chunk_size)
     made, wanted = (
         {"data_sha256": sha, **asdict(o)}

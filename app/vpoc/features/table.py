@@ -1,8 +1,8 @@
 """The features: one table of name, formula, unit and source, which the code computes from.
 
-A division by zero gives 0.5 for a position in a range and 0 for any other ratio. C, O, H, L are of regular trading
-hours up to the as-of time, in ticks; P is the price that distances are taken from: C, or the open of the next session
-for session rows as of that open. t-1 is the session before.
+A division by zero gives 0.5 for a position in a range and 0 for any other ratio. C, O, H, L are those of regular
+trading hours up to the as-of time, in ticks; P is the price that distances are measured from: C, or for session rows as
+of the next open that open. t-1 is the session before.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import numpy as np
 from vpoc.arrays import Floats, Ints
 
 if TYPE_CHECKING:
-    # So that whoever needs the names alone imports neither polars nor the profiles.
+    # Not imported at run time: code that needs only the names imports neither polars nor the profiles.
     from vpoc.features.look_back import Naked
     from vpoc.profile.facts import ProfileFacts
     from vpoc.profile.flow import Flow
@@ -29,20 +29,25 @@ TICKS, RATIO, CODE, COUNT, MINUTES, SESSIONS, POINTS = (
     "points",
 )
 _YEAR = 252
-"""Sessions of a year, by which VIX is annualised."""
+"""Sessions in a year, for annualised VIX values."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The knowledge at the as-of time of each row; every array is [rows], prices in ticks, volumes in contracts.
+    """Values known at the as-of time of each row; every array is [rows], prices in ticks, volumes in contracts.
 
-    `high`, `low`, `close`, `profile`, `flow`: RTH of the session up to the as-of time. `price`: where distances are
-    taken from. `vwap`, `std`, `skew`, `kurt`: moments of the profile. `ib_range`, `ext_up`, `ext_dn`: the first hour,
-    and how far the range goes beyond it. `vpoc_age`: minutes since the developing VPOC moved. `usual_volume`: mean of
-    20 full sessions at the same time of day. `on_volume`, `on_range`: overnight; `day_volume`: what the overnight
-    volume is compared with. `vpoc_1` .. `close_1`, `vpoc_5`: of t-1 and t-5. `entry`, `entry_vah`, `entry_val`,
-    `entry_close`: the latest open, and the value area and close before it. `comp5`, `comp20`: VPOC of composites.
-    `vix`: last value; `vix_1`: close of t-1; `vix_mean`, `vix_std`: of 20 closes. `adr`: mean range of 20 sessions.
+    `high`, `low`, `close`, `profile`, `flow`: RTH of the session up to the as-of time.
+    `price`: the price that distances are measured from.
+    `vwap`, `std`, `skew`, `kurt`: moments of the profile.
+    `ib_range`, `ext_up`, `ext_dn`: the range of the first hour, and how far the session's range exceeds it.
+    `vpoc_age`: minutes since the developing VPOC moved.
+    `usual_volume`: mean of 20 full sessions at the same time of day.
+    `on_volume`, `on_range`: overnight; `day_volume`: the volume that the overnight volume is compared with.
+    `vpoc_1` .. `close_1`, `vpoc_5`: of t-1 and t-5.
+    `entry`, `entry_vah`, `entry_val`, `entry_close`: the latest open, and the value area and close before it.
+    `comp5`, `comp20`: VPOC of composites.
+    `vix`: last value; `vix_1`: close of t-1; `vix_mean`, `vix_std`: of 20 closes.
+    `adr`: mean range of 20 sessions.
     """
 
     high: Ints
@@ -84,7 +89,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Feature:
-    """A column: its `name`, its `formula` in words of the documentation, `unit`, `source`, and how it is computed."""
+    """A column: its `name`, its `formula` as in the docs, `unit`, `source`, and the function that computes it."""
 
     name: str
     formula: str
@@ -330,7 +335,9 @@ def _capped(s: Snapshot, distance: Ints) -> Floats:
 
 NAMES = tuple(feature.name for feature in FEATURES)
 FEATURES_SCHEMA = "5.5670d39b1f16"
-"""Of the features and targets: the digest that `test_build.py` finds of this table, after a number that is raised when
-what its formulas are computed from changes, or a target."""
+"""Version of the features and targets: a number, then the digest of this table, which `test_build.py` computes.
+
+The number is raised when the input of the formulas, or a target, changes.
+"""
 BY_RANGE = frozenset(feature.name for feature in FEATURES if feature.unit == TICKS) - {"adr20"}
 """Columns that are divided by the row's adr20 before they enter a network."""

@@ -1,4 +1,4 @@
-"""Targets: what came after the as-of time of a row; NaN where it is not known or not asked."""
+"""Targets: what came after the as-of time of a row; NaN if it is unknown or the question does not apply."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from vpoc.arrays import Flags, Floats, Ints
 from vpoc.features.session_facts import SessionFacts
 
 HORIZON = 30
-"""Bars of RTH that up_30 looks ahead."""
+"""Number of RTH bars that up_30 looks ahead."""
 TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
-"""Targets that are 1 or 0, by kind of row: what the networks predict."""
+"""Targets that are 1 or 0, by kind of row, which the networks predict."""
 SIZE_TARGETS = {"bar": ("move_30", "label_weight"), "session": ("next_vpoc_move",)}
 """Other target columns: sizes, in ticks, and the average uniqueness of a label."""
 DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}
@@ -17,7 +17,7 @@ DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}
 def move_30(close: Ints) -> Floats:
     """How far, in ticks, the close 30 bars later is above this one, for the RTH bars [bars] of one session.
 
-    NaN where the session ends before.
+    NaN if the session ends before.
     """
     target = np.full(len(close), np.nan)
     target[:-HORIZON] = close[HORIZON:] - close[:-HORIZON]
@@ -27,7 +27,8 @@ def move_30(close: Ints) -> Floats:
 def label_weight(move: Floats) -> Floats:
     """Average uniqueness of each label of the session [bars] (Lopez de Prado 2018, 4.4); NaN without a label.
 
-    The mean, over the 30 bars that a label looks at, of 1 / how many labels look at that bar: 1/30 in mid-session.
+    The mean, over the 30 bars that a label looks at, of 1 / the number of labels that look at that bar: 1/30 in
+    mid-session.
     """
     labelled = np.concatenate([[0], np.cumsum(~np.isnan(move))])
     bar = np.arange(len(move))
@@ -38,9 +39,9 @@ def label_weight(move: Floats) -> Floats:
 
 
 def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> Floats:
-    """Return for each RTH bar [bars] of a session whether a later one holds `price`.
+    """Return for each RTH bar [bars] of a session whether a later bar's range has `price` in it.
 
-    NaN from the first touch on, and while the session is not over and no touch has come.
+    NaN from the first touch on, and if the session is not over and has no touch yet.
     """
     touch = (low <= price) & (price <= high)
     target = np.full(len(low), np.nan)
