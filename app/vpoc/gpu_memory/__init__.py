@@ -1,1 +1,1 @@
-"""Memory of GPUs, as torch and as the amdgpu driver report it, and when to give some back."""
+"""Memory of GPUs, as torch and as the amdgpu driver report it, and when to release some of it."""

@@ -1,6 +1,6 @@
-"""GPU memory as the driver tells it: how much of each card is used, and by which processes. Standard library only.
+"""GPU memory as the driver reports it: how much of each card is used, and by which processes. Standard library only.
 
-`root` stands for `/`. What cannot be read is left out: to look at an unhealthy GPU must not end a training.
+`root` stands for `/`. Unreadable values are left out, because looking at an unhealthy GPU must not end a training.
 """
 
 import re
@@ -18,9 +18,10 @@ REGION = re.compile(r"drm-(resident|memory)-(vram\d*)")
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU that says how much memory it has: PCI address (`0000:03:00.0`), its folder in sysfs, its render node.
+    """A GPU that reports its memory: PCI address (`0000:03:00.0`), its folder in sysfs, its render node.
 
-    `compute_node`: its number in the topology of the compute driver (KFD), in whose order HIP counts; None without one.
+    `compute_node`: its number in the topology of the compute driver (KFD), which is the order of HIP's devices; None
+    without one.
     """
 
     address: str
@@ -31,7 +32,7 @@ class Card:
 
 @dataclass(frozen=True)
 class CardMemory:
-    """Bytes of memory used, by whomever, and there are; how busy the card is, in percent (None: it does not say)."""
+    """Bytes used by all processes, bytes in total, and how busy the card is in percent (None if unknown)."""
 
     used_bytes: int
     total_bytes: int
@@ -40,10 +41,10 @@ class CardMemory:
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that holds `bytes` of the memory of `card` (PCI address, None: not known which).
+    """A process that holds `bytes` of the memory of `card` (PCI address; None: unknown).
 
-    `kfd` counts compute memory and numbers processes as the host does, `fdinfo` counts what goes through a render node
-    and numbers them as this process sees them. `name` is None where the number says nothing about a process in sight.
+    `kfd` counts compute memory and uses the host's pids; `fdinfo` counts memory used through a render node and uses the
+    pids that this process sees. `name` is None if the pid does not belong to a visible process.
     """
 
     pid: int
@@ -54,11 +55,11 @@ class Owner:
 
 
 def find_cards(root: Path = Path("/")) -> tuple[Card, ...]:
-    """The cards whose driver tells their memory in sysfs (amdgpu does), by PCI address."""
+    """The cards whose driver reports their memory in sysfs (amdgpu does), by PCI address."""
     numbers = {node.address: node.number for node in _compute_nodes(root)}
     found = []
     for folder in root.glob("sys/class/drm/card*/device"):
-        # card0-DP-1 is a connector.
+        # Other entries, such as card0-DP-1, are connectors.
         if re.fullmatch(r"card\d+", folder.parent.name) and memory_of(folder):
             nodes = sorted(folder.glob("drm/renderD*"))
             node = root / "dev/dri" / nodes[0].name if nodes else None
@@ -81,7 +82,7 @@ def has_display(folder: Path) -> bool:
 
 
 def sees_host_pids(root: Path = Path("/")) -> bool:
-    """Return whether this process numbers processes as the host does; in most containers it does not."""
+    """Return whether this process sees the host's pids; in most containers it does not."""
     try:
         return str((root / "proc/self/ns/pid").readlink()) == INITIAL_PID_NAMESPACE
     except OSError:
@@ -89,11 +90,11 @@ def sees_host_pids(root: Path = Path("/")) -> bool:
 
 
 def owners(root: Path = Path("/")) -> tuple[Owner, ...]:
-    """Who holds GPU memory, as far as this process may see it; those that hold most come first.
+    """The processes that hold GPU memory, as far as this process may see them; the largest holders come first.
 
-    Where pids are the host's, a process that both sources know is reported once, by the source that saw more. Elsewhere
-    the two number it differently, and it is reported twice. Processes of other users are in `kfd` only, unless root
-    asks.
+    If pids are the host's, a process that both sources know is reported once, by the source that saw more. Otherwise
+    the sources use different pids, and the process is reported twice. Processes of other users are in `kfd` only,
+    unless root asks.
     """
     host = sees_host_pids(root)
     found = [*_kfd_owners(root, named=host), *_drm_owners(root)]
@@ -110,7 +111,10 @@ def _fuller(held: dict[tuple[int, str], int], pid: int) -> str:
 
 
 def _kfd_owners(root: Path, *, named: bool) -> Iterator[Owner]:
-    """By drivers/gpu/drm/amd/amdkfd/kfd_process.c: `proc/<pid of the host>/vram_<gpu id>`, in bytes."""
+    """Yield the owners from kfd: `proc/<pid of the host>/vram_<gpu id>`, in bytes.
+
+    The format is that of drivers/gpu/drm/amd/amdkfd/kfd_process.c.
+    """
     cards = {node.gpu_id: node.address for node in _compute_nodes(root)}
     for file in root.glob("sys/class/kfd/kfd/proc/[0-9]*/vram_*"):
         held = _number(file)
@@ -122,7 +126,7 @@ def _kfd_owners(root: Path, *, named: bool) -> Iterator[Owner]:
 
 @dataclass(frozen=True)
 class _ComputeNode:
-    """A GPU in the topology of the compute driver: its number there, KFD's id of it, and its PCI address."""
+    """A GPU in the topology of the compute driver: its number there, its KFD id, and its PCI address."""
 
     number: int
     gpu_id: str
@@ -139,7 +143,10 @@ def _compute_nodes(root: Path) -> Iterator[_ComputeNode]:
 
 
 def _drm_owners(root: Path) -> Iterator[Owner]:
-    """By Documentation/gpu/drm-usage-stats.rst of the kernel. A client may have several descriptors, and processes."""
+    """Owners according to the kernel's Documentation/gpu/drm-usage-stats.rst.
+
+    A client may have several descriptors, and processes.
+    """
     clients: set[tuple[str, str]] = set()
     held: dict[tuple[int, str], int] = defaultdict(int)
     pids = [int(folder.name) for folder in root.glob("proc/[0-9]*") if folder.name.isdigit()]
@@ -148,7 +155,7 @@ def _drm_owners(root: Path) -> Iterator[Owner]:
             facts = _facts(_text(file) or "")
             client = facts.get("drm-pdev", ""), facts.get("drm-client-id", "")
             if "drm-driver" in facts and client not in clients:
-                # Without an identifier nothing tells two descriptors of one client from two clients.
+                # Without an identifier, two descriptors of one client cannot be distinguished from two clients.
                 if client[1]:
                     clients.add(client)
                 held[pid, client[0]] += _video_memory(facts)
@@ -165,7 +172,7 @@ def _facts(text: str) -> dict[str, str]:
 def _video_memory(facts: dict[str, str]) -> int:
     """Bytes in regions of video memory."""
     regions: dict[str, int] = {}
-    # `drm-memory-` is the older name of `drm-resident-`, which comes later here and counts where both are reported.
+    # `drm-memory-` is the older name of `drm-resident-`; the latter sorts later here and wins if both are reported.
     for key in sorted(facts):
         found = REGION.fullmatch(key)
         number, _, unit = facts[key].partition(" ")

@@ -1,4 +1,4 @@
-"""The memory a training holds, by torch and by the driver; when the two disagree; and when to give some back."""
+"""The memory of a training as torch and the driver report it; when they disagree; when to free some."""
 
 import math
 import os
@@ -16,19 +16,19 @@ from vpoc.gpu_memory.torch_memory import Allocator, TorchAllocator, TorchMemory
 from vpoc.progress import rss_bytes
 
 FULL_CARD = 0.95
-"""Share of a card from which the driver's word is `full`: what is left of 20 GiB would not hold one large gradient."""
+"""Share of a card from which the driver reports it as full: the rest of 20 GiB would not hold one large gradient."""
 LITTLE = 0.5
-"""Below this share of what is used, torch is not what fills the card."""
+"""If torch holds less than this share of the used memory, something else fills the card."""
 FRAGMENTED = 0.3
-"""Unused share of what torch reserved from which it counts as fragmented; in steady training it is far below."""
+"""Unused share of torch's reserved memory from which it counts as fragmented; in steady training it is far below."""
 LARGE_RESERVE = 0.5
-"""Share of a card that torch must have reserved before its fragmentation is worth the cost: others need no room yet."""
+"""Share of a card that torch must have reserved before defragmenting is worth its cost: below it, nobody lacks room."""
 NEARLY_FULL = 0.9
-"""Share of a card from which contexts, workspaces and communicators, which do not come from torch's cache, may fail."""
+"""Share of a card from which contexts, workspaces and communicators, which are outside torch's cache, may fail."""
 WORTH = 0.1
-"""Share of a card that must be unused in torch's cache: less would be taken again by the next steps."""
+"""Share of a card that must be unused in torch's cache: the next steps would take less back at once."""
 RELEASE_EVERY_S = 30.0
-"""Giving memory back waits for the device, and taking it again is slow; every half minute cannot be felt."""
+"""Releasing memory waits for the device, and allocating it again is slow; once every half minute is not noticeable."""
 VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 """Variables that hide or reorder devices: of ROCr, HIP, HIP again, and the OpenCL runtime that HIP shares."""
 OWNERS_NAMED = 3
@@ -36,7 +36,7 @@ OWNERS_NAMED = 3
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """One GPU of this process: what torch holds on it, and what the driver says is used there by whomever, in bytes."""
+    """One GPU of this process: the bytes torch holds, and the bytes all processes use by the driver."""
 
     device: str
     card: str | None
@@ -54,8 +54,7 @@ class DeviceMemory:
 class MemorySample:
     """Memory at one moment. Torch's bytes are sums over this process's GPUs; None without a GPU.
 
-    `driver_used_bytes` and `driver_total_bytes` are those of the fullest of its GPUs, since one full card is enough to
-    fail.
+    `driver_used_bytes` and `driver_total_bytes` are those of the fullest GPU, since one full card is enough to fail.
     """
 
     rss_bytes: int
@@ -68,36 +67,39 @@ class MemorySample:
 
     @property
     def reserved_bytes(self) -> int | None:
-        """Bytes that torch took from the driver."""
+        """Bytes that torch allocated from the driver."""
         return sum(d.torch.reserved_bytes for d in self.devices) if self.devices else None
 
     @property
     def fullest(self) -> DeviceMemory | None:
-        """The GPU of which the largest share is used."""
+        """The GPU with the largest used share."""
         return max(self.devices, key=lambda d: d.fullness, default=None)
 
     @property
     def driver_used_bytes(self) -> int | None:
-        """Bytes used on the fullest GPU, by whomever."""
+        """Bytes used on the fullest GPU, by any process."""
         return self.fullest.driver_used_bytes if self.fullest else None
 
     @property
     def driver_total_bytes(self) -> int | None:
-        """Bytes there are on the fullest GPU."""
+        """Total bytes of the fullest GPU."""
         return self.fullest.driver_total_bytes if self.fullest else None
 
     @property
     def fragmentation(self) -> float | None:
-        """Share of what torch reserved that is in no tensor: 1 - allocated / reserved. None with nothing reserved."""
+        """Share of torch's reserved memory that no tensor uses: 1 - allocated / reserved.
+
+        None if nothing is reserved.
+        """
         if not self.reserved_bytes:
             return None
         return 1 - (self.allocated_bytes or 0) / self.reserved_bytes
 
 
 class MemoryMonitor:
-    """Watches the memory of this process and of its `devices`; those that are no GPU have none to watch.
+    """Watches the memory of this process and of those of its `devices` that are GPUs.
 
-    `skip_cleanup`: never give memory back. `root` stands for `/`.
+    `skip_cleanup`: never release memory. `root` stands for `/`.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class MemoryMonitor:
         variables: Mapping[str, str] = os.environ,
     ) -> None:
         self.releases = 0
-        """How often memory was given back."""
+        """The number of times that memory was released."""
         self._allocator = allocator or TorchAllocator()
         self._skip_cleanup = skip_cleanup
         self._root = root
@@ -125,12 +127,12 @@ class MemoryMonitor:
         self._last_release = -math.inf
 
     def read(self) -> tuple[int, int]:
-        """Bytes allocated and reserved by torch, summed over the GPUs: what Progress.device_memory asks for."""
+        """Bytes allocated and reserved by torch, summed over the GPUs, as Progress.device_memory needs them."""
         held = [self._allocator.memory(device) for device in self._cards]
         return sum(memory.allocated_bytes for memory in held), sum(memory.reserved_bytes for memory in held)
 
     def sample(self) -> MemorySample:
-        """Look once, and remember the peaks. Takes well under a millisecond."""
+        """Take a sample, and update the peaks. Takes well under a millisecond."""
         sample = MemorySample(rss_bytes(), tuple(self._look(device) for device in self._cards))
         self._latest = sample
         self._peak_rss = max(self._peak_rss, sample.rss_bytes)
@@ -141,10 +143,10 @@ class MemoryMonitor:
         return sample
 
     def peaks(self) -> dict[str, Any]:
-        """`memory` of result.json. Torch's peaks are its own, exact; the driver's is the highest that was sampled.
+        """`memory` of result.json. Torch's peaks are exact; the driver's peak is the highest sample.
 
-        `fragmentation` is that of the sample with the most memory reserved, `owners` are those of now. Without a GPU
-        there are no owners and all but `peak_rss_bytes` is None.
+        `fragmentation` is that of the sample with the most memory reserved, `owners` are the present ones. Without a
+        GPU there are no owners and all but `peak_rss_bytes` is None.
         """
         last = self.sample()
         held = [device.torch for device in last.devices]
@@ -152,16 +154,16 @@ class MemoryMonitor:
             "peak_allocated_bytes": sum(memory.peak_allocated_bytes for memory in held) if held else None,
             "peak_reserved_bytes": sum(memory.peak_reserved_bytes for memory in held) if held else None,
             "peak_driver_bytes": self._peak_driver,
-            # Linux counts it in KiB, and may be some pages behind what it said at a look.
+            # Linux counts the peak in KiB, and it may lag some pages behind a sampled value.
             "peak_rss_bytes": max(self._peak_rss, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10),
             "fragmentation": self._most_reserved.fragmentation if self._most_reserved else None,
             "owners": [asdict(owner) for owner in owners(self._root)] if held else [],
         }
 
     def disconnect(self, sample: MemorySample) -> str | None:
-        """One line when the driver says that a card is full and most of it is not torch's; None otherwise.
+        """One line if the driver reports a card as full and most of its memory is not torch's; None otherwise.
 
-        It says who holds the memory, which process this is, and what to do.
+        It names the holders of the memory and this process, and says what to do.
         """
         for device in sorted(sample.devices, key=lambda d: d.fullness, reverse=True):
             if device.fullness >= FULL_CARD and device.torch.reserved_bytes < LITTLE * device.driver_used_bytes:
@@ -170,7 +172,7 @@ class MemoryMonitor:
         return None
 
     def release(self) -> None:
-        """Give unused memory back when the latest sample says that it is worth it, at most every 30 s."""
+        """Release unused memory if that is worthwhile by the latest sample, at most every 30 s."""
         if self._skip_cleanup or self._latest is None or not any(map(_worth_releasing, self._latest.devices)):
             return
         now = self._clock()
@@ -196,14 +198,14 @@ def _worth_releasing(device: DeviceMemory) -> bool:
 def matched_cards(
     gpus: Sequence[torch.device], cards: Sequence[Card], allocator: Allocator, variables: Mapping[str, str]
 ) -> dict[torch.device, Card | None]:
-    """The card of each GPU; None where that is not certain, and the runtime is asked in its place."""
+    """The card of each GPU; None if that is uncertain, in which case the runtime reports the memory instead."""
     by_address = {card.address: card for card in cards}
     accessible = {
         card.compute_node: card
         for card in cards
         if card.compute_node is not None and card.render_node and card.render_node.exists()
     }
-    # Without addresses the order tells, if nothing hides or reorders devices and each is there.
+    # Without addresses match by order, if nothing hides or reorders devices and all are there.
     in_order = len(accessible) == allocator.count() and not any(variables.get(name) for name in VISIBILITY)
     matched: dict[torch.device, Card | None] = {}
     for gpu in gpus:
@@ -216,8 +218,8 @@ def matched_cards(
 
 
 def _disconnect_line(device: DeviceMemory, found: Sequence[Owner], *, host: bool) -> str:
-    """Return the disconnect on `device` in one line; `found`: the owners on its card, `host`: pids are the host's."""
-    # In a container the driver's list is the whole one, and what this process sees of itself is a part of it.
+    """Return the disagreement on `device` as one line; `found`: the owners on its card, `host`: pids are the host's."""
+    # In a container the driver's list is complete, and what this process sees of itself is a part of it.
     listed = [owner for owner in found if owner.source == "kfd"] if not host else []
     listed = listed or list(found)
     numbered = not host and any(owner.source == "kfd" for owner in listed)

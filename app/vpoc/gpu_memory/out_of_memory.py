@@ -5,24 +5,24 @@ import contextlib
 import torch
 
 FULL = 0.05
-"""Free share of a card below which a library that could not allocate is taken for out of memory."""
+"""Free share of a card below which a library's failure to allocate counts as out of memory."""
 ALLOCATION_FAILURES = (
     *("HIPBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED", "rocblas_status_memory_error"),
     *("CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "miopenStatusAllocFailed"),
-    # A handle needs memory, too, and on a full card mostly this is said.
+    # A handle needs memory, too, and on a full card this is the usual message.
     *("HIPBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_NOT_INITIALIZED"),
 )
-"""Words of a RuntimeError when a library could not allocate, or may not have been able to."""
+"""Words in a RuntimeError of a library that could not allocate, or may not have been able to."""
 
 
 def is_torch_out_of_memory(error: BaseException) -> bool:
     """Return whether torch's own allocator of GPU memory raised `error`."""
-    # torch.OutOfMemoryError came with torch 2.5; torch.cuda.OutOfMemoryError, the same class, is older.
+    # torch.OutOfMemoryError exists since torch 2.5; torch.cuda.OutOfMemoryError, the same class, is older.
     return isinstance(error, torch.cuda.OutOfMemoryError)
 
 
 def is_runtime_out_of_memory(error: BaseException) -> bool:
-    """Return whether HIP or CUDA, under torch's allocator, or JAX reported that a device is out of memory."""
+    """Return whether HIP or CUDA, below torch's allocator, or JAX reported that a device is out of memory."""
     return _says(error, "out of memory", "hipErrorOutOfMemory", "cudaErrorMemoryAllocation", "RESOURCE_EXHAUSTED")
 
 
@@ -32,9 +32,9 @@ def is_host_out_of_memory(error: BaseException) -> bool:
 
 
 def is_library_allocation_failure(error: BaseException) -> bool:
-    """Return whether a library of kernels (BLAS, convolutions) could not allocate what it needs beside the tensors.
+    """Return whether a library of kernels (BLAS, convolutions) could not allocate memory beside the tensors.
 
-    That alone does not say why: a broken stack reports the same with most of the memory free.
+    That alone does not prove out of memory: a broken stack reports the same with most of the memory free.
     """
     return _says(error, *ALLOCATION_FAILURES)
 
@@ -42,7 +42,7 @@ def is_library_allocation_failure(error: BaseException) -> bool:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` says that memory, of a device or of the host, ran out.
 
-    A library that could not allocate is out of memory only where a card is full: less than 5 % of it is free.
+    A library that could not allocate is out of memory only if a card is full: less than 5 % of it is free.
     """
     if is_torch_out_of_memory(error) or is_runtime_out_of_memory(error) or is_host_out_of_memory(error):
         return True
@@ -50,12 +50,15 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def least_free_share() -> float:
-    """Free share of the fullest GPU that torch has used, from 0 to 1, by its driver; 1 where none is or answers."""
+    """Free share of the fullest GPU that torch has used, from 0 to 1, by its driver.
+
+    1 if there is none or none answers.
+    """
     shares = []
     for index in range(torch.cuda.device_count()):
-        # To ask for another device would make a context on it, which takes memory there.
+        # Asking about another device would create a context on it, which takes memory there.
         if torch.cuda.memory_reserved(index):
-            # After some errors no question to a device is answered any more.
+            # After some errors a device answers no more questions.
             with contextlib.suppress(RuntimeError):
                 free, total = torch.cuda.mem_get_info(index)
                 shares.append(free / total)

@@ -1,4 +1,4 @@
-"""The share of a GPU's memory that is left free: a screen on a full card takes the desktop and the driver down."""
+"""The share of a GPU's memory that is left free: a full card with a screen can crash the desktop and the driver."""
 
 import os
 from collections.abc import Mapping
@@ -11,8 +11,10 @@ from vpoc.gpu_memory.monitor import matched_cards
 from vpoc.gpu_memory.torch_memory import Allocator, TorchAllocator
 
 SPARE, SPARE_UNDER_DISPLAY = 0.10, 0.25
-"""Shares of all of a card's memory: workspaces and buffers of collectives come later, and from outside torch's cache; a
-compositor takes more whenever a window is opened."""
+"""Shares of a card's total memory: workspaces and buffers of collectives are allocated later, outside torch's cache.
+
+A compositor takes more whenever a window is opened.
+"""
 
 
 def spare_share(
@@ -25,7 +27,7 @@ def spare_share(
 ) -> float:
     """Return the share of the memory of `device` to leave free: `asked`, else 0.25 with a screen attached, else 0.1.
 
-    `root` stands for `/`. A card that is not known for certain has no screen that is known of.
+    `root` stands for `/`. A card that cannot be identified for certain is taken to have no screen.
     """
     if asked is not None:
         return asked

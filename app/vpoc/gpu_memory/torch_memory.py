@@ -1,4 +1,4 @@
-"""All questions to torch about the memory of GPUs, in one place, so that all else can be tried without one."""
+"""All calls to torch about the memory of GPUs, in one place, so that everything else can be tested without a GPU."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ import torch
 
 @dataclass(frozen=True)
 class TorchMemory:
-    """Bytes that torch's allocator holds on a device: in tensors, taken from the driver, and the most of each ever."""
+    """Bytes that torch's allocator holds on a device: in tensors, reserved from the driver, and the peaks of both."""
 
     allocated_bytes: int
     reserved_bytes: int
@@ -17,30 +17,30 @@ class TorchMemory:
 
 
 class Allocator(Protocol):
-    """The questions to torch and to the runtime under it."""
+    """The questions about memory that torch and the runtime below it answer."""
 
     def memory(self, device: torch.device) -> TorchMemory:
         """Return the memory that torch holds on `device`."""
 
     def driver(self, device: torch.device) -> tuple[int, int]:
-        """Bytes used, by whomever, and bytes there are on `device`, as the runtime tells it."""
+        """Bytes used, by any process, and total bytes of `device`, as the runtime reports them."""
 
     def address(self, device: torch.device) -> str | None:
-        """PCI address of `device`, such as `0000:03:00.0`; None where this torch does not tell it."""
+        """PCI address of `device`, such as `0000:03:00.0`; None if this torch does not report it."""
 
     def count(self) -> int:
-        """How many devices torch sees."""
+        """The number of devices that torch sees."""
 
     def release(self) -> None:
-        """Give back what torch took from the driver and does not use, on all devices."""
+        """Return to the driver what torch reserved and does not use, on all devices."""
 
 
 class TorchAllocator:
-    """The torch that is installed."""
+    """The answers of the installed torch."""
 
     def memory(self, device: torch.device) -> TorchMemory:
         """See Allocator; zeros before the first use of a device."""
-        # The flat form of the same numbers takes ten times as long to make.
+        # The flat form of the same numbers takes ten times as long to build.
         stats = torch.cuda.memory_stats_as_nested_dict(device)
         if not stats:
             return TorchMemory(0, 0, 0, 0)
@@ -53,7 +53,7 @@ class TorchAllocator:
         return total - free, total
 
     def address(self, device: torch.device) -> str | None:
-        """See Allocator; torch 2.8 and older do not tell it."""
+        """See Allocator; torch 2.8 and older do not report it."""
         properties: Any = torch.cuda.get_device_properties(device)
         if not hasattr(properties, "pci_bus_id"):
             return None
