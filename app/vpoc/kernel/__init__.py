@@ -1,7 +1,7 @@
-"""The compiled kernel, where there is one: its results are bitwise identical to those of numpy.
+"""The compiled kernel, if there is one: its results are bitwise identical to those of numpy.
 
-The sources are compiled into one library that lies beside them and is named by their hash, so that one of other sources
-is never loaded. Without it, or with VPOC_KERNEL=off in the environment, numpy computes.
+The sources are compiled into one library beside them that is named by their hash, so that a library of other sources is
+never loaded. Without it, or with VPOC_KERNEL=off in the environment, numpy computes.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def file_name() -> str:
-    """The name of the library that belongs to the sources here."""
+    """The file name of the library for the present sources."""
     digest = hashlib.sha256()
     for name in SOURCES:
         digest.update(Path(__file__).with_name(name).read_bytes())
@@ -28,7 +28,7 @@ def file_name() -> str:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library; None where there is none for this platform, or it is not wanted."""
+    """The library; None if there is none for this platform, or it is switched off."""
     if os.environ.get("VPOC_KERNEL") == "off":
         return None
     try:
@@ -38,7 +38,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def profile_kernel() -> str:
-    """Return what computes profiles here, in words."""
+    """Return in words whether the kernel or numpy computes profiles here."""
     if library() is not None:
         return "compiled profile kernel"
     if os.environ.get("VPOC_KERNEL") == "off":
@@ -47,12 +47,15 @@ def profile_kernel() -> str:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def in_threads(work: Callable[[int, int], _T], borders: Sequence[int]) -> list[_T]:
-    """Return the results of `work` on the parts between the `borders`, one thread each; the library lets others run."""
+    """Return the results of `work` on the parts between `borders`, each in a thread.
+
+    The library releases Python's lock.
+    """
     parts = list(pairwise(borders))
     if len(parts) == 1:
         return [work(*parts[0])]
@@ -61,5 +64,5 @@ def in_threads(work: Callable[[int, int], _T], borders: Sequence[int]) -> list[_
 
 
 def address(array: Any, row: int = 0) -> ctypes.c_void_p:
-    """Where element `row` of a contiguous array is in memory; the caller keeps the array alive."""
+    """The memory address of element `row` of a contiguous array; the caller must keep the array alive."""
     return ctypes.c_void_p(array.ctypes.data + row * array.itemsize)
