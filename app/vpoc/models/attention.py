@@ -6,7 +6,7 @@ from torch.nn import functional
 
 LAYERS = 5
 WINDOW = 32
-"""Rows the network looks at: the sample's own and the 31 before it."""
+"""Number of rows that the network sees: the sample's own and the 31 before it."""
 
 
 class Embedding(nn.Module):
@@ -18,7 +18,7 @@ class Embedding(nn.Module):
         self.place = nn.Parameter(torch.randn(window, embedding) * 0.02)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows as vectors that know their place."""
+        """Rows as vectors that encode their place."""
         embedded: torch.Tensor = self.project(rows) + self.place
         return embedded
 
@@ -46,7 +46,7 @@ class EncoderLayer(nn.Module):
         return out
 
     def last_row(self, rows: torch.Tensor) -> torch.Tensor:
-        """[batch, 1, embedding]: the last row of what `forward` returns, to rounding, without computing the others."""
+        """[batch, 1, embedding]: the last row of the result of `forward`, to rounding, without computing the others."""
         batch, window, embedding = rows.shape
         normed, last = self.attention_norm(rows), rows[:, -1:]
         weight, bias = self.query_key_value.weight, self.query_key_value.bias

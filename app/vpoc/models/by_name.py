@@ -16,7 +16,7 @@ from vpoc.models.mlp import mlp_layers
 
 @dataclass(frozen=True)
 class AttentionSize:
-    """Width of a row's vector, heads, and units of the ReLU networks."""
+    """Width of a row's vector, number of heads, and units of the ReLU networks."""
 
     embedding: int
     heads: int
@@ -24,11 +24,11 @@ class AttentionSize:
 
 
 ATTENTION = {"attention": AttentionSize(256, 8, 512), "attention-small": AttentionSize(128, 4, 256)}
-"""About 2.9 and 0.7 million parameters: with the first the user's backward pass hung, with the second it did not."""
+"""About 2.9 and 0.7 million parameters: the user's backward pass hung with the first, and did not with the second."""
 
 
 class Network(nn.Sequential):
-    """Layers one after another. `recompute`: keep no activations for the backward pass, compute them again there."""
+    """A sequence of layers. `recompute`: keep no activations for the backward pass, but compute them again there."""
 
     recompute = False
 
@@ -41,7 +41,10 @@ class Network(nn.Sequential):
         return value
 
     def answer(self, inputs: torch.Tensor) -> torch.Tensor:
-        """As `forward`, to rounding, with less work: of the last encoder layer only the row that the logit is of."""
+        """Return what `forward` does, to rounding, with less work.
+
+        The last encoder layer computes only the row that the logit is made from.
+        """
         *encoder, head = self
         if not encoder or not isinstance(encoder[-1], EncoderLayer):
             return self.forward(inputs)
@@ -53,12 +56,12 @@ class Network(nn.Sequential):
 
 
 def window_of(kind: str) -> int:
-    """How many rows a sample of the model `kind` has; 1: a row, not a window."""
+    """The number of rows in a sample of the model `kind`; 1 means a row, not a window."""
     return WINDOW if kind in ATTENTION else 1
 
 
 def input_shape(kind: str, inputs: int) -> tuple[int, ...]:
-    """Shape of one sample."""
+    """The shape of one sample."""
     return (WINDOW, inputs) if kind in ATTENTION else (inputs,)
 
 
@@ -71,20 +74,20 @@ def network(kind: str, inputs: int, hidden_layers: Sequence[int]) -> Network:
 
 
 def fresh_network(kind: str, inputs: int, hidden_layers: Sequence[int], seed: int) -> Network:
-    """A network on the CPU whose weights depend on `seed` alone, so that every device starts from the same."""
+    """A network on the CPU whose weights depend only on `seed`, so that every device starts from the same ones."""
     torch.manual_seed(seed)
     return network(kind, inputs, hidden_layers)
 
 
 def parameter_count(model: nn.Module) -> int:
-    """How many numbers training adjusts."""
+    """The number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def choose_sdpa(backend: str, device: torch.device, dtype: torch.dtype, kinds: Sequence[str]) -> None:
-    """Let attention be computed by `backend` alone, in the whole process; auto: torch's choice.
+    """Have attention computed by `backend` only, in the whole process; auto: torch's choice.
 
-    UserError where the device has no such kernel for the models `kinds` in numbers of `dtype`.
+    UserError if the device has no such kernel for the models `kinds` in type `dtype`.
     """
     if backend == "flash" and device.type == "cuda" and dtype == torch.float32:
         raise UserError("--sdpa flash: a GPU has no such kernel for float32; give --use-mixed-precision as well")
@@ -102,7 +105,7 @@ def choose_sdpa(backend: str, device: torch.device, dtype: torch.dtype, kinds: S
 
 
 def _require_kernel(backend: str, size: AttentionSize, device: torch.device, dtype: torch.dtype) -> None:
-    """UserError unless attention of `size` can be computed, forward and backward, by what is switched on."""
+    """UserError unless the enabled kernels can compute attention of `size`, forward and backward."""
     shape = (1, size.heads, WINDOW, size.embedding // size.heads)
     query, key, value = (torch.zeros(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
     with warnings.catch_warnings(record=True) as reasons:
@@ -112,7 +115,7 @@ def _require_kernel(backend: str, size: AttentionSize, device: torch.device, dty
         except RuntimeError as error:
             if not any(words in str(error) for words in ("No available kernel", "No viable backend")):
                 raise
-            # Torch says why in warnings, and no more than "No available kernel" in the error.
+            # Torch gives the reason in warnings, and only "No available kernel" in the error.
             said = [str(reason.message).partition(" (Triggered internally")[0] for reason in reasons]
             aside = ("not used because:", "has been runtime disabled.")
             why = next((line for line in said if not line.strip().endswith(aside)), str(error))
