@@ -1,4 +1,4 @@
-"""The picture itself: sessions side by side over New York time, each with its profile to its right."""
+"""Draws the picture: sessions side by side over New York time, each with its profile to its right."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 NAKED_LINE: dict[str, Any] = {"color": NAKED_COLOUR, "lw": 1.1, "ls": (0, (5, 3)), "zorder": 2}
 HEIGHT, TALLER = 7.2, 8.4
-"""Inches; the second for several sessions, which cover a wider range."""
+"""Inches; the second for several sessions, which cover a wider range of prices."""
 WIDTH, WIDTH_EACH, WIDEST = 12.2, 0.9, 24.0
-"""Inches: of one session, what each further one adds, and the most."""
+"""Inches: for one session, for each further one, and the maximum."""
 LINE_SPACING = 1.45
-"""Distance of neighbouring labels, in sizes of their letters."""
+"""Distance of neighbouring labels, in multiples of their font size."""
 MOST_WITH_OPEN = 200
-"""Above this number of bars there is no room to mark each one's open and close: the closes are joined by a line."""
+"""Above this number of bars there is no room for each one's open and close: a line joins the closes instead."""
 MOST_WITH_HOURS = 4
 HOUR_INCHES = 0.45
-"""Room for a time of day on the axis."""
+"""Room for a time of day on the axis, in inches."""
 MOST_FINE = 12
 """Above this number of sessions there is no room for the finest marks and for the prices."""
 
@@ -116,7 +116,7 @@ def _draw_naked(axes: "Axes", studies: Sequence[Study], layout: PictureLayout, g
 
 
 def _label_levels(axes: "Axes", shown: Study, layout: PictureLayout, gap: float, *, fine: bool) -> None:
-    """Name the levels of the last session in the margin at its right."""
+    """Name the levels of the last session in the right margin."""
     val, vah = shown.value_area
     low, high = (shown.balance if fine else None) or (None, None)
     levels = [
@@ -151,7 +151,7 @@ def _time_axis(axes: "Axes", studies: Sequence[Study], layout: PictureLayout) ->
 
 
 def _hours(slot: Slot, inch: float) -> list[float]:
-    """Minutes after 09:30 to name on the axis: 09:30 itself, and whole hours that leave room for each other."""
+    """Minutes after 09:30 to label on the axis: 09:30 itself, and whole hours with enough room between them."""
     room = HOUR_INCHES * inch
     step = next((hours for hours in (1, 2, 3, 6) if hours * 60 >= room), 12)
     whole = [60 * hour - RTH_OPEN for hour in range(-24, 24) if hour % step == 0]

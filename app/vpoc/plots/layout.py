@@ -1,4 +1,7 @@
-"""Where things stand in a picture: the x axis in minutes, with a slot for every session, the y axis in index points."""
+"""Computes the layout of a picture: the x axis in minutes, with a slot for every session.
+
+The y axis in index points.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +12,14 @@ from vpoc.data.columns import TICK
 from vpoc.plots.study import NakedLine, Study
 
 SHORTEST = 30.0
-"""Minutes that a session takes up at least."""
+"""Least width of a session, in minutes."""
 STRIP, GAP, BETWEEN = 0.30, 0.02, 0.07
 """Width of a profile, its distance from the bars, and the distance to the next session, in longest sessions."""
 LEFT, RIGHT = 1.0, 1.15
-"""Inches that labels take up at the sides; those at the left only where there are naked levels."""
+"""Inches for labels at the sides; those at the left only if there are naked levels."""
 HEADROOM = 0.04
 REACH = 0.25
-"""A naked level this share of the range beyond the bars still belongs into the picture."""
+"""A naked level is drawn up to this share of the range beyond the bars."""
 LEAST_TICKS = 8
 
 
@@ -33,9 +36,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class PictureLayout:
-    """Slots of the sessions, limits of the axes (y in index points), naked levels to draw and those too far away.
+    """The slots of the sessions, and limits of the axes (y in index points).
 
-    `inch`: what an inch is in minutes.
+    `near`, `far`: naked levels to draw, and those too far away.
+    `inch`: the width of an inch in minutes.
     """
 
     slots: tuple[Slot, ...]
@@ -47,7 +51,7 @@ class PictureLayout:
 
 
 def lay_out(studies: Sequence[Study], naked: Sequence[NakedLine], inches: float) -> PictureLayout:
-    """The layout of `studies`, at least one, in axes that are `inches` wide."""
+    """The layout of `studies`, at least one, on axes that are `inches` wide."""
     slots = _slots(studies)
     drawn = [prices for shown in studies for prices in (shown.before, shown.rth, shown.after) if len(prices)]
     low = min(int(prices.low.min()) for prices in drawn)
@@ -84,16 +88,16 @@ def _slots(studies: Sequence[Study]) -> tuple[Slot, ...]:
 
 
 def _span(shown: Study) -> tuple[float, float]:
-    """First and last minute after 09:30 that a session takes up."""
+    """The first and last minute after 09:30 of a session's slot."""
     start = min([0.0, *shown.before.start[:1]])
     end = float(max([*shown.rth.end[-1:], *shown.after.end[-1:]]))
     return start, max(end, start + SHORTEST)
 
 
 def spread_labels(wanted: Sequence[float], gap: float) -> list[float]:
-    """Places as near as can be to `wanted`, in the same order of height, at least `gap` from each other."""
+    """Places as close as possible to `wanted`, in the same order of height, at least `gap` apart."""
     order = np.argsort(np.asarray(wanted), kind="stable")
-    # Each group is [sum of what its members want for its lowest place, members]; groups that overlap are merged.
+    # Each group is [sum of the lowest places that its members want, members]; overlapping groups are merged.
     groups: list[list[float]] = []
     for index in order:
         groups.append([wanted[index], 1])

@@ -1,6 +1,6 @@
-"""The marks of one session: bars, profile and levels.
+"""Draws the marks of one session: bars, profile and levels.
 
-They carry identifiers such as `vpoc-2026-03-10`, which an SVG file shows, too.
+They have identifiers such as `vpoc-2026-03-10`, which appear in an SVG file.
 """
 
 from dataclasses import dataclass
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Look:
-    """How much there is room for.
+    """The level of detail that there is room for.
 
-    `inch`: what an inch is in minutes. `closes`: a line joins the closes, as each bar's open and close have no room.
-    `fine`: initial balance and nodes are drawn. `node`: size of a node's mark, in points.
+    `inch`: the width of an inch in minutes.
+    `closes`: a line joins the closes, because each bar's open and close have no room.
+    `fine`: whether initial balance and nodes are drawn.
+    `node`: size of a node's mark, in points.
     """
 
     inch: float
@@ -54,7 +56,7 @@ def draw_session(axes: "Axes", shown: Study, slot: Slot, look: Look) -> None:
 
     date = day(shown.date)
     val, vah = shown.value_area
-    # A row of the profile reaches half a tick to both sides of its prices.
+    # A row of the profile extends half a tick beyond its prices on both sides.
     bottom, top = (val - 0.5) * TICK, (vah + shown.profile.row_ticks - 0.5) * TICK
     area = Rectangle(
         (slot.zero, bottom), slot.end - slot.zero, top - bottom, color=AREA_COLOUR, linewidth=0, zorder=0.5
@@ -115,7 +117,7 @@ def _draw_nodes(axes: "Axes", shown: Study, slot: Slot, size: float) -> None:
 
 
 def _reach(shown: Study, slot: Slot) -> tuple[Floats, Floats]:
-    """Where each row of the profile ends [rows], and the prices between the rows [rows + 1]."""
+    """The end of each row of the profile [rows], and the prices between the rows [rows + 1]."""
     profile = shown.profile
     share = profile.volume / max(int(profile.volume.max()), 1)
     edges = profile.base - 0.5 + profile.row_ticks * np.arange(len(share) + 1, dtype=np.float64)
@@ -136,7 +138,7 @@ def _draw_balance(axes: "Axes", shown: Study, slot: Slot) -> None:
 
 
 def _draw_prices(axes: "Axes", prices: Prices, slot: Slot, look: Look, gid: str) -> None:
-    """Bars from low to high; their open and close as ticks at their sides, or the closes as a line."""
+    """Draw bars from low to high, with open and close as ticks at their sides, or the closes as a line."""
     from matplotlib.collections import LineCollection  # noqa: PLC0415
 
     if not len(prices):
@@ -170,14 +172,14 @@ def _segments(x0: Floats, y0: Any, x1: Floats, y1: Any) -> Floats:
 
 
 def line(axes: "Axes", x: Any, y: Any, gid: str, **style: Any) -> None:
-    """A line that does not move the limits of the axes."""
+    """Add a line without changing the limits of the axes."""
     from matplotlib.lines import Line2D  # noqa: PLC0415
 
     axes.add_line(Line2D(np.asarray(x), np.asarray(y), gid=gid, **{"zorder": 2.5, **style}))
 
 
 def text(axes: "Axes", words: str, where: tuple[float, float], colour: str, **style: Any) -> None:
-    """Small words with a white rim, so that they can be read on anything."""
+    """Add small text with a white rim, so that it is readable on any background."""
     from matplotlib.patheffects import withStroke  # noqa: PLC0415
 
     rim = [withStroke(linewidth=2.5, foreground="white")]

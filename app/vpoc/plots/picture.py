@@ -1,4 +1,4 @@
-"""From bars to a picture of some of their sessions."""
+"""Makes a picture of some sessions from bars."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_SESSIONS = 60
-"""Beyond that, a session is narrower than can be read."""
+"""With more sessions, each is too narrow to read."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: the sessions, the naked levels across them, and the words above them."""
+    """A picture: the sessions, the naked levels across them, and the text above them."""
 
     studies: tuple[Study, ...]
     naked: tuple[NakedLine, ...]
@@ -37,7 +37,7 @@ class Picture:
 def make_picture(bars: Bars, dates: tuple[int, int] | None, method: Method) -> Picture:
     """The picture of the sessions from one trade date to another (days since 1970-01-01), or of the last complete one.
 
-    UserError when there is none, or more of them than can be drawn.
+    UserError when there is none, or more than can be drawn.
     """
     sessions = split_sessions(bars)
     sessions = sessions.take(sessions.stop > sessions.start)

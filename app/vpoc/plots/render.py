@@ -1,4 +1,4 @@
-"""A figure as the bytes of a file: the same on every machine that has the same matplotlib."""
+"""Renders a figure to the bytes of a file, which are the same on every machine with the same matplotlib."""
 
 import io
 import logging
@@ -18,14 +18,14 @@ FORMATS = (".png", ".svg")
 SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "path.simplify": False,
-    # Text as outlines, so that a viewer needs no font; identifiers that do not change from run to run.
+    # Text as outlines, so that a viewer needs no font; a fixed salt for identifiers that do not change between runs.
     "svg.fonttype": "path",
     "svg.hashsalt": "vpoc",
 }
 
 
 def picture_format(output: Path) -> str:
-    """`png` or `svg`, by the ending of `output`; UserError for any other."""
+    """`png` or `svg`, by the suffix of `output`; UserError for any other."""
     if output.suffix.lower() not in FORMATS:
         raise UserError(
             f"{output}: the name must end in {' or '.join(FORMATS)}, which says what kind of picture to write"
@@ -35,13 +35,13 @@ def picture_format(output: Path) -> str:
 
 @contextmanager
 def matplotlib_of_its_own(folder: Path) -> Iterator[None]:
-    """Import matplotlib, with nothing of the user's in it: its own fonts, no configuration, no backend, no cache.
+    """Import matplotlib without anything of the user's: with its own fonts, no configuration, no backend, no cache.
 
-    `folder` is where its cache lies meanwhile; nothing else has to be writable. UserError where it is not installed.
+    `folder` has its cache meanwhile; nothing else has to be writable. UserError if matplotlib is not installed.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix=".vpoc-plot-") as cache:
         with _environment(MPLCONFIGDIR=cache, MPLBACKEND="agg", MPL_IGNORE_SYSTEM_FONTS="1"):
-            # It warns of configuration files that are not used here.
+            # Hide its warnings about configuration files, which are not used here.
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
             try:
                 import matplotlib as mpl  # noqa: PLC0415
@@ -69,8 +69,8 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def to_bytes(figure: "Figure", kind: str, title: str) -> bytes:
-    """`figure` as a file of `kind` (`png` or `svg`) that bears `title` and no date."""
-    # Without the version of matplotlib, which would differ where the picture does not.
+    """`figure` as a file of `kind` (`png` or `svg`) with `title` and without a date."""
+    # Leave out matplotlib's version, which would make equal pictures differ.
     program = {"Software": None} if kind == "png" else {"Creator": "vpoc plot", "Date": None}
     stream = io.BytesIO()
     figure.savefig(stream, format=kind, dpi="figure", metadata={"Title": title, **program})

@@ -1,4 +1,4 @@
-"""The numbers behind a picture: sessions with their levels, and the naked VPOCs that lie across them."""
+"""The numbers behind a picture: sessions with their levels, and the naked VPOCs across them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from vpoc.profile.profile import Profile, levels_of, profile_of
 from vpoc.profile.session_profiles import rth_bars
 
 BALANCE_MINUTES = 60
-"""The initial balance is the range of this long from 09:30."""
+"""Minutes from 09:30 whose range is the initial balance."""
 FOLLOWED_SESSIONS = 60
-"""Sessions that a naked VPOC is followed for."""
+"""Number of sessions that a naked VPOC is followed for."""
 NIGHT_SECONDS = 15 * 3600 + 1800
-"""From 18:00 of the evening before to 09:30."""
+"""Seconds from 18:00 of the evening before to 09:30."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Prices:
-    """Bars as they are drawn; every array is [bars drawn], prices in ticks.
+    """Bars in the form in which they are drawn; every array is [bars drawn], prices in ticks.
 
     `start`, `end`: minutes after 09:30 New York of the trade date, negative before.
     """
@@ -56,9 +56,11 @@ class Prices:
 class Study:
     """One session; prices in ticks.
 
-    `date`: trade date, days since 1970-01-01. `half_day`: the exchange closed before 16:00. `rth`, `before`, `after`:
-    the bars of regular hours, of the night before and of the evening. `developing` [RTH bars]: VPOC of the bars up to
-    and including each. `hvn`, `lvn`: rows of `profile`.
+    `date`: trade date, days since 1970-01-01.
+    `half_day`: whether the exchange closed before 16:00.
+    `rth`, `before`, `after`: the bars of regular hours, of the night before and of the evening.
+    `developing` [RTH bars]: VPOC of the bars up to and including each.
+    `hvn`, `lvn`: rows of `profile`.
     """
 
     date: int
@@ -85,18 +87,19 @@ class Study:
 
     @cached_property
     def balance(self) -> tuple[int, int] | None:
-        """Low and high of the first hour, so far; None when it has no bars."""
+        """Low and high of the first hour so far; None if it has no bars."""
         early = self.rth.start < BALANCE_MINUTES
         return (int(self.rth.low[early].min()), int(self.rth.high[early].max())) if early.any() else None
 
 
 @dataclass(frozen=True)
 class NakedLine:
-    """The VPOC of a session, at `price` ticks, while no bar of the regular hours of later sessions has touched it.
+    """The VPOC of a session, at `price` ticks, until a bar of the regular hours of a later session touches it.
 
-    `date`: trade date of its session. `born`: which of the sessions drawn that is, None when it is an earlier one.
-    `last`: the last session drawn that the level reaches, `bar`: the RTH bar of it that touched the level, None when
-    none did.
+    `date`: trade date of its session.
+    `born`: index of that session among those drawn; None if it is an earlier one.
+    `last`: the last drawn session that the level reaches.
+    `bar`: the RTH bar of that session that touched the level; None if none did.
     """
 
     date: int
@@ -109,13 +112,13 @@ class NakedLine:
 def study(bars: Bars, sessions: Sessions, which: int, method: Method) -> Study:
     """Session number `which` of `sessions`, which must have RTH bars.
 
-    UserError where its range is absurd, or the placement is `ticks` and the bars are no trades.
+    UserError if its range is absurd, or the placement is `ticks` and the bars are no trades.
     """
     rows = _rth(sessions, which)
     opening = int(sessions.open_utc[which])
     night, evening = slice(rows.start, rows.start), slice(rows.stop, rows.stop)
     if method.overnight:
-        # The bars of a holiday before belong to this night, but would fill the picture.
+        # Leave out the bars of a holiday before: they belong to this night, but would fill the picture.
         first = max(int(sessions.first[which]), int(np.searchsorted(bars.ts, opening - NIGHT_SECONDS)))
         night, evening = slice(first, rows.start), slice(rows.stop, int(sessions.end[which]))
     developing = _developing(bars, sessions.take(slice(which, which + 1)), method)
@@ -141,9 +144,9 @@ def naked_lines(
 ) -> tuple[NakedLine, ...]:
     """The VPOCs that are naked when some session of `drawn` begins, oldest first; `studies` are those of `drawn`.
 
-    They come from the 60 complete sessions before `drawn` and from `drawn`. A bar touches a level when
-    low <= level <= high; RTH bars of incomplete sessions count, too. A level ends at a roll: where the symbol changes,
-    or, when it names no contract, on the Monday of CME's expiry week.
+    They come from the 60 complete sessions before `drawn` and from `drawn`. A bar touches a level when low <= level <=
+    high; RTH bars of incomplete sessions count, too. A level ends at a roll: where the symbol changes, or, if it names
+    no contract, on the Monday of CME's expiry week.
     """
     rolls = roll_numbers(sessions, bars.symbols, AUTO)
     found: list[tuple[int, int, int | None]] = []
@@ -180,7 +183,7 @@ def _touches(bars: Bars, rows: slice, price: int) -> bool:
 
 
 def _starts(bars: Bars, rows: slice) -> Ints:
-    """When the bar as which each row is drawn starts [rows]: single trades are put together into minutes."""
+    """Start of the drawn bar that each row belongs to [rows]: single trades are combined into minutes."""
     ts = bars.ts[rows]
     return ts if bars.bar_seconds else ts // 60 * 60
 
@@ -202,7 +205,7 @@ def _prices(bars: Bars, rows: slice, opening: int) -> Prices:
 
 
 def _developing(bars: Bars, session: Sessions, method: Method) -> Ints:
-    """VPOC [bars drawn], in ticks, of the RTH bars of the one `session` up to and including each bar drawn."""
+    """VPOC [bars drawn], in ticks, of the RTH bars of the only `session`, up to and including each bar drawn."""
     rth = rth_bars(bars, session, method.placement)
     size = method.row_ticks
     start = _starts(bars, _rth(session, 0))

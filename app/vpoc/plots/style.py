@@ -16,4 +16,4 @@ NODE_MARK: dict[str, Any] = {"marker": "<", "mec": NODE_COLOUR, "mew": 0.9, "ls"
 DOTS_PER_INCH = 120
 POINTS_PER_INCH = 72
 SMALL_TEXT = 8
-"""Size of letters, in points."""
+"""Font size, in points."""

@@ -1,4 +1,4 @@
-"""The words in a picture."""
+"""The text in a picture."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def points(ticks: float) -> str:
 
 
 def weekday(date: int) -> str:
-    """Its day of the week, as Tue."""
+    """The day of the week of a date, such as Tue."""
     return ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")[date % 7]
 
 
@@ -33,12 +33,12 @@ def clock(minute: float) -> str:
 
 
 def symbol(bars: Bars, row: int) -> str:
-    """The contract of a bar, or the name of the file that names none."""
+    """The contract of a bar, or the name of the file if it names none."""
     return bars.symbols[int(bars.contract[row])] if bars.symbols else bars.path.name
 
 
 def heading(name: str, studies: Sequence[Study]) -> str:
-    """Symbol and date."""
+    """Symbol and date, or dates."""
     first, last = studies[0], studies[-1]
     incomplete = sum(not shown.complete for shown in studies)
     if len(studies) == 1:
@@ -49,7 +49,7 @@ def heading(name: str, studies: Sequence[Study]) -> str:
 
 
 def description(bars: Bars, method: Method) -> str:
-    """Bar size and how the profile was made."""
+    """Bar size, and how the profile was made."""
     rows = f", rows of {method.row_ticks} ticks" if method.row_ticks > 1 else ""
     placed = f"volume {PLACED[method.placement]}{rows}"
     return (
@@ -74,7 +74,7 @@ def session_numbers(shown: Study) -> str:
 
 
 def beyond(far: Sequence[NakedLine], studies: Sequence[Study]) -> str:
-    """The naked VPOCs that lie too far away to be drawn; empty when there are none."""
+    """The naked VPOCs that are too far away to be drawn; empty if there are none."""
     top = max(int(shown.rth.high.max()) for shown in studies)
     told = []
     for side, levels in (
