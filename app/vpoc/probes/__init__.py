@@ -1,4 +1,4 @@
-"""Short checks of a stack and its devices, each in a process of its own.
+"""Short checks of a stack and its devices, each in a separate process.
 
-Importing this package imports no torch; only the processes of the checks do.
+Importing this package does not import torch; only the processes of the checks do.
 """

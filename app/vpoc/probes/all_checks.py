@@ -1,4 +1,7 @@
-"""The checks, from the import to several devices at work together. Limits are loose where caches are filled first."""
+"""The list of checks, from the import to several devices that work together.
+
+Limits are generous for checks that fill caches first.
+"""
 
 from vpoc.probes.check import Check
 

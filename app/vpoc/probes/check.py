@@ -10,15 +10,16 @@ WRONG_RESULT = "wrong-result"
 SKIPPED = "skipped"
 OUTCOMES = (PASSED, FAILED, HUNG, CRASHED, WRONG_RESULT, SKIPPED)
 NO_DEVICE = 3
-"""Exit status of a check, and of the command, when the device that was asked for is not there."""
+"""Exit status of a check, and of the command, when the requested device is not there."""
 
 
 @dataclass(frozen=True)
 class Check:
     """One check.
 
-    `function` is `module:function`, called with a `vpoc.probes.site.Site` and `arguments` in a process of its own that
-    may take `limit_s` seconds, import of torch included. When an `essential` check breaks, no later one can work.
+    `function`: `module:function`, called with a `vpoc.probes.site.Site` and `arguments` in a separate process.
+    `limit_s`: the seconds that the process may take, including the import of torch.
+    `essential`: whether no later check can work when this one breaks.
     """
 
     name: str
@@ -33,9 +34,11 @@ class Check:
 class CheckResult:
     """The result of a check.
 
-    `outcome` is one of `OUTCOMES`; `detail` one line; `stderr` the last lines that its processes wrote there, with the
-    stacks of a check that hung. `exit_code` or `signal` (its name) say how the process ended; both are None when it was
-    not started or could not be ended. `killable`: whether all its processes are gone.
+    `outcome`: one of `OUTCOMES`.
+    `detail`: one line.
+    `stderr`: the last lines that its processes wrote there, with the stacks of a check that hung.
+    `exit_code`, `signal` (its name): how the process ended; both None if it was not started or could not be ended.
+    `killable`: whether all its processes are gone.
     """
 
     check: str
@@ -50,5 +53,5 @@ class CheckResult:
 
     @property
     def broken(self) -> bool:
-        """True when the stack does not do what this check asks."""
+        """Return whether the stack failed this check."""
         return self.outcome not in (PASSED, SKIPPED)

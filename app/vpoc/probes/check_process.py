@@ -16,10 +16,10 @@ LONGEST_MESSAGE = 400
 
 
 def _main() -> int:
-    """Do what the command line says, leave the answer in its folder, and return the exit status."""
+    """Run the check from the command line, write the answer to its folder, and return the exit status."""
     call = Call.from_json(sys.argv[1])
     die_with(call.parent)
-    # A check that crashes must not leave gigabytes of core file behind.
+    # Disable core files: a check that crashes must not leave gigabytes.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     site = call.site()
     faulthandler.enable()

@@ -1,4 +1,4 @@
-"""How much memory may be taken without harm."""
+"""The amount of host memory that may be used safely."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ ROOT = Path("/")
 
 
 def free_host_memory(root: Path = ROOT) -> int:
-    """Bytes of host memory that can be had: what the kernel says is available, within the limits of control groups.
+    """Bytes of available host memory: what the kernel reports as available, within the limits of control groups.
 
-    `root` is the folder that holds `proc` and `sys`.
+    `root`: the folder that holds `proc` and `sys`.
     """
     meminfo = (root / "proc/meminfo").read_text(encoding="ascii")
     fields = dict(line.split(":", 1) for line in meminfo.splitlines())

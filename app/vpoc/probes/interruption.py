@@ -1,4 +1,4 @@
-"""Signals that ask to end, noted, so that what was started can be ended and results so far be reported."""
+"""Notes signals that ask to stop, so that started processes can be ended and the results so far be reported."""
 
 import signal
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass
 class Interruption:
-    """The number of the signal that came, None as long as none did."""
+    """The number of the signal that came; None until one comes."""
 
     signum: int | None = None
 
@@ -20,13 +20,13 @@ class Interruption:
         return self.signum is not None
 
     def name(self) -> str | None:
-        """Its name, None as long as none came."""
+        """Return the name of the signal; None until one comes."""
         return None if self.signum is None else signal.Signals(self.signum).name
 
 
 @contextmanager
 def noted() -> Iterator[Interruption]:
-    """Note the first signal; the second of the same kind ends the process hard."""
+    """Note the first signal; a second one of the same kind kills the process."""
     interruption = Interruption()
 
     def note(signum: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Numbers that are known, and the comparison of what a device computed with them."""
+"""Known numbers, and their comparison with what a device computed."""
 
 import torch
 
@@ -21,7 +21,7 @@ def require_equal(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
     if torch.equal(found, wanted):
         return
     differ = (found != wanted).view(-1)
-    # The first index where it is true; `nonzero` would need eight times the memory.
+    # The first index that is true; `nonzero` would need eight times the memory.
     first = int(differ.to(torch.uint8).argmax())
     raise WrongResultError(
         f"{what}: {int(differ.sum())} of {differ.numel()} numbers are wrong; the first, at {first}, is "
@@ -30,7 +30,7 @@ def require_equal(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
 
 
 def require_close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float, what: str) -> float:
-    """The distance of `found` from `wanted` over the length of `wanted` (2-norms, in float64 on the CPU).
+    """The distance of `found` from `wanted` relative to the norm of `wanted` (2-norms, in float64 on the CPU).
 
     WrongResultError when it is more than `tolerance` or not a number.
     """

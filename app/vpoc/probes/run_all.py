@@ -1,4 +1,4 @@
-"""One check after another, and the conclusion from all results."""
+"""Runs one check after another, and draws the conclusion from all results."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,10 +14,10 @@ def run_checks(
     before: Callable[[Check], None],
     spare: float | None = None,
 ) -> Iterator[CheckResult]:
-    """Try the `checks` in turn; `before` gets the next one first. Ends early when `interrupted` becomes true.
+    """Run the `checks` in turn; call `before` with each check before it. Stop when `interrupted` becomes true.
 
     A broken check does not end the probe, unless no later one can work: it is essential, or its process cannot be
-    killed and may hold the device. The later ones are skipped then. `spare`: as of Site.
+    killed and may hold the device. Then the later checks are skipped. `spare`: as in Site.
     """
     why_not = None
     for check in checks:
@@ -38,7 +38,7 @@ def run_checks(
 
 
 def exit_code(results: Sequence[CheckResult]) -> int:
-    """0 when all passed or were skipped, 3 when there is no such device, else 1."""
+    """0 when all checks passed or were skipped, 3 when there is no such device, else 1."""
     broken = [result for result in results if result.broken]
     if any(result.exit_code == NO_DEVICE for result in broken):
         return NO_DEVICE

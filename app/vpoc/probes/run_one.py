@@ -1,4 +1,4 @@
-"""One check in a process of its own, under its limit."""
+"""Runs one check in a separate process, with its time limit."""
 
 import os
 import signal
@@ -18,12 +18,12 @@ from vpoc.probes.site import STDERR, Answer, Call
 TERM_S = 2.0
 KILL_S = 10.0
 STACKS_BEFORE_S = 2.0
-"""How long before the limit the stacks are written, or a quarter of the limit when that is less."""
+"""Seconds before the limit at which the stacks are written, or a quarter of the limit if that is less."""
 LINES = 40
 LINES_HUNG = 400
 LARGEST_TAIL = 1 << 16
 OWN_CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-"""Kept in the check's own folder, so that what is compiled is really compiled."""
+"""Caches in the check's own folder, so that the check really compiles."""
 
 
 def run_check(
@@ -31,8 +31,8 @@ def run_check(
 ) -> CheckResult | None:
     """Run `check` on `device`, give it `limit_scale` times its limit, and end all its processes.
 
-    `spare`: as of Site. None when it was ended because `interrupted` became true. UserError when no process or
-    temporary folder can be made.
+    `spare`: as in Site. None if it was ended because `interrupted` became true. UserError when no process or temporary
+    folder can be created.
     """
     limit = check.limit_s * limit_scale
     with _folder() as folder:
@@ -99,7 +99,7 @@ def _start(call: Call, folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "vpoc.probes.check_process", call.to_json()]
     try:
         with (folder / STDERR).open("wb") as stream:
-            # In an empty folder, because Python looks for modules in the current one first.
+            # Start it in an empty folder, because Python looks for modules in the current one first.
             return subprocess.Popen(
                 command,
                 cwd=folder,

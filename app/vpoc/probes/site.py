@@ -1,4 +1,4 @@
-"""Where a check runs, and how it says what it does, so that a check that hangs or dies has said so before."""
+"""The place where a check runs, to which it reports each stage, so that the last stage is known if it hangs or dies."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,20 +15,21 @@ STDERR = "stderr"
 
 
 class Skipped(Exception):  # noqa: N818 - no error
-    """The check makes no sense here; the message says why."""
+    """The check is not applicable here; the message says why."""
 
 
 class WrongResultError(Exception):
-    """A number is not the one that is known to be right; the message has the numbers."""
+    """A number differs from the known right one; the message has both."""
 
 
 @dataclass(frozen=True)
 class Site:
     """The surroundings of a check in its process.
 
-    `device` is cpu or cuda; `folder` an empty folder of its own; at `stacks_at` (`time.monotonic`) the stacks of the
-    process are written to stderr, because it will be ended soon after. `spare`: share of a GPU's memory to leave free,
-    None: as a training leaves it.
+    `device`: cpu or cuda.
+    `folder`: an empty folder for this check.
+    `stacks_at`: when (`time.monotonic`) the process writes its stacks to stderr, because it will be ended soon after.
+    `spare`: share of a GPU's memory to leave free; None: as in a training.
     """
 
     device: str
@@ -38,7 +39,7 @@ class Site:
 
     @cached_property
     def devices(self) -> "tuple[torch.device, ...]":
-        """The CPU, or every GPU that is visible; UserError with exit code 3 when there is none."""
+        """The CPU, or every visible GPU; UserError with exit code 3 when there is none."""
         import torch  # noqa: PLC0415 - the check `import` comes first
 
         from vpoc.device import require_device  # noqa: PLC0415
@@ -49,11 +50,11 @@ class Site:
         return tuple(torch.device("cuda", index) for index in range(torch.cuda.device_count()))
 
     def at(self, stage: str) -> None:
-        """Say what is done next."""
+        """Report what is done next."""
         (self.folder / STAGE).write_text(stage, encoding="utf-8")
 
     def stage(self) -> str:
-        """Return what was said last, empty when nothing was."""
+        """Return the last report; empty if there is none."""
         try:
             return (self.folder / STAGE).read_text(encoding="utf-8")
         except OSError:
@@ -62,7 +63,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Call:
-    """The order to the process of a check, as it stands on its command line."""
+    """The job of a check's process, passed on its command line."""
 
     check: str
     arguments: tuple[str, ...]
@@ -71,20 +72,20 @@ class Call:
     stacks_at: float
     spare: float | None
     parent: int
-    """Process that waits; the check ends with it."""
+    """Process that waits for the check; the check is killed when it ends."""
 
     def to_json(self) -> str:
-        """For the command line."""
+        """Serialise the call for the command line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Call":
-        """From the command line."""
+        """Parse a call from the command line."""
         document = json.loads(text)
         return cls(**{**document, "arguments": tuple(document["arguments"])})
 
     def site(self) -> Site:
-        """Where the check runs."""
+        """The site that the check runs in."""
         return Site(self.device, Path(self.folder), self.stacks_at, self.spare)
 
 
@@ -96,14 +97,14 @@ class Answer:
     detail: str
 
     def write(self, folder: Path) -> None:
-        """Leave it for the process that waits, whole or not at all."""
+        """Write the answer atomically, for the process that waits."""
         unfinished = folder / f"{ANSWER}.tmp"
         unfinished.write_text(json.dumps(asdict(self)), encoding="utf-8")
         unfinished.replace(folder / ANSWER)
 
     @classmethod
     def read(cls, folder: Path) -> "Answer | None":
-        """The answer in `folder`, None when there is none."""
+        """The answer in `folder`; None if there is none."""
         try:
             return cls(**json.loads((folder / ANSWER).read_text(encoding="utf-8")))
         except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""The functions of the checks: each takes its `Site` and returns one line on what it saw, or raises."""
+"""The functions of the checks: each takes its `Site` and returns one line on what it found, or raises."""

@@ -1,4 +1,4 @@
-"""Memory of the devices: taken, filled, copied to and fro, fragmented."""
+"""Memory of the devices: allocated, filled, copied to and from, fragmented."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ from vpoc.probes.site import Site, Skipped
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 COPIES = (4 * KB, 64 * KB, MB + 4, 16 * MB, 256 * MB, GB)
-"""Bytes; one is no round number."""
+"""Sizes in bytes; one of them is no round number."""
 COPIES_AT_A_TIME = 4
-"""In host memory: the pattern, a pinned one, one read back, and what comparing takes."""
+"""Copies in host memory: the pattern, a pinned one, one read back, and one for comparing."""
 FRAGMENT_BYTES = 64 * MB
 LARGEST_ON_CPU = GB
 FILLED_SHARE, LARGE_SHARE = 0.6, 0.45
-"""Shares of free memory: together more than there is, after every second block was freed less than there is."""
+"""Shares of free memory: together more than there is, but less once every second block was freed."""
 
 
 def allocate(site: Site) -> str:
@@ -33,7 +33,7 @@ def allocate(site: Site) -> str:
 
 
 def copy(site: Site, largest: str = str(GB)) -> str:
-    """A pattern in which every word differs, to the device, on it, and back, from pageable and from pinned memory."""
+    """Copy a pattern of distinct words to the device, on it, and back, from pageable and from pinned memory."""
     done, left_out = [], []
     for device in site.devices:
         for size in (size for size in COPIES if size <= int(largest)):
@@ -52,7 +52,7 @@ def copy(site: Site, largest: str = str(GB)) -> str:
 
 
 def fragmented(site: Site, largest_on_cpu: str = str(LARGEST_ON_CPU)) -> str:
-    """Fill much of the free memory with blocks, free every second one, then take one large piece."""
+    """Fill much of the free memory with blocks, free every second one, then allocate one large piece."""
     said = []
     for device in site.devices:
         room = _room(device, site.spare)
@@ -104,7 +104,7 @@ def _lacking(size: int, device: torch.device, spare: float | None) -> str:
 
 
 def _room(device: torch.device, spare: float | None) -> int:
-    """Bytes that can be taken of what is free; of a GPU the share `spare` stays free, for whoever else uses it."""
+    """Bytes of free memory that may be used; of a GPU the share `spare` stays free for other users of the card."""
     if device.type == "cpu":
         return free_host_memory()
     torch.cuda.empty_cache()

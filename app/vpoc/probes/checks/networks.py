@@ -22,20 +22,23 @@ from vpoc.probes.site import Site, Skipped
 FEATURE_COUNT = len(NAMES)
 BATCHES = (8, 32)
 PASSES = 10
-"""Of each batch, on a GPU; a CPU does the same every time."""
+"""Passes with each batch on a GPU; a CPU computes the same every time."""
 EXACT = 1e-4
-"""Distance of float32 from float64 that is allowed, over the length of the numbers; 1e-6 is usual."""
+"""Allowed distance of float32 from float64, relative to the norm of the numbers; 1e-6 is usual."""
 GRADIENT = 5e-2
-"""The same for gradients of the attention model; 1e-6 is usual. Rounding can put a sum near zero on the other side of
-ReLU, which switches a unit's share of the gradient on or off: up to 4e-2 for one of the head's."""
+"""The same for gradients of the attention model; 1e-6 is usual.
+
+Rounding can move a sum near zero to the other side of ReLU, which switches a unit's share of the gradient on or off: up
+to 4e-2 for a unit of the head.
+"""
 GRADIENT_MIXED = 0.2
-"""The same in mixed precision, where several such units are usual; 5e-2 was seen."""
+"""The same in mixed precision, where several such units are usual; 5e-2 was observed."""
 SCALE = 1024.0
-"""Keeps gradients of float16 from vanishing, as the scaler does in training."""
+"""Keeps float16 gradients from underflowing, as the scaler does in training."""
 
 
 def forward(site: Site) -> str:
-    """Answers of the attention model with 2.9 million parameters for batches of 8 and 32."""
+    """Outputs of the attention model with 2.9 million parameters for batches of 8 and 32."""
     worst = 0.0
     for batch in BATCHES:
         rows, _ = _sample(batch)
@@ -48,7 +51,7 @@ def forward(site: Site) -> str:
 
 
 def backward(site: Site) -> str:
-    """Gradients of the same, in float32 and as in training with mixed precision."""
+    """Gradients of the same model, in float32 and as in training with mixed precision."""
     passes = PASSES if site.device == "cuda" else 1
     half = torch.float16 if site.device == "cuda" else torch.bfloat16
     worst = {torch.float32: 0.0, half: 0.0}
@@ -69,7 +72,7 @@ def backward(site: Site) -> str:
 
 
 def compiled(site: Site) -> str:
-    """A small network through torch.compile, with its gradient, against the same without."""
+    """Compare a small network under torch.compile, with its gradient, with the same network without it."""
     require_compiler(site.device)
     rows, labels = torch.randn(64, FEATURE_COUNT, generator=_dice()), torch.ones(64, 1)
     torch.manual_seed(7)
@@ -93,7 +96,7 @@ def compiled(site: Site) -> str:
 
 
 def require_compiler(device: str) -> None:
-    """Raises Skipped when there is none of what torch.compile calls: a compiler, Python's headers, Triton for GPUs."""
+    """Raise Skipped if a tool of torch.compile is missing: a compiler, Python's headers, or Triton for GPUs."""
     names = (os.environ.get("CXX"), "g++") if device == "cpu" else (os.environ.get("CC"), "gcc", "clang")
     if not any(name and shutil.which(name) for name in names):
         needed = "a C++ compiler (g++, or the one named in CXX)" if device == "cpu" else "a C compiler (gcc or clang)"
@@ -108,7 +111,7 @@ def require_compiler(device: str) -> None:
 
 @contextmanager
 def _not_available() -> Iterator[None]:
-    """Raises Skipped where torch.compile is not for this Python, or a package that it imports is not installed."""
+    """Raise Skipped if torch.compile does not support this Python, or a package that it imports is not installed."""
     try:
         yield
     except Exception as error:
@@ -125,7 +128,7 @@ def _not_available() -> Iterator[None]:
 
 
 def optimizer_step(site: Site) -> str:
-    """Steps of Adam with given gradients, against its formula (Kingma and Ba 2015, algorithm 1) in float64."""
+    """Compare steps of Adam with given gradients with its formula (Kingma and Ba 2015, algorithm 1) in float64."""
     rate, decays, tiny = 1e-3, (0.9, 0.999), 1e-8
     shapes = ((32, FEATURE_COUNT), (32,), (256, 768), (1,))
     start = [torch.randn(shape, generator=_dice()) for shape in shapes]
@@ -148,7 +151,7 @@ def optimizer_step(site: Site) -> str:
                 weight.grad = gradient.to(device)
             optimizer.step()
         for weight, before, after in zip(weights, start, wanted, strict=True):
-            # The way gone, not the place: a weight that did not move is nearly right.
+            # Compare the change, not the value: a weight that did not move is nearly right.
             require_close(
                 weight.detach().cpu().double() - before.double(), after - before.double(), 1e-3, "way of Adam"
             )
@@ -169,7 +172,7 @@ def _dice(seed: int = 0) -> torch.Generator:
 
 
 def _gradient(model: nn.Module, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """All gradients of the mean loss of a batch, one after another, in float64 on the CPU."""
+    """All gradients of the mean loss of a batch, concatenated, in float64 on the CPU."""
     model.zero_grad()
     loss = functional.binary_cross_entropy_with_logits(model(rows).to(labels.dtype), labels)
     (loss * SCALE).backward()  # type: ignore[no-untyped-call]

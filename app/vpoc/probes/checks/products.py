@@ -1,4 +1,4 @@
-"""Matrix products and convolution, on whole numbers so small that floating point is exact."""
+"""Matrix products and convolution, on whole numbers that are small enough for floating point to be exact."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ Convolution = Callable[..., torch.Tensor]
 SHAPES = ((1, 1, 1), (17, 31, 5), (64, 64, 64), (512, 512, 512), (256, len(NAMES), 32))
 """Rows, terms of each sum, columns."""
 LARGEST = {"float32": 64, "float16": 2, "bfloat16": 1}
-"""So that sums of 896 products are exact in that type: below 2^24, 2^11 and (as signs cancel) 2^8."""
+"""Largest numbers for which sums of 896 products are exact in that type: below 2^24, 2^11 and (as signs cancel) 2^8."""
 
 
 def matmul(site: Site, dtype: str) -> str:
@@ -72,7 +72,10 @@ def addmm(site: Site) -> str:
 
 
 def convolution(site: Site) -> str:
-    """In two dimensions and one, and the gradients; kernels may go through Winograd's fractions or TF32: not exact."""
+    """Compare convolutions in two dimensions and one, and their gradients, with the CPU's.
+
+    They are not exact, because kernels may use Winograd's fractions or TF32.
+    """
     worst = 0.0
     for device in site.devices:
         for stride in (1, 2):

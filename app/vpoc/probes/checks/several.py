@@ -1,4 +1,4 @@
-"""Several devices, or several processes, at work together."""
+"""Several devices, or several processes, that work together."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from vpoc.ranks.launch import Ranks
 from vpoc.training.strategies.distributed import join, part
 
 MESSAGE_BYTES = (4 << 10, 1 << 20, 64 << 20)
-"""Bytes."""
+"""Message sizes in bytes."""
 RANKS_ON_CPU = 2
 ROUNDS = 3
 RANK_POLL_S = 0.05
@@ -44,7 +44,7 @@ def peer_copy(site: Site) -> str:
 
 
 def data_parallel(site: Site) -> str:
-    """Answers of the attention model split over all GPUs by nn.DataParallel."""
+    """Compare outputs of the attention model, split over all GPUs by nn.DataParallel, with the CPU's."""
     devices = _several(site)
     site.at(f"forward over {len(devices)} GPUs")
     rows = torch.randn(32, 32, len(NAMES), generator=torch.Generator().manual_seed(0))
@@ -66,16 +66,16 @@ def all_reduce(site: Site) -> str:
 
 
 def run_ranks(site: Site, function: str, count: int, *arguments: str) -> list[str]:
-    """Call `function` (`module:function`) in `count` processes and return what each returned, in order.
+    """Call `function` (`module:function`) in `count` processes and return their results, in order.
 
-    It gets a Site of its own, the rank, the count, the path of a file over which ranks can meet, and `arguments`.
-    WrongResultError as a rank raised it; RuntimeError for the first that failed, which ends the others.
+    It gets its own Site, the rank, the count, the path of a file over which ranks can meet, and `arguments`.
+    WrongResultError as a rank raised it; RuntimeError for the first rank that failed, after which the others are ended.
     """
     site.at(f"starting {count} processes")
     sites = [Site(site.device, site.folder / f"rank-{rank}", site.stacks_at) for rank in range(count)]
     given = str(count), str(site.folder / "store"), *arguments
     ranks = [_start_rank(place, function, str(rank), *given) for rank, place in enumerate(sites)]
-    # The others wait for one that failed: the first failure ends them all.
+    # The other ranks wait for a failed one, so the first failure ends them all.
     while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
         site.at("; ".join(f"rank {number}: {place.stage() or 'starting'}" for number, place in enumerate(sites)))
         time.sleep(RANK_POLL_S)
@@ -100,12 +100,12 @@ def _details(codes: Sequence[int | None], answers: Sequence[Answer | None]) -> l
 
 
 def all_reduce_rank(site: Site, number: str, count: str, store: str) -> str:
-    """One process of `all_reduce`; `store` is a file over which they find each other."""
+    """One process of `all_reduce`; `store` is a file over which the processes find each other."""
     rank, ranks = int(number), int(count)
     device = torch.device("cpu") if site.device == "cpu" else torch.device("cuda", rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    # A little after the stacks are written, so that they show who waits for whom.
+    # Wait until a little after the stacks are written, so that they show which rank waits for which.
     wait = max(site.stacks_at - time.monotonic() + 60, 60)
     join(Ranks(rank, ranks, rank, ranks, rendezvous=store), _backend(site), device, wait)
     for size in MESSAGE_BYTES:

@@ -13,7 +13,7 @@ def imports(_site: Site) -> str:
     import torch  # noqa: PLC0415
 
     seconds = time.monotonic() - start
-    # A torch built for another numpy is imported all the same, and cannot do this.
+    # A torch that was built for another numpy can be imported, but fails here.
     back = torch.from_numpy(np.arange(5)).mul(2).numpy()
     if back.tolist() != [0, 2, 4, 6, 8]:
         raise WrongResultError(
