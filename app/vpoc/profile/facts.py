@@ -1,4 +1,4 @@
-"""All that is asked of a profile, for many profiles at once."""
+"""All facts of profiles, computed for many profiles at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,16 +13,18 @@ from vpoc.profile.tpo import TimeFacts, time_facts
 
 _T = TypeVar("_T")
 SMALL_VOLUME = 2**28
-"""Profiles of less volume fit into 32-bit integers, five times over."""
+"""Profiles with less volume fit into 32-bit integers, five times over."""
 
 
 @dataclass(frozen=True)
 class ProfileFacts:
     """Facts of profiles; every array is [profiles], prices in ticks.
 
-    `low`, `high`: lowest and highest price. `lower`, `upper`: volume in the lower and upper third of the rows.
-    `entropy`: of the shares of the rows, 1 when all are equal, 0 for one row or no volume. `hvn`, `lvn`: how many.
-    `time`: of the TPO profile, prices in ticks.
+    `low`, `high`: lowest and highest price.
+    `lower`, `upper`: volume in the lower and upper third of the rows.
+    `entropy`: of the shares of the rows, 1 when all are equal, 0 for one row or no volume.
+    `hvn`, `lvn`: the numbers of these nodes.
+    `time`: facts of the TPO profile, prices in ticks.
     """
 
     low: Ints
@@ -52,7 +54,7 @@ class Histograms:
 
 
 def zero_histograms(rows: int, columns: int, volume: int) -> SmallInts:
-    """Room for histograms [rows, columns], of the smallest type that holds `volume` in each."""
+    """Zeroed histograms [rows, columns], of the smallest type that can hold `volume` in each."""
     return np.zeros((rows, columns), dtype=np.int32 if volume < SMALL_VOLUME else np.int64)
 
 
@@ -74,7 +76,7 @@ def profile_facts(parts: Sequence[Histograms], method: str) -> ProfileFacts:
 
 
 def concatenated(parts: Sequence[_T]) -> _T:
-    """A dataclass of arrays, each field those of `parts` one after the other."""
+    """A dataclass of arrays in which each field is the concatenation of that field in `parts`."""
     kind: Any = type(parts[0])
     if kind is np.ndarray:
         return cast("_T", np.concatenate(cast("Any", parts)))
@@ -93,7 +95,7 @@ class _Shape:
 
 
 def _shape(part: Histograms, method: str) -> _Shape:
-    """All but the value areas; columns count with the padding."""
+    """All facts but the value areas; column numbers include the padding."""
     count, width = part.padded.shape
     flat = part.padded.reshape(-1)
     starts = np.arange(count) * width
@@ -136,17 +138,17 @@ def _segments(flat: SmallInts, edges: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def logs_of(flat: SmallInts, start: Ints, stop: Ints) -> Floats:
-    """Sums of volume times its logarithm [profiles], over `flat` from `start` to before `stop`, which is in it."""
+    """Return sums of volume times its logarithm [profiles], over `flat[start:stop]`; `stop` is within `flat`."""
     volumes = np.maximum(flat, 1).astype(np.float64)
     volumes *= np.log(volumes)
     edges = np.stack([start, stop], axis=1).reshape(-1)
-    # Sums of exactly the rows of each profile: how long the padding is must not reach the last bit.
+    # Sum exactly the rows of each profile, so that the length of the padding does not change the last bit.
     sums: Floats = np.add.reduceat(volumes, edges)[::2]
     return sums
 
 
 def entropy(logs: Floats, rows: Ints, volume: Ints) -> Floats:
-    """Entropy [profiles] of the shares of `rows`, of which `logs_of` made the sums; 0 for one row or no volume."""
+    """Entropy [profiles] of the shares of `rows`, from the sums of `logs_of`; 0 for one row or no volume."""
     some = (volume > 0) & (rows > 1)
     whole = np.where(some, volume, 2).astype(np.float64)
     return np.where(some, (np.log(whole) - logs / whole) / np.log(np.where(some, rows.astype(np.float64), 2.0)), 0.0)

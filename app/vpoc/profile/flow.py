@@ -13,8 +13,8 @@ from vpoc.profile.session_profiles import RthBars
 class Flow:
     """Volume by direction of the bar; every array is [sessions] or [bars], contracts.
 
-    `signed`: volume of rising bars less that of falling ones. `signed_at`, `volume_at`: the same, and the volume, of
-    the bars whose range holds the VPOC.
+    `signed`: volume of rising bars less that of falling ones.
+    `signed_at`, `volume_at`: the same, and the volume, of the bars whose range has the VPOC in it.
     """
 
     signed: Ints
@@ -23,7 +23,7 @@ class Flow:
 
 
 def signed_volume(bars: Bars, rth: RthBars) -> Ints:
-    """Volume of each RTH bar [bars], negative where it closed below its open, 0 where it closed on it."""
+    """Volume of each RTH bar [bars], negative if it closed below its open, 0 if it closed at its open."""
     signed: Ints = np.sign(bars.close[rth.rows] - bars.open[rth.rows]) * bars.volume[rth.rows]
     return signed
 
@@ -37,14 +37,14 @@ def session_flow(bars: Bars, rth: RthBars, vpoc: Ints) -> Flow:
 
 
 def developing_flow(bars: Bars, rth: RthBars, vpoc: Ints) -> Flow:
-    """Flow of the bars of each session up to and including each, where the VPOC [bars] was then, in ticks."""
+    """Flow of the bars of each session up to and including each bar, at the VPOC [bars] of that time, in ticks."""
     signed = signed_volume(bars, rth)
     volume = bars.volume[rth.rows]
     total, at, whole = np.empty_like(signed), np.empty_like(signed), np.empty_like(signed)
     for part, base in zip(rth.parts, rth.base.tolist(), strict=True):
         np.cumsum(signed[part], out=total[part])
         level = vpoc[part] - base
-        # The VPOC moves seldom: between its moves, one level is asked for all bars.
+        # The VPOC moves seldom, so between its moves one level is computed for all bars.
         for price in np.unique(level).tolist():
             asked = np.flatnonzero(level == price) + part.start
             holds = (rth.low[part] <= price) & (price <= rth.high[part])

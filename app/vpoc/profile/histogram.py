@@ -5,7 +5,7 @@ Placements say where the volume V of a bar goes; nothing is ever lost and no flo
 - `uniform`: on the n ticks low..high, V // n on every tick; the r = V % n contracts left over go one each to a run of r
   ticks that starts at clamp(close - r // 2, low, high - r + 1).
 - `close`: all at the close. `typical`: all at floor((high + low + close) / 3 + 1/2), in ticks.
-- `ticks`: all at the price of the row, where every row is a trade.
+- `ticks`: all at the price of the row, if every row is a trade.
 """
 
 from dataclasses import dataclass
@@ -56,8 +56,11 @@ def _divmod(volume: Ints, ticks: Ints) -> tuple[Ints, Ints]:
 
 
 def histograms(placed: Spread, row: Ints, shape: tuple[int, int]) -> Ints:
-    """Histograms [rows, ticks], the bars of each `row` [bars] added up; prices count from the matrix's first column."""
-    # First differences along the ticks take a bar in four steps, however wide it is.
+    """Histograms [rows, ticks], the sums of the bars of each `row` [bars].
+
+    Prices count from the matrix's first column.
+    """
+    # First differences along the ticks need four additions for a bar, however wide it is.
     width = shape[1] + 1
     steps = np.zeros(shape[0] * width, dtype=np.int64)
     origin = row * width

@@ -1,4 +1,4 @@
-"""Profiles by the compiled kernel; where it is absent they are computed with numpy."""
+"""Profiles computed by the compiled kernel; if it is absent, numpy computes them elsewhere."""
 
 import ctypes
 from dataclasses import dataclass
@@ -41,15 +41,15 @@ KernelFacts = dict[str, Ints]
 PLACEMENT_CODES = {"uniform": 0, "close": 1, "ticks": 1, "typical": 2}
 KERNEL_COLUMNS = ("ts", "open", "high", "low", "close", "volume")
 FEW = 10_000
-"""Bars that are not worth a thread."""
+"""Number of bars below which another thread does not pay."""
 
 
 @dataclass(frozen=True)
 class Spans:
     """Bars of sessions: the rows from `start` on, `size` of them; every array is [sessions].
 
-    Their range is the `width` ticks from `base`. `open_utc`: when RTH begins; without, and without the columns `ts` and
-    `open` of the bars, only the levels are found.
+    Their range is the `width` ticks from `base`. `open_utc`: when RTH begins; without it only the levels are computed,
+    and the columns `ts` and `open` of the bars are not needed.
     """
 
     start: Ints
@@ -82,7 +82,7 @@ def develop_profiles(
 ) -> tuple[KernelFacts, Floats]:
     """Facts of one profile for each bar, of the bars of its session up to it, and the sums of `logs_of` [bars].
 
-    `touched` [bars]: on how many ticks each puts volume.
+    `touched` [bars]: the number of ticks on which each bar puts volume.
     """
     first = np.cumsum(spans.size) - spans.size
     count = int(spans.size.sum())
@@ -93,7 +93,7 @@ def develop_profiles(
     def part(begin: int, end: int) -> None:
         cells = np.empty(int(sizes[begin:end].sum()))
         call("profile_cells", begin, end, address(cells))
-        # The logarithm is numpy's, so that the last bit is the same without the library.
+        # The logarithm is numpy's, so that the last bit is the same with and without the library.
         cells *= np.log(cells)
         row = int(first[begin])
         into = address(facts, row), _int(count)
@@ -104,9 +104,10 @@ def develop_profiles(
 
 
 def naked_at_bars(size: Ints, low: Ints, high: Ints, price: Ints, level: Ints, age: Ints, alive: Flags) -> Ints:
-    """Return what `vpoc.features.look_back.naked` finds, [5, bars], of levels untouched by the session so far.
+    """Return the result of `vpoc.features.look_back.naked`, [5, bars], for levels untouched by the session so far.
 
-    `low`, `high`: of RTH so far, and `price`, [bars]; `size` [sessions]: bars of each; the others [sessions, levels].
+    `low`, `high`: of RTH so far, and `price`, [bars]; `size` [sessions]: the number of bars of each; the others
+    [sessions, levels].
     """
     found = np.empty((5, len(price)), dtype=np.int64)
     first = np.cumsum(size) - size
@@ -142,7 +143,7 @@ def _described(bars: Bars, spans: Spans, placement: str, method: str, histogram:
 
 
 class _Call:
-    """Calls functions of the library with some of the sessions; `borders`: how they are parted among threads."""
+    """Calls functions of the library for a range of sessions; `borders`: how the sessions are divided among threads."""
 
     def __init__(self, bars: Bars, spans: Spans, placement: str) -> None:
         names = KERNEL_COLUMNS[2:] if spans.open_utc is None else KERNEL_COLUMNS
@@ -162,7 +163,7 @@ class _Call:
 
 
 def _borders(size: Ints) -> list[int]:
-    """Sessions at which the parts begin and end that are given to threads; `size` [sessions]: bars of each."""
+    """The first session of each thread's part, and the end; `size` [sessions]: the number of bars of each."""
     total = int(size.sum())
     threads = max(min(cores(), total // FEW), 1)
     middle = np.searchsorted(np.cumsum(size), np.arange(1, threads) * (total // threads))

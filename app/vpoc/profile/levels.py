@@ -8,13 +8,13 @@ import numpy as np
 from vpoc.arrays import Flags, Ints, SmallInts
 
 VALUE_AREA = (7, 10)
-"""The value area holds at least 7/10 of the volume; a ratio of integers, so that no rounding decides."""
+"""The value area has at least 7/10 of the volume; a ratio of integers, so that rounding decides nothing."""
 METHODS = {"two_row": 2, "one_row": 1}
 """Rows that the value area grows by at a time."""
 CROWDED = 0.75
-"""Share of the profiles that must still grow."""
+"""Share of the profiles that must still be growing; below it, the finished ones are removed from the arrays."""
 PADDING = 4
-"""Columns of zeros on each side of a histogram, so that what looks at neighbours needs no borders."""
+"""Columns of zeros on each side of a histogram, so that code which looks at neighbours needs no special cases."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,10 @@ class Levels:
 
 @dataclass(frozen=True)
 class LevelSearch:
-    """Profiles of which all but the value area is known; every array but `gains` is [profiles], columns with padding.
+    """Profiles of which everything but the value area is known.
 
-    `gains`: those of every profile, `widths` long, one after the other; see `value_area_gains`.
+    Every array but `gains` is [profiles]; column numbers include the padding. `gains`: those of all profiles, each
+    `widths` long, concatenated; see `value_area_gains`.
     """
 
     vpoc: Ints
@@ -113,7 +114,7 @@ def area_target(volume: Any) -> Any:
 
 
 def within(low: Ints, high: Ints, columns: int) -> Flags:
-    """Which columns [rows, columns] lie in low..high [rows]."""
+    """Flags [rows, columns] of the columns in low..high [rows]."""
     kind = np.int16 if columns < 2**15 else np.int64
     column = np.arange(columns, dtype=kind)
     inside: Flags = (column >= low.astype(kind)[:, None]) & (column <= high.astype(kind)[:, None])
@@ -141,14 +142,14 @@ def find_vpoc(histogram: SmallInts, first: Ints, last: Ints) -> Ints:
 def value_area_gains(flat: SmallInts, exists: Flags, method: str = "two_row") -> SmallInts:
     """Return the gain of a value area by a step to the rows that begin in each column; -1 where no row is left.
 
-    `flat`: histograms one after the other, with columns of zeros between them, four at least; `exists`: which columns
-    are no padding.
+    `flat`: concatenated histograms, with at least four columns of zeros between them; `exists`: flags of the columns
+    that are no padding.
     """
     if METHODS[method] == 1:
         return np.where(exists, flat, -1)
     pairs = np.empty_like(flat)
     np.add(flat[:-1], flat[1:], out=pairs[:-1])
-    # Where one row is left, its neighbour is padding, which is 0.
+    # If one row is left, its neighbour is padding, which is 0.
     left = exists.copy()
     left[:-1] |= exists[1:]
     left[-1] = False

@@ -1,7 +1,7 @@
 """Moments of the volume over the price, from the bars alone: a bar costs the same however many ticks it covers.
 
-Sums of powers about one fixed price grow large and lose digits when they are moved to the mean. In integers they do
-not: 64 bits that run over are right again as soon as a result fits, and that about the mean nearly always does.
+Sums of powers about one fixed price grow large and lose digits when they are moved to the mean. Integers lose none:
+after an overflow of 64 bits the result is right again if it fits, and the sum about the mean nearly always does.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from vpoc.arrays import Flags, Floats, Ints
 from vpoc.profile.histogram import Spread
 
 ONE_FIFTH = -3_689_348_814_741_910_323
-"""Times this, modulo 2^64, a multiple of 5 is divided by 5."""
+"""Multiplying by this, modulo 2^64, divides a multiple of 5 by 5."""
 FITS = 2.0**62
 
 
@@ -22,8 +22,12 @@ FITS = 2.0**62
 class Moments:
     """Moments of profiles; every array is [profiles].
 
-    `mean`: from the reference, ticks. `std`: ticks. `skew`: third standardised moment. `kurt`: fourth, less 3. All are
-    0 without volume, and all but the mean where it is at one price.
+    `mean`: from the reference, ticks.
+    `std`: ticks.
+    `skew`: third standardised moment.
+    `kurt`: fourth standardised moment, less 3.
+
+    All are 0 without volume, and all but the mean if the volume is at one price.
     """
 
     mean: Floats
@@ -40,10 +44,12 @@ def profile_moments(
     width: Ints,
     spread: Flags,
 ) -> Moments:
-    """Moments of profiles whose bars are `placed`; prices in ticks, `reference` [bars] one price for each session.
+    """Moments of profiles whose bars are `placed`; prices in ticks.
 
-    `add_up` makes sums of profiles [profiles, 4] of those of bars [bars, 4]. `volume` and `width`, in ticks, are of the
-    profiles [profiles]; `spread`: there is volume at more than one price.
+    `reference` [bars]: one price for each session.
+    `add_up`: sums values of bars [bars, 4] to those of profiles [profiles, 4].
+    `volume`, `width` [profiles]: of the profiles; the width in ticks.
+    `spread`: flags of profiles with volume at more than one price.
     """
     mean, second, third, fourth = _about_the_mean(add_up(_power_sums(placed, reference, np.int64)), volume)
     wide = volume * width.astype(np.float64) ** 4 >= FITS
@@ -77,7 +83,7 @@ def _power_sums(placed: Spread, reference: Ints, kind: Any) -> Any:
 
 
 def _below(x: Ints, kind: Any) -> tuple[Any, Any, Any, Any]:
-    """Sums of k^p over 0 < k < x, or less those of x <= k <= 0, p = 1..4, by Faulhaber's formulas."""
+    """Sums of k^p over 0 < k < x, or minus those over x <= k <= 0, p = 1..4, by Faulhaber's formulas."""
     n = x - 1
     first = n * (n + 1) // 2
     second = first * (2 * n + 1) // 3
@@ -88,13 +94,13 @@ def _below(x: Ints, kind: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _about_the_mean(sums: Ints, volume: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean from the reference, and second to fourth central moment."""
+    """The mean from the reference, and the second to fourth central moment."""
     whole = np.where(volume > 0, volume, 1)
     s1, s2, s3, s4 = (sums[:, power] for power in range(4))
-    # About the tick nearest to the mean, in integers; from there, by less than a tick, in floats.
+    # In integers about the tick nearest to the mean; from there, by less than a tick, in floats.
     m = np.rint(s1 / whole).astype(np.int64)
     rest = (s1 - m * whole) / whole
-    # Powers of integers cost as much as all the rest.
+    # Powers of integers would cost as much as all the rest.
     m2 = m * m
     m3, m4 = m2 * m, m2 * m2
     second = (s2 - 2 * m * s1 + m2 * volume) / whole
@@ -109,7 +115,7 @@ def _about_the_mean(sums: Ints, volume: Ints) -> tuple[Floats, Floats, Floats, F
 
 
 def _roughly_about_the_mean(sums: Floats, volume: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """The same in floats alone."""
+    """The same moments, in floats only."""
     whole = np.where(volume > 0, volume, 1).astype(np.float64)
     mean, second, third, fourth = (sums[:, power] / whole for power in range(4))
     return (

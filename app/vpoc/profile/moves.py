@@ -1,4 +1,4 @@
-"""When the developing VPOC of a session last moved, without all the profiles that it had on the way."""
+"""Finds when the developing VPOC of a session last moved, without computing all its developing profiles."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from vpoc.profile.levels import find_vpoc
 from vpoc.profile.session_profiles import RthBars, developing_histograms, largest_volume
 
 RIVALS = 32
-"""Ticks with most volume at the end; the last move is nearly always one between them."""
+"""Number of ticks with most volume at the end; the last move is nearly always one between these."""
 
 
 def last_moves(rth: RthBars, histograms: Ints, vpoc: Ints) -> Ints:
     """The bar of each session [sessions], counted from its first, at which the developing VPOC last moved.
 
-    `histograms` [sessions, columns] and `vpoc` [sessions] are of whole sessions, columns counted from their base.
+    `histograms` [sessions, columns] and `vpoc` [sessions] are those of whole sessions, columns counted from their base.
     """
     largest = largest_volume(rth)
     found = []
@@ -30,12 +30,12 @@ def last_moves(rth: RthBars, histograms: Ints, vpoc: Ints) -> Ints:
 
 
 def _among_rivals(placed: Spread, low: Ints, high: Ints, histogram: Ints, vpoc: int) -> int | None:
-    """The bar, if the last move was one between the VPOC and its rivals; else None."""
+    """The bar, if the last move was between the VPOC and its rivals; else None."""
     rivals = np.argpartition(histogram, -RIVALS - 1) if len(histogram) > RIVALS + 1 else np.arange(len(histogram))
     others, rivals = rivals[: -RIVALS - 1], rivals[-RIVALS - 1 :]
     rivals = rivals[rivals != vpoc]
     own = np.cumsum(_volume_at(placed, np.array([vpoc])), axis=0)[:, 0]
-    # Volume only grows: from here on, no other tick can have as much as the VPOC.
+    # Volume only grows: from this bar on, no tick but the rivals can have as much as the VPOC.
     begin = int(np.searchsorted(own, histogram[others].max(initial=0), side="right"))
     later = placed.take(slice(begin + 1, None))
     own = own[begin:-1]
@@ -60,6 +60,6 @@ def _volume_at(placed: Spread, columns: Ints) -> Ints:
 
 
 def _last(elsewhere: Ints | Floats) -> int:
-    """The bar after the last one that has its VPOC elsewhere."""
+    """The bar after the last one whose VPOC is elsewhere."""
     places = np.flatnonzero(elsewhere)
     return int(places[-1]) + 1 if len(places) else 0

@@ -6,7 +6,7 @@ from vpoc.arrays import Flags, Ints, SmallInts
 from vpoc.profile.levels import PADDING, within
 
 Nodes = tuple[Ints, Ints]
-"""Where the HVN and the LVN begin, in order."""
+"""The columns where the HVN and the LVN begin, in order."""
 
 
 def smooth(flat: SmallInts) -> SmallInts:
@@ -21,7 +21,7 @@ def smooth(flat: SmallInts) -> SmallInts:
 
 
 def nodes_of(volume: Ints) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Rows of the HVN and of the LVN of one profile [rows], from below; the middle row where a node has several.
+    """Rows of the HVN and of the LVN of one profile [rows], from below; the middle row if a node has several.
 
     An HVN is a local maximum of the smoothed profile of at least half its peak; an LVN a local minimum of at most a
     quarter of it, with an HVN somewhere below and above.
@@ -34,9 +34,10 @@ def nodes_of(volume: Ints) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def count_nodes(flat: SmallInts, first: Ints, last: Ints, exists: Flags, width: int) -> tuple[Ints, Ints]:
-    """Number of HVN and LVN [profiles] of histograms one after the other, each `width` columns with its padding.
+    """Numbers of HVN and LVN [profiles] of concatenated histograms, each `width` columns with its padding.
 
-    `first`, `last` [profiles]: places in `flat` of their first and last tick; `exists`: which columns lie between.
+    `first`, `last` [profiles]: positions in `flat` of their first and last tick; `exists`: flags of the columns
+    between.
     """
     high, low = _nodes(smooth(flat), first, last, exists, width)
     size = len(first)
@@ -45,13 +46,13 @@ def count_nodes(flat: SmallInts, first: Ints, last: Ints, exists: Flags, width: 
 
 def _nodes(smoothed: SmallInts, first: Ints, last: Ints, exists: Flags, width: int) -> Nodes:
     peak = smoothed.reshape(-1, width).max(axis=1).astype(np.int64)
-    # Step i goes from column i - 1 to i. What does not exist is lower than all that does.
+    # Step i goes from column i - 1 to i. Columns that do not exist are lower than all that do.
     up, down = np.empty_like(exists), np.empty_like(exists)
     np.greater(smoothed[1:], smoothed[:-1], out=up[1:])
     np.less(smoothed[1:], smoothed[:-1], out=down[1:])
     up[first], down[first] = True, False
     up[last + 1], down[last + 1] = False, True
-    # Column i is left by step i + 1.
+    # Step i + 1 leaves column i.
     rising, falling = np.append(up[1:], False), np.append(down[1:], False)
     level = np.unique(np.flatnonzero(exists & ~(up | down)) // width)
     if len(level):
@@ -60,7 +61,7 @@ def _nodes(smoothed: SmallInts, first: Ints, last: Ints, exists: Flags, width: i
     tall = (2 * smoothed[column].astype(np.int64) >= peak[profile]) & (peak[profile] > 0)
     high, owner = column[tall], profile[tall]
     lowest, highest = np.full(len(first), len(exists)), np.full(len(first), -1)
-    # The last value written stays.
+    # The last value written stays, so write in reverse for the lowest.
     lowest[owner[::-1]] = high[::-1]
     highest[owner] = high
     profile, column = _where(down & rising & exists, width)
@@ -69,7 +70,7 @@ def _nodes(smoothed: SmallInts, first: Ints, last: Ints, exists: Flags, width: i
 
 
 def _out_of_plateaus(up: Flags, down: Flags, level: Ints, rising: Flags, falling: Flags) -> None:
-    """Let `rising` and `falling` say, for the profiles `level`, how the plateau that a column begins is left.
+    """Set in `rising` and `falling`, for the profiles `level`, how the plateau that begins at a column is left.
 
     `up`, `down` [profiles, columns]: the steps into each column.
     """
@@ -82,7 +83,7 @@ def _out_of_plateaus(up: Flags, down: Flags, level: Ints, rising: Flags, falling
 
 
 def _where(flags: Flags, width: int) -> tuple[Ints, Ints]:
-    """Profile and place of each flag that is set."""
+    """The profile and the position of each flag that is set."""
     column = np.flatnonzero(flags)
     return column // width, column
 

@@ -11,7 +11,7 @@ from vpoc.profile.levels import Levels, find_levels
 
 @dataclass(frozen=True)
 class Profile:
-    """`volume` [rows], contracts; row k holds the ticks `base` + k * `row_ticks` and the `row_ticks` - 1 above.
+    """`volume` [rows], contracts; row k has the ticks `base` + k * `row_ticks` and the `row_ticks` - 1 above.
 
     `base` is a multiple of `row_ticks`, so that the rows of all profiles lie on one grid.
     """

@@ -1,4 +1,4 @@
-"""All facts of the profiles of RTH: by the compiled kernel where there is one, else with numpy."""
+"""All facts of RTH profiles, computed by the compiled kernel if there is one, else with numpy."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ _SIDES = ("lower", "upper", "hvn", "lvn")
 
 @dataclass(frozen=True)
 class RthFacts:
-    """Facts of profiles of RTH; every array is [profiles].
+    """Facts of RTH profiles; every array is [profiles].
 
     `moved`: the bar, counted from the first of its session, at which the developing VPOC last moved.
     """
@@ -36,7 +36,7 @@ class RthFacts:
 def session_rth_facts(
     bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str
 ) -> tuple[RthFacts, Ints]:
-    """Facts of every session, and their histograms [sessions, columns] from each session's base.
+    """Facts of every session, and their histograms [sessions, columns] from each session's base on.
 
     `rth` are the bars of `sessions` with this `placement`; `method`: of the value area.
     """
@@ -51,7 +51,7 @@ def session_rth_facts(
 
 
 def developing_facts(bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str) -> RthFacts:
-    """Facts of the bars of each session up to and including each, one profile per bar; see `session_facts`."""
+    """Facts of the bars of each session up to and including each bar, one profile per bar; see `session_rth_facts`."""
     if compiled.present():
         touched = rth.placed.high - rth.placed.low + 1
         facts, logs = compiled.develop_profiles(bars, _spans(sessions, rth), touched, placement, method)
@@ -86,7 +86,7 @@ def _facts(facts: dict[str, Ints], base: Ints, logs: Floats) -> RthFacts:
 
 
 def _last_move(vpoc: Ints, rth: RthBars) -> Ints:
-    """For each bar [bars], the last one up to it at which the developing VPOC moved; the first of a session did."""
+    """For each bar [bars], the last one up to it at which the developing VPOC moved; a session's first bar counts."""
     place = np.arange(len(vpoc))
     moved = np.ones(len(vpoc), dtype=np.bool_)
     moved[1:] = vpoc[1:] != vpoc[:-1]

@@ -19,7 +19,7 @@ from vpoc.profile.tpo import BRACKET_SECONDS, developing_tpo, session_tpo
 
 @dataclass(frozen=True)
 class RthBars:
-    """RTH bars of some sessions, one after the other; every array is [bars] or [sessions].
+    """RTH bars of some sessions, concatenated; every array is [bars] or [sessions].
 
     `rows`: of the Bars. `since_open` [bars]: seconds from the open to the begin of each. `sizes`, `starts`: how many
     bars each session has, and where they begin. `base`, `width`: lowest tick of each session, and ticks of its range.
@@ -38,7 +38,7 @@ class RthBars:
 
     @property
     def session(self) -> Ints:
-        """Which of the sessions each bar is of."""
+        """The number of the session that each bar belongs to."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     @property
@@ -55,7 +55,7 @@ class RthBars:
 def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
     """The RTH bars of `sessions`, all of which have some.
 
-    UserError as `rth_spans`, or when `ticks` is asked for bars that are no trades.
+    UserError as from `rth_spans`, or when `ticks` is requested for bars that are no trades.
     """
     if placement == "ticks" and bars.bar_seconds:
         raise UserError(f"{bars.path}: --placement ticks is for a file with a row per trade; this one has bars")
@@ -66,7 +66,7 @@ def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
     origin = np.repeat(base, sizes)
     low, high, close = low - origin, high - origin, bars.close[rows] - origin
     if placement == "typical":
-        # Rounding is of the price itself, not of its distance from the base.
+        # Rounding applies to the price itself, not to its distance from the base.
         placed = spread(low + origin, high + origin, close + origin, bars.volume[rows], placement)
         placed = Spread(placed.low - origin, placed.high - origin, placed.share, placed.run - origin, placed.left)
     else:
@@ -76,10 +76,10 @@ def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
 
 
 def rth_spans(bars: Bars, sessions: Sessions) -> tuple[Ints | slice, Spans]:
-    """Rows of the RTH bars of `sessions`, all of which have some, and their ranges; UserError where one is absurd."""
+    """Rows of the RTH bars of `sessions`, all of which have some, and their ranges; UserError if one is absurd."""
     sizes = sessions.stop - sessions.start
     joined_up = len(sizes) and np.array_equal(sessions.start[1:], sessions.stop[:-1])
-    # A slice of the columns is no copy of them.
+    # Slicing the columns does not copy them.
     rows = slice(sessions.start[0], sessions.stop[-1]) if joined_up else ranges(sessions.start, sessions.stop)
     starts = np.cumsum(sizes) - sizes
     base = np.minimum.reduceat(bars.low[rows], starts)
@@ -102,7 +102,7 @@ def session_chunks(sessions: Sessions, size: int) -> Iterator[Sessions]:
 def session_levels(
     bars: Bars, sessions: Sessions, chunk_size: int, placement: str = "uniform", method: str = "two_row"
 ) -> Levels:
-    """Levels of the RTH profile of every session; histograms are made of `chunk_size` sessions at a time."""
+    """Levels of the RTH profile of every session; histograms are built for `chunk_size` sessions at a time."""
     if compiled.present() and placement != "ticks":
         return compiled.kernel_levels(bars, rth_spans(bars, sessions)[1], placement, method)
     parts = []
@@ -110,7 +110,7 @@ def session_levels(
         rth = rth_bars(bars, chunk, placement)
         found = histograms(rth.placed, rth.session, (len(chunk), int(rth.width.max())))
         parts.append(LevelSearch.of(found, np.zeros_like(rth.base), rth.width - 1, rth.base, method))
-    # Value areas grow step by step: many at a time cost little more than a few.
+    # Value areas grow step by step, so many at a time cost little more than a few.
     return concatenated(parts).levels(method)
 
 
@@ -140,11 +140,11 @@ def developing_profiles(rth: RthBars, method: str) -> ProfileFacts:
 
 
 def developing_histograms(placed: Spread, columns: int, largest: int, padding: int = PADDING) -> SmallInts:
-    """Histograms [bars, columns + 2 * padding] of the bars up to and including each; none holds more than `largest`."""
+    """Histograms [bars, columns + 2 * padding] of the bars up to and including each; no sum exceeds `largest`."""
     padded = zero_histograms(len(placed.low), columns + 2 * padding, largest)
     flat = padded.reshape(-1)
     origin = np.arange(len(padded)) * padded.shape[1] + padding
-    # What each bar adds, on the ticks of its range alone.
+    # Add each bar's volume only on the ticks of its range.
     flat[ranges(origin + placed.low, origin + placed.high + 1)] = np.repeat(
         placed.share.astype(flat.dtype), placed.high - placed.low + 1
     )
@@ -154,7 +154,7 @@ def developing_histograms(placed: Spread, columns: int, largest: int, padding: i
 
 
 def largest_volume(rth: RthBars) -> int:
-    """Volume of the session that has most."""
+    """Volume of the session with the most volume."""
     placed = rth.placed
     volume = placed.share * (placed.high - placed.low + 1) + placed.left
     return int(np.add.reduceat(volume, rth.starts).max())

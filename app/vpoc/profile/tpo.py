@@ -15,8 +15,10 @@ BRACKET_SECONDS = 1800
 class TimeFacts:
     """Facts of TPO profiles; every array is [profiles].
 
-    `tpoc`: column of the TPO point of control. `single`: rows of one TPO between rows of more. `tail_hi`, `tail_lo`:
-    rows of one TPO in a run from the top, from the bottom. `poor_hi`, `poor_lo`: 2 TPO or more at the extreme row.
+    `tpoc`: column of the TPO point of control.
+    `single`: rows of one TPO between rows of more.
+    `tail_hi`, `tail_lo`: the length of the run of rows with one TPO from the top, and from the bottom.
+    `poor_hi`, `poor_lo`: whether the extreme row has 2 TPO or more.
     """
 
     tpoc: Ints
@@ -30,12 +32,12 @@ class TimeFacts:
 def developing_tpo(inside: Flags, bracket: Ints) -> SmallInts:
     """TPO [bars, columns] of the bars up to and including each, of a small type.
 
-    `inside` [bars, columns]: which ticks each bar's range holds; `bracket` [bars] never falls.
+    `inside` [bars, columns]: flags of the ticks in each bar's range; `bracket` [bars] never decreases.
     """
     edges = np.concatenate([[0], np.flatnonzero(np.diff(bracket)) + 1])
     sizes = np.diff(edges, append=len(bracket))
     kind: Any = np.int8 if len(edges) < 2**7 else np.int64
-    # A tick traded in a bracket when more bars up to now hold it than bars up to the bracket's begin.
+    # A tick was traded in a bracket if more bars up to now have it than bars up to the bracket's begin.
     held = np.zeros((len(inside) + 1, inside.shape[1]), dtype=np.int16 if len(inside) < 2**15 else np.int64)
     np.cumsum(inside, axis=0, out=held[1:])
     traded = held[1:] > np.repeat(held[edges], sizes, axis=0)
@@ -60,7 +62,7 @@ def session_tpo(low: Ints, high: Ints, bracket: Ints, row: Ints, shape: tuple[in
 
 
 def time_facts(tpo: SmallInts, first: Ints, last: Ints, exists: Flags) -> TimeFacts:
-    """Facts of TPO profiles [profiles, columns], 0 outside first..last; `exists` says which columns lie between.
+    """Facts of TPO profiles [profiles, columns], 0 outside first..last; `exists`: flags of the columns between.
 
     The point of control is the row with most TPO; on a tie the one nearest the middle of first..last, then the lower.
     """
@@ -75,7 +77,7 @@ def time_facts(tpo: SmallInts, first: Ints, last: Ints, exists: Flags) -> TimeFa
     from_middle = np.abs(2 * np.arange(columns, dtype=kind) - (first + last).astype(kind)[:, None])
     tied = (tpo == tpo.max(axis=1)[:, None]) & exists
     tpoc = np.where(tied, from_middle, np.iinfo(kind).max).argmin(axis=1)
-    # Tails end with the first row of another number of TPO.
+    # Tails end at the first row with another number of TPO.
     ends = ~single & exists
     bottom, top = ends.argmax(axis=1), columns - 1 - ends[:, ::-1].argmax(axis=1)
     ended = ends[each, bottom]

@@ -11,7 +11,7 @@ FARTHEST = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True)
 class Matrices:
-    """The matrices for a chunk, each [profiles, ticks + 1]; `volume` is zero, the rest is scratch."""
+    """The matrices for a chunk, each [profiles, ticks + 1]; `volume` is zero, the others are scratch space."""
 
     volume: torch.Tensor
     below: torch.Tensor
@@ -35,7 +35,7 @@ def add_bars(differences: torch.Tensor, columns: torch.Tensor, placement: str) -
         flat.index_add_(0, origin + low, share)
         flat.index_add_(0, origin + high + 1, -share)
         one = torch.ones_like(left)
-        # With nothing left over both fall on the same tick.
+        # If nothing is left over, both fall on the same tick and cancel.
         flat.index_add_(0, origin + run, one)
         flat.index_add_(0, origin + run + left, -one)
         return
@@ -45,9 +45,9 @@ def add_bars(differences: torch.Tensor, columns: torch.Tensor, placement: str) -
 
 
 def chunk_levels(room: Matrices, columns: torch.Tensor, last: torch.Tensor, placement: str, step: int) -> torch.Tensor:
-    """[6, profiles]: VPOC, VAH, VAL (ticks from the profile's lowest), volume at VPOC, in VAL..VAH, in all.
+    """[6, profiles]: VPOC, VAH, VAL (ticks from the profile's lowest), volume at VPOC, in VAL..VAH, and in total.
 
-    `last` [profiles] is the highest tick of each profile; what lies beyond is padding and counts as absent.
+    `last` [profiles] is the highest tick of each profile; columns beyond it are padding and count as absent.
     """
     add_bars(room.volume, columns, placement)
     volume = room.volume.cumsum_(1)[:, :-1]

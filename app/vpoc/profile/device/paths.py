@@ -20,7 +20,7 @@ from vpoc.profile.levels import METHODS, Levels, area_target
 from vpoc.profile.session_profiles import rth_spans
 
 Room = Callable[[Spans], Matrices]
-"""Gives the matrices for a chunk, with `volume` zeroed."""
+"""Returns the matrices for a chunk, with `volume` zeroed."""
 
 
 def device_levels(
@@ -73,7 +73,7 @@ def chunks_of(spans: Spans, size: int) -> list[Spans]:
 
 
 def _columns(bars: Bars, spans: Spans) -> Ints:
-    """[5, bars]: session (from 0), and low, high, close in ticks above its `base`, and volume, of every bar."""
+    """[5, bars]: session (from 0); low, high, close in ticks above its `base`; and volume, of every bar."""
     rows = ranges(spans.start, spans.start + spans.size)
     session = np.repeat(np.arange(len(spans.start)), spans.size)
     base = spans.base[session]
@@ -82,17 +82,17 @@ def _columns(bars: Bars, spans: Spans) -> Ints:
 
 
 def _shape(chunk: Spans) -> tuple[int, int]:
-    """A row for each session, and a column more than the widest has ticks."""
+    """A row for each session, and one column more than the widest session has ticks."""
     return len(chunk.start), int(chunk.width.max()) + 1
 
 
 def cells_of(chunk: Spans) -> int:
-    """How many cells each matrix of a chunk has."""
+    """The number of cells in each matrix of a chunk."""
     return math.prod(_shape(chunk))
 
 
 def _allocate(cells: int, place: torch.device) -> Matrices:
-    """Room for so many cells, flat."""
+    """Flat buffers for so many cells."""
     volume, below, keys = (torch.empty(cells, dtype=torch.int64, device=place) for _ in range(3))
     return Matrices(volume, below, keys, torch.empty(cells, dtype=torch.bool, device=place))
 
