@@ -1,4 +1,4 @@
-"""One process of several, in a process group of its own that does not outlive the process that started it."""
+"""One of several processes, in its own process group, which does not outlive the process that started it."""
 
 import contextlib
 import ctypes
@@ -9,18 +9,18 @@ import time
 from collections.abc import Mapping, Sequence, Set
 
 PR_SET_PDEATHSIG = 1
-"""From linux/prctl.h: the signal this process gets when the thread that started it ends."""
+"""From linux/prctl.h: sets the signal that this process gets when the thread that started it ends."""
 LINGER_S = 3.0
-"""Time to end for what a rank leaves behind (loader workers, a tracker of shared memory)."""
+"""Seconds that processes which a rank leaves behind (loader workers, a tracker of shared memory) have to end."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with(parent: int) -> None:
-    """Let this process be killed when its parent, whose pid is `parent`, ends in whatever way; Linux only.
+    """Have this process killed when its parent, whose pid is `parent`, ends in any way; Linux only.
 
-    To be called first thing in a child. The kernel watches the parent's thread that started the child, which must
-    therefore be one that stays.
+    Call it first in a child. The kernel watches the parent's thread that started the child, so that thread must be one
+    that stays.
     """
     _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -29,12 +29,14 @@ def die_with(parent: int) -> None:
 
 
 class Child:
-    """A running rank; `stdout` and `stderr` are descriptors, None for ours; `mask` has the signals it is to block.
+    """A running rank.
 
-    `status` is its exit status as a shell sees it (128 + n for signal n), None while it runs.
+    Its process group is its own, so that Ctrl-C reaches it only through its launcher, and so that the processes which
+    it started can be ended with it.
 
-    Its process group is its own, so that Ctrl-C reaches it only through its launcher, and so that what it started can
-    be ended with it.
+    `stdout`, `stderr`: descriptors, None for those of this process.
+    `mask`: the signals that the rank is to block.
+    `status`: its exit status as a shell sees it (128 + n for signal n); None while it runs.
 
     Raises:
         OSError: when the program cannot be started.
@@ -74,7 +76,7 @@ class Child:
         self.pid = self.process.pid
 
     def poll(self) -> bool:
-        """Return whether it has ended since the last time this was asked."""
+        """Return whether it has ended since the last call."""
         if self.status is not None or self.process.poll() is None:
             return False
         code = self.process.returncode
@@ -85,26 +87,26 @@ class Child:
         return True
 
     def ask_to_end(self, signum: int = signal.SIGTERM) -> None:
-        """Signal the process alone, once: it ends its own children when it has done its work."""
+        """Signal only the process, once: it ends its own children when it has finished its work."""
         if self.status is None and not self.asked_to_end:
             self.asked_to_end = True
             self.process.send_signal(signum)
 
     def kill(self) -> None:
-        """SIGKILL to the process and to what it started."""
+        """Send SIGKILL to the process and to the processes that it started."""
         self._killed = True
         self._signal_group(signal.SIGKILL)
 
     def gone(self) -> bool:
-        """Return whether the process and its group have ended; kill what has lingered for too long."""
+        """Return whether the process and its group have ended; kill processes that have lingered for too long."""
         if self.status is None:
             return False
         with contextlib.suppress(ChildProcessError):
-            # Where we are the first process of a container, what it left is ours now.
+            # If this is the first process of a container, it has inherited what the rank left behind.
             os.waitpid(-self.pid, os.WNOHANG)
         if self._signal_group(0) and time.monotonic() > self._kill_group_at:
             self.kill()
-        # Killed is gone: zombies nobody collects would be waited for in vain.
+        # Killed counts as gone: waiting for zombies that nobody collects would never end.
         self._group_gone |= self._killed
         return self._group_gone
 
@@ -117,7 +119,7 @@ class Child:
         return f"was killed by signal {self.signum}"
 
     def _signal_group(self, signum: int) -> bool:
-        """Signal the group as long as it has not been seen empty, after which its number may be another's."""
+        """Signal the group until it has been seen empty, because then its number may belong to another group."""
         if self._group_gone:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Numbers of several processes of one host summed through memory they share: no collective library takes part."""
+"""Sums numbers of several processes of one host through shared memory: it uses no collective library."""
 
 import contextlib
 import fcntl
@@ -16,16 +16,16 @@ from vpoc.errors import UserError, from_os_error
 
 EXCHANGE_FILE = "gradients"
 MOST_NUMBERS = 1024
-"""float64 that each rank can put beside its gradient."""
+"""float64 numbers that each rank can put beside its gradient."""
 LINE = 64
-"""Bytes of a cache line: no two ranks write to the same one."""
+"""Bytes of a cache line: no two ranks write to the same line."""
 SPINS = 100
 SHORTEST_SLEEP_S = 20e-6
 LONGEST_SLEEP_S = 1e-3
 PEERS_CHECKED_EVERY_S = 0.05
-"""How often a rank that waits makes sure that the others still run."""
+"""Seconds after which a waiting rank checks again that the others still run."""
 _VALUES, _NUMBERS = 0, 1
-"""The contents that checksums are of."""
+"""The two contents that have a checksum."""
 ROUND, SUM = 0, 1
 
 
@@ -39,7 +39,7 @@ class RankLost(UserError):  # noqa: N818 - what happened, as with Interrupted
 
 
 class Corrupted(UserError):  # noqa: N818
-    """The memory of `rank` does not hold what it put there. The exit status is 1."""
+    """The memory of `rank` has other content than the rank put there. The exit status is 1."""
 
     def __init__(self, rank: int, what: str) -> None:
         self.rank = rank
@@ -50,11 +50,11 @@ class SharedGradients:
     """Sums over `world` ranks of `numel` float32 and of up to 1024 float64, bitwise identical on every rank.
 
     All ranks make the same calls in the same order. `folder` is private to this run and on this host, best in /dev/shm;
-    its file is unlinked once all ranks have opened it, so that nothing is left however they end.
-    A rank that does not come within `timeout_s` is lost, one that has ended is so at once.
+    its file is unlinked once all ranks have opened it, so that nothing is left however they end. A rank that does not
+    come within `timeout_s` is lost, one that has ended is lost at once.
 
-    Every rank has two slots and uses them in turn: one that is ahead writes into the slot that nobody reads, and cannot
-    be ahead by more, since it waits for all in every round. A checksum of its words goes with every slot.
+    Every rank has two slots and uses them in turn: a rank that is ahead writes into the slot that no other reads, and
+    cannot be further ahead, since it waits for all in every round. Every slot has a checksum of its words.
 
     Raises:
         RankLost: a rank did not come in time, or has ended.
@@ -71,7 +71,7 @@ class SharedGradients:
                 ("checks", np.uint64, (2, 2)),
                 ("line", np.uint8, LINE - 32),
                 ("numbers", np.float64, MOST_NUMBERS),
-                # Whole cache lines, thus also whole words for the checksum.
+                # Whole cache lines, and therefore whole words for the checksum.
                 ("values", np.float32, -(-numel * 4 // LINE) * LINE // 4),
             ]
         )
@@ -79,13 +79,13 @@ class SharedGradients:
         path = folder / EXCHANGE_FILE
         self._descriptor = _create(path, rows.itemsize * world) if rank == 0 else self._open(path)
         self._memory = np.frombuffer(mmap.mmap(self._descriptor, rows.itemsize * world), rows)
-        # Held by the kernel for as long as this process lives: its loader workers do not inherit it.
+        # The kernel holds the lock as long as this process lives: its loader workers do not inherit it.
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, rank)
         try:
             self.barrier()
             if rank == 0:
                 path.unlink()
-            # So that no rank, on its way to the next exchange in this folder, finds this one's file.
+            # Wait, so that no rank that goes on to the next exchange in this folder finds this one's file.
             self.barrier()
         except BaseException:
             self.close()
@@ -100,13 +100,13 @@ class SharedGradients:
         self.close()
 
     def close(self) -> None:
-        """Leave: ranks that still wait for this one see it as lost, unless it has done its part."""
+        """Leave: ranks that still wait for this one see it as lost, unless it has finished its part."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def sum(self, values: Floats32, out: Floats32 | None = None) -> Floats32:
-        """The sum of the ranks' `values`, [numel], as ((r0 + r1) + r2) + ..., in `out` where given; it may be `values`.
+        """The sum of the ranks' `values`, [numel], as ((r0 + r1) + r2) + ..., in `out` if given, which may be `values`.
 
         Raises:
             RankLost, Corrupted: see the class.
@@ -133,7 +133,7 @@ class SharedGradients:
         return np.stack([slot["numbers"][: len(numbers)] for slot in self._others(_NUMBERS)])
 
     def sum_numbers(self, numbers: Floats) -> Floats:
-        """The sum of the ranks' `numbers`, [k], in the order of the ranks; errors as `gather`."""
+        """The sum of the ranks' `numbers`, [k], in the order of the ranks; errors as in `gather`."""
         rows = self.gather(numbers)
         total: Floats = rows[0].copy()
         for row in rows[1:]:
@@ -141,13 +141,13 @@ class SharedGradients:
         return total
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here; RankLost as in the class."""
+        """Wait until all ranks have reached this call; RankLost as in the class."""
         self._round += 1
         self._memory[self._rank]["counter"] = self._round
         self._wait()
 
     def flip_next(self) -> None:
-        """Flip a bit of what this rank puts next, after its checksum was taken (an injected fault)."""
+        """Flip a bit of what this rank puts next, after its checksum was computed (an injected fault)."""
         self._flip_next = True
 
     def _slot(self, rank: int) -> Any:
@@ -162,12 +162,12 @@ class SharedGradients:
         if self._flip_next:
             self._flip_next = False
             section.view(np.uint8)[1] ^= 4
-        # Last: whoever sees the counter may read the slot.
+        # Update the counter last: a rank that sees it may read the slot.
         self._memory[self._rank]["counter"] = self._round
         self._wait()
 
     def _others(self, kind: int) -> list[Any]:
-        """The slots of all ranks, in their order, each of them checked."""
+        """The slots of all ranks, in their order, after checking each."""
         slots = [self._slot(rank) for rank in range(self._world)]
         for rank, slot in enumerate(slots):
             if slot["checks"][kind][ROUND] != self._round:
@@ -198,14 +198,14 @@ class SharedGradients:
         return [rank for rank, counter in enumerate(self._memory["counter"]) if counter < self._round]
 
     def _require_present(self) -> None:
-        # One that has not come yet holds no lock yet either.
+        # A rank that has not come yet holds no lock yet either.
         ended = [rank for rank in self._late() if self._memory[rank]["counter"] > 0 and not self._holds(rank)]
-        # It may have done its part and then ended.
+        # It may have finished its part and then ended.
         if lost := [rank for rank in ended if rank in self._late()]:
             raise RankLost(lost, "has ended")
 
     def _holds(self, rank: int) -> bool:
-        """Return whether the process that is `rank` lives and has not left."""
+        """Return whether the process of `rank` lives and has not left."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, rank)
         except OSError:
@@ -226,17 +226,17 @@ class SharedGradients:
 
 
 def _checksum(section: npt.NDArray[Any]) -> int:
-    """The sum of its 64-bit words, modulo 2^64: any change within one word changes it."""
+    """The sum of the section's 64-bit words, modulo 2^64, which any change within one word changes."""
     return int(section.view(np.uint64).sum(dtype=np.uint64))
 
 
 def _create(path: Path, size: int) -> int:
-    """A file of `size` zeros that others see only when it is complete."""
+    """Create a file of `size` zeros that others see only when it is complete."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            # Without its room the first store into a page would be a SIGBUS, not an error.
+            # Allocate its blocks: otherwise the first store into a page could raise SIGBUS, not an error.
             os.posix_fallocate(descriptor, 0, size)
             temporary.rename(path)
         except OSError:

@@ -1,4 +1,4 @@
-"""A private folder for what ranks share, in memory where there is such a place, and gone afterwards."""
+"""A private temporary folder for what ranks share, in memory if possible."""
 
 import contextlib
 import fcntl
@@ -14,12 +14,12 @@ from vpoc.errors import from_os_error
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it
 PREFIX = "vpoc-ranks-"
 YOUNG_S = 60.0
-"""Making a folder and locking it takes less."""
+"""Seconds; creating a folder and locking it takes less."""
 
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """A new folder of this user alone, removed at the end; those that killed processes have left are removed now.
+    """Yield a new folder for this user alone, and remove it at the end; first remove those that killed processes left.
 
     Raises:
         UserError: when there is no place for it.
@@ -46,13 +46,13 @@ def _place() -> Path:
 
 def _remove_leftovers(place: Path) -> None:
     for folder in place.glob(f"{PREFIX}*"):
-        # Somebody else's, or removed by another process meanwhile.
+        # Ignore folders of other users, and those that another process has removed meanwhile.
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime < YOUNG_S:
                 continue
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:
-                # The kernel has unlocked it when the process that made it has ended in whatever way.
+                # The kernel released the lock when the process that created the folder ended in any way.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:

@@ -1,4 +1,7 @@
-"""Start the same command once per rank on this host, and end in good order however it goes. Standard library only."""
+"""Starts the same command once per rank on this host, and ends all ranks safely in every case.
+
+Standard library only.
+"""
 
 import contextlib
 import os
@@ -18,15 +21,15 @@ from vpoc.ranks.output import End, Passage
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_EVERY_S = 0.02
 UNKILLABLE_S = 10.0
-"""A process that has not ended so long after SIGKILL hangs in a driver."""
+"""Seconds after SIGKILL from which a process that has not ended is taken to hang in a driver."""
 
 
 @dataclass(frozen=True)
 class Ranks:
     """The place of this process among those that train together.
 
-    `rendezvous`: file in which they meet; None where they meet as torchrun says. `exchange`: folder for what they
-    share through memory; None where they were not started by `launch`.
+    `rendezvous`: file in which they meet; None if they meet as torchrun says.
+    `exchange`: folder for shared memory; None if `launch` did not start them.
     """
 
     rank: int
@@ -38,10 +41,10 @@ class Ranks:
 
 
 def ranks_of(environ: Mapping[str, str]) -> Ranks | None:
-    """The ranks that `launch` or torchrun has started; None where this process was started alone.
+    """The ranks that `launch` or torchrun has started; None if this process was started alone.
 
     Raises:
-        UserError: when the variables do not fit together.
+        UserError: when the variables contradict each other.
     """
     if "RANK" not in environ and "WORLD_SIZE" not in environ:
         return None
@@ -68,18 +71,18 @@ def _count(name: str, environ: Mapping[str, str], default: int | None = None) ->
 
 
 def launch(command: Sequence[str], world: int, *, grace_s: float = 15.0) -> int:
-    """Run `world` processes of `command` on this host and wait for all; the exit status for a shell.
+    """Run `world` processes of `command` on this host and wait for all; return the exit status for a shell.
 
-    They get torchrun's usual variables, VPOC_RENDEZVOUS and VPOC_EXCHANGE. What they write passes through in whole
-    lines, that of all but the first after `rank N: `; rank 0 writes to a terminal by itself.
+    They get torchrun's usual variables, VPOC_RENDEZVOUS and VPOC_EXCHANGE. Their output is passed on in whole lines,
+    with `rank N: ` in front for all but the first; rank 0 writes to a terminal directly.
 
-    When a rank fails, a line on stderr names it, the others get SIGTERM, after `grace_s` seconds SIGKILL, and its
-    status is returned. SIGINT and SIGTERM are passed on once, SIGHUP as SIGTERM; a second one kills. Returned is then
-    128 + signal. SIGUSR1 is ignored. The ranks do not outlive this process, even when it is killed. To be called in the
-    main thread.
+    When a rank fails, a line on stderr names it, the others get SIGTERM and after `grace_s` seconds SIGKILL, and its
+    status is returned. SIGINT and SIGTERM are passed on once, SIGHUP as SIGTERM; a second signal kills the ranks. The
+    status is then 128 + signal. SIGUSR1 and SIGUSR2 are ignored. The ranks do not outlive this process, even when it is
+    killed. Call it in the main thread.
 
     Raises:
-        UserError: when the command cannot be started or there is no place for the folder the ranks share.
+        UserError: when the command cannot be started or there is no place for the folder that the ranks share.
     """
     with _signals() as listening, private_folder() as folder:
         passage = Passage()
@@ -107,7 +110,7 @@ def _start(
 
 
 def _variables(rank: int, world: int, folder: Path) -> dict[str, str]:
-    # With no network, only the loopback interface is sure to be there.
+    # Without a network, only the loopback interface is sure to exist.
     return {
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
         "NCCL_SOCKET_IFNAME": os.environ.get("NCCL_SOCKET_IFNAME", "lo"),
@@ -122,7 +125,7 @@ def _variables(rank: int, world: int, folder: Path) -> dict[str, str]:
 
 
 class _Group:
-    """The ranks, and what is known of how they end."""
+    """The ranks, and how they end."""
 
     def __init__(self, passage: Passage, grace_s: float) -> None:
         self.children: list[Child] = []
@@ -135,7 +138,7 @@ class _Group:
 
     @property
     def status(self) -> int:
-        """The exit status of them all."""
+        """The exit status of all ranks together."""
         if self._first_failed is not None:
             return self._first_failed.status or 1
         if self._stopped_by is not None:
@@ -143,7 +146,7 @@ class _Group:
         return 0
 
     def run(self, listening: "_Listening") -> None:
-        """Watch until all have ended, or cannot be killed, and what they wrote is passed on."""
+        """Watch until all have ended, or cannot be killed, and their output is passed on."""
         hope = True
         while hope:
             self._look()
@@ -157,13 +160,13 @@ class _Group:
         self._passage.finish(listening.descriptor, lambda: bool(listening.received()))
 
     def kill(self) -> None:
-        """SIGKILL to all that still run, and to what they started."""
+        """Send SIGKILL to all that still run, and to the processes that they started."""
         for child in self.children:
             child.kill()
 
     def _patience(self) -> float | None:
         if any(child.status is not None for child in self.children):
-            # What a rank has started ends without a sign.
+            # Poll, because the end of a process that a rank started gives no signal.
             return POLL_EVERY_S
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
@@ -171,7 +174,7 @@ class _Group:
         failed = [child for child in self.children if child.poll() and child.status]
         if not failed or self._first_failed is not None or self._stopped_by is not None:
             return
-        # Of those found at once, one that was killed did not end because another had.
+        # Of several failures found at once, a rank that was killed did not end because another had.
         first = self._first_failed = max(failed, key=lambda child: child.signum is not None)
         others = "; the others are ended" if len(self.children) > 1 else ""
         self._say(f"rank {first.rank} (pid {first.pid}) failed first: it {first.how()}{others}")
@@ -182,7 +185,7 @@ class _Group:
             self.kill()
             return
         self._stopped_by = signum
-        # A rank says which one ended it; a training takes SIGHUP as any program does.
+        # A rank reports the signal that ended it; a training handles SIGHUP like any program.
         self._end(signum if signum == signal.SIGINT else signal.SIGTERM)
 
     def _end(self, signum: int = signal.SIGTERM) -> None:
@@ -192,7 +195,7 @@ class _Group:
             child.ask_to_end(signum)
 
     def _kill_late(self) -> bool:
-        """Kill those that are late; False when they do not even end by that."""
+        """Kill the ranks that are late; return False if not even that ends them."""
         late = [child for child in self.children if child.status is None]
         if late:
             names = " and ".join(f"rank {child.rank} (pid {child.pid})" for child in late)
@@ -210,47 +213,47 @@ class _Group:
 
 
 class _Listening:
-    """Signals as bytes that can be waited for; those that ask to end are held back until `start`.
+    """Signals as bytes on a descriptor that can be polled; signals that ask to stop are blocked until `start`.
 
     `mask`: the signals that were blocked before.
     """
 
     def __init__(self) -> None:
-        # What is ignored, as under nohup, stays ignored.
+        # Signals that are ignored, as under nohup, stay ignored.
         self._heeded = [signum for signum in ENDING if signal.getsignal(signum) is not signal.SIG_IGN]
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._heeded)
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setblocking(False)
-        # Also where our parent had children ignored: their exit status would be lost.
+        # Set this even if the parent process ignores SIGCHLD, because the exit status of children would be lost.
         self._before: dict[int, Any] = {signal.SIGCHLD: signal.signal(signal.SIGCHLD, _nothing)}
-        # Ranks are asked for their stacks with these. They end neither this process nor one that cannot answer yet:
-        # what is ignored is so in children, too.
+        # The harness asks ranks for their stacks with these signals. Ignoring them here keeps them from ending this
+        # process, and, since children inherit it, a rank that cannot answer yet.
         for signum in (signal.SIGUSR1, signal.SIGUSR2):
             self._before[signum] = signal.signal(signum, signal.SIG_IGN)
         self._descriptor_before = -1
 
     @property
     def descriptor(self) -> int:
-        """Readable when a signal has come or a child has ended."""
+        """A descriptor that is readable when a signal has come or a child has ended."""
         return self._ours.fileno()
 
     def start(self) -> None:
-        """Take signals from now on, also those that came meanwhile."""
-        # Not before the ranks are started: until it runs its own program, each would write here too.
+        """Receive signals from now on, including those that came meanwhile."""
+        # Only after the ranks are started, because each would write here, too, until it runs its own program.
         self._descriptor_before = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
         self._before |= {signum: signal.signal(signum, _nothing) for signum in self._heeded}
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
     def received(self) -> list[int]:
-        """Those that asked to end, since this was asked last."""
+        """The signals that asked to stop since the last call."""
         try:
             return [signum for signum in self._ours.recv(4096) if signum in ENDING]
         except BlockingIOError:
             return []
 
     def close(self) -> None:
-        """Everything as it was before."""
+        """Restore the state from before."""
         signal.set_wakeup_fd(self._descriptor_before)
         for signum, handler in self._before.items():
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
@@ -260,7 +263,7 @@ class _Listening:
 
 
 def _nothing(_signum: int, _frame: object) -> None:
-    """Python writes the signal where `set_wakeup_fd` says only if there is a handler."""
+    """Do nothing; `set_wakeup_fd` takes effect only for signals that have a Python handler."""
 
 
 @contextlib.contextmanager

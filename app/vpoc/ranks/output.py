@@ -1,4 +1,4 @@
-"""Lines of several processes on one output: each whole, none lost."""
+"""Passes lines of several processes on to one output: each line whole, none lost."""
 
 import contextlib
 import math
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 PIPE_BYTES = 1 << 16
-"""Bytes; what a pipe of Linux holds."""
+"""Bytes that a Linux pipe holds."""
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line is passed on in parts of this size."""
 MOST_WAITING = 1 << 22
-"""Bytes; no more is read while so much waits to be written."""
+"""Bytes; while this much waits to be written, no more is read."""
 
 
 class Outlet:
-    """An output of this process and what waits to be written to it, never in a way that would block."""
+    """An output of this process with the bytes that wait to be written to it; writing never blocks."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -24,14 +24,14 @@ class Outlet:
         self.closed = False
 
     def write(self) -> None:
-        """Write some of what waits; call it when the output is ready."""
+        """Write some of the waiting bytes; call it when the output is ready."""
         try:
-            # So much fits into a pipe that is ready.
+            # A pipe that is ready takes this much without blocking.
             written = os.write(self.descriptor, self.waiting[: select.PIPE_BUF])
         except BlockingIOError:
             return
         except OSError:
-            # Nobody reads it any more, or the disk is full.
+            # Nobody reads the output any more, or the disk is full.
             self.closed = True
             self.waiting.clear()
             return
@@ -41,7 +41,7 @@ class Outlet:
 class Lines:
     """The output of a process from the pipe `descriptor`, passed on to `outlet` line by line, each after `prefix`.
 
-    Once the outlet is closed the pipe is closed too, so that the process sees what it would see without us.
+    Once the outlet is closed the pipe is closed, too, so that the process gets the same error as without us.
     """
 
     def __init__(self, descriptor: int, outlet: Outlet, prefix: bytes) -> None:
@@ -54,11 +54,11 @@ class Lines:
 
     @property
     def wanted(self) -> bool:
-        """True when more should be read now."""
+        """Return whether more should be read now."""
         return self.open and len(self.outlet.waiting) < MOST_WAITING
 
     def read(self) -> None:
-        """Take what is there now, at most one block."""
+        """Read what is there now, at most one block."""
         if self.outlet.closed:
             self.close()
         if not self.open:
@@ -78,7 +78,7 @@ class Lines:
             self._part = b""
 
     def close(self) -> None:
-        """Pass on what is left, as a line, and read no more."""
+        """Pass on the rest as a line, and stop reading."""
         if self.open:
             self.open = False
             os.close(self.descriptor)
@@ -92,7 +92,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class End:
-    """The output to give a process: the descriptor of a pipe, closed here afterwards, or None for ours."""
+    """The output to give a process: the descriptor of a pipe, closed here afterwards, or None to inherit ours."""
 
     given: int | None
 
@@ -105,19 +105,19 @@ class End:
 
 
 class Passage:
-    """Passes on what processes write to standard output and standard error, and says something itself."""
+    """Passes on what processes write to standard output and standard error, and writes lines of this process."""
 
     def __init__(self) -> None:
         out, err = Outlet(1), Outlet(2)
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(1), os.fstat(2)):
-                # In a log of both, a line of one must not end up within a line of the other.
+                # If both go to one log, a line of one must not end up within a line of the other.
                 out = err
         self._outlets = (out, err)
         self._lines: list[Lines] = []
 
     def ends(self, prefix: str, *, inherit_terminal: bool) -> tuple[End, End]:
-        """Standard output and standard error for a process; the terminal itself where that is ours, if so wanted."""
+        """Standard output and error for a process; the terminal itself if ours is one and `inherit_terminal` is set."""
         out, err = self._outlets
         return self._end(1, out, prefix, inherit_terminal), self._end(2, err, prefix, inherit_terminal)
 
@@ -129,14 +129,14 @@ class Passage:
         return End(write)
 
     def say(self, line: str) -> None:
-        """A line of our own on standard error, after all that has been written so far."""
+        """Write a line of this process to standard error, after everything that was written so far."""
         self._read_all()
         self._outlets[1].waiting += line.encode() + b"\n"
 
     def pump(self, wake: int, timeout: float | None) -> None:
-        """Wait until there is something to read or to write, or `wake` is readable, and read and write it.
+        """Wait until there is something to read or to write, or `wake` is readable; then read and write.
 
-        At most `timeout` seconds; None: for as long as it takes.
+        Waits at most `timeout` seconds; None: without a limit.
         """
         poller = select.poll()
         poller.register(wake, select.POLLIN)
@@ -153,7 +153,7 @@ class Passage:
                 writing[descriptor].write()
 
     def finish(self, wake: int, enough: Callable[[], bool]) -> None:
-        """Pass on all that was written; stops when `wake` is readable and it is `enough`."""
+        """Pass on everything that was written; stop early when `wake` is readable and `enough` returns true."""
         self._read_all()
         for lines in self._lines:
             lines.close()
@@ -162,5 +162,5 @@ class Passage:
 
     def _read_all(self) -> None:
         for lines in self._lines:
-            # What a full pipe holds, and no more: one that is written to all the time would never be empty.
+            # Read at most what a full pipe holds: a pipe that is written to all the time would never be empty.
             lines.read()
