@@ -92,7 +92,7 @@ def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, 
 
 
 def checksummed_facts(path: Path, key: str) -> dict[str, Any]:
-    """The facts that `write_checksummed` was given for the file `path`, read with little memory.
+    """Return the facts that `write_checksummed` was given for the file `path`, read with little memory.
 
     Raises:
         DamagedError: as `read_checksummed`.

@@ -41,7 +41,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command `cmd_name`."""
+        """Return the command `cmd_name`."""
         name = cmd_name.replace("_", "-")
         if name not in COMMANDS:
             return None

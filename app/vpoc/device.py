@@ -11,7 +11,10 @@ from vpoc.errors import UserError
 
 
 def require_device(name: str) -> torch.device:
-    """The device `cpu` or `cuda`; UserError with exit code 3 when it is not available, because there is no fallback."""
+    """Return the device `cpu` or `cuda`.
+
+    UserError with exit code 3 when it is not available, because there is no fallback.
+    """
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError(
             f"--device cuda: torch {torch.__version__} sees no GPU; check the driver, the device nodes and that this "
@@ -22,7 +25,7 @@ def require_device(name: str) -> torch.device:
 
 
 def describe(device: torch.device, rank: int = 0) -> dict[str, Any]:
-    """The facts of the device really used: rank, device, name, gfx target (None if it has none), memory in bytes."""
+    """Return the facts of the device in use: rank, device, name, gfx target (None if it has none), memory in bytes."""
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         properties = torch.cuda.get_device_properties(index)

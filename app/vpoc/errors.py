@@ -21,7 +21,7 @@ LONGEST_SHOWN = 2000
 
 
 def shown(message: object) -> str:
-    """A message as one line without characters that control a terminal; the middle of a long message is left out."""
+    """Return a message as one line without characters that control a terminal; a long one loses its middle."""
     text = str(message)
     if len(text) > LONGEST_SHOWN:
         end = LONGEST_SHOWN // 4
@@ -51,6 +51,6 @@ REMEDIES = {
 
 
 def from_os_error(error: OSError, path: Path) -> UserError:
-    """The one-line form of an operating-system error on `path`."""
+    """Return the one-line form of an operating-system error on `path`."""
     remedy = REMEDIES.get(error.errno or 0, error.strerror or str(error))
     return UserError(f"{path}: {remedy}")

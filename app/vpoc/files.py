@@ -17,7 +17,7 @@ HASH_BLOCK = 1 << 23
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of `path`; UserError when it cannot be read or is empty."""
+    """Return the content of `path`; UserError when it cannot be read or is empty."""
     try:
         content = path.read_bytes()
     except OSError as error:

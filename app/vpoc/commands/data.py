@@ -115,7 +115,7 @@ def merge_command(
 def _reading(
     zone: str | None, stamps: str | None, dates: str | None, columns: tuple[str, ...], symbol: str | None
 ) -> dict[str, Any]:
-    """The arguments of `read_vendor` from the options of a command."""
+    """Return the arguments of `read_vendor` from the options of a command."""
     return {
         "zone": zone,
         "stamp_side": stamps,
@@ -126,7 +126,7 @@ def _reading(
 
 
 def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
-    """The user's column names -> ours."""
+    """Return our column name for each of the user's names, from options such as `es_close=close`."""
     pairs = [given.rpartition("=") for given in columns]
     for given, (name, _, column) in zip(columns, pairs, strict=True):
         if not name or not column:
@@ -203,7 +203,7 @@ def check_command(
 
 
 def _table(facts: Mapping[str, Any], warnings: list[str]) -> list[str]:
-    """The facts and warnings as lines; long lists are cut."""
+    """Return the facts and warnings as lines; long lists are cut."""
     lines = []
     for key, value in facts.items():
         name = f"{_named(key):<24}"
@@ -221,7 +221,7 @@ def _table(facts: Mapping[str, Any], warnings: list[str]) -> list[str]:
 
 
 def _warning_lines(warnings: Sequence[str]) -> list[str]:
-    """The warnings as lines; if there are too many, the last line says how many are left out."""
+    """Return the warnings as lines; if there are too many, the last line says how many are left out."""
     lines = [f"warning: {warning}" for warning in warnings[:SHOWN_LINES]]
     more = len(warnings) - SHOWN_LINES
     return [*lines, f"warning: and {more} more; --json lists them all"] if more > 0 else lines

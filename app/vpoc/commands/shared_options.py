@@ -146,7 +146,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def feature_options(chosen: dict[str, Any]) -> Any:
-    """The options of features, from the options of a command."""
+    """Return the options of features, from the options of a command."""
     from vpoc.features.feature_options import FeatureOptions  # noqa: PLC0415
 
     if chosen["as_of"] == "open" and chosen["rows"] == "bar":

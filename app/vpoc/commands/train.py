@@ -118,7 +118,7 @@ def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen:
 
 
 def _accumulating(steps: int, batch_size: int, micro_batch_size: int | str | None) -> dict[str, int]:
-    """The batch sizes with which `steps` batches are added up."""
+    """Return the batch sizes with which `steps` batches are added up."""
     if micro_batch_size is not None:
         raise UserError("--accumulation-steps and --micro-batch-size say the same; give one of them")
     if steps * batch_size > LARGEST_COUNT:

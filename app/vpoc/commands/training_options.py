@@ -30,7 +30,7 @@ def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tup
 
 
 def micro_batch(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
-    """A number of samples, `auto`, or None; click's usage error if `value` is anything else."""
+    """Return a number of samples, `auto`, or None; click's usage error if `value` is anything else."""
     if value is None or value == "auto":
         return value
     if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:

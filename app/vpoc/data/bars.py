@@ -50,12 +50,12 @@ class Bars:
         return len(self.ts)
 
     def take(self, rows: Flags | Ints | slice) -> "Bars":
-        """The bars selected by `rows`."""
+        """Return the bars selected by `rows`."""
         return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
     @staticmethod
     def concatenate(parts: "Sequence[Bars]") -> "Bars":
-        """The bars of `parts`, in their order.
+        """Return the bars of `parts`, in their order.
 
         The step is that of the first part, other facts are those of the last.
         """
@@ -108,7 +108,7 @@ def made_bars(
 
 
 def bar_seconds(ts: Ints) -> int:
-    """The most common positive step between stamps, in seconds, at most a day; 60 when there is none."""
+    """Return the most common positive step between stamps, in seconds, at most a day; 60 when there is none."""
     steps = np.diff(ts)
     if len(steps) and steps.min() <= 0:
         steps = steps[steps > 0]

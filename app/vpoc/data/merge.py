@@ -137,7 +137,7 @@ def merge(
 
 
 def bars_with_vix(path: Path) -> Bars:
-    """The bars of a file that has VIX in a column, of any format that `read_vendor` knows, as `merge` makes them.
+    """Return the bars of a file with a VIX column, of any format that `read_vendor` knows, as `merge` makes them.
 
     UserError as from `merge`, except for data that is not plausible.
     """
@@ -166,7 +166,7 @@ def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:
 
 
 def _bars(rows: VendorBars, vix: Floats) -> Bars:
-    """The rows as bars; UserError for the first impossible one."""
+    """Return the rows as bars; UserError for the first impossible one."""
     bars = rows.bars(rows.frame, vix)
     problem = first_problem(bars)
     if problem is not None:
@@ -176,7 +176,7 @@ def _bars(rows: VendorBars, vix: Floats) -> Bars:
 
 
 def _judged(rows: VendorBars, vix: Floats, accepted: Collection[str]) -> tuple[Bars, list[str]]:
-    """The rows as bars, and warnings; UserError for data that training would refuse."""
+    """Return the rows as bars, and warnings; UserError for data that training would refuse."""
     bars, frame = _bars(rows, vix), rows.frame
     gate = Plausibility()
     gate.add(bars, frame["line"].to_numpy() if rows.unit == "line" else None)
@@ -186,7 +186,7 @@ def _judged(rows: VendorBars, vix: Floats, accepted: Collection[str]) -> tuple[B
 
 
 def as_of(ends: Ints, published: Ints, values: Floats) -> tuple[Floats, Floats]:
-    """The last of `values` published by each of `ends`, and its age in days; both [bars], NaN before the first.
+    """Return the last of `values` published by each of `ends`, and its age in days; both [bars], NaN before the first.
 
     `ends` [bars] and `published` [values], sorted, are seconds since 1970 UTC.
     """
@@ -212,7 +212,7 @@ def _csv(bars: Bars) -> bytes:
 
 
 def _sorted_once(bars: VendorBars) -> pl.DataFrame:
-    """The rows by time, without exact duplicates; of trades, all rows. UserError for two bars of one time."""
+    """Return the rows by time, without exact duplicates; of trades, all rows. UserError for two bars of one time."""
     if (np.diff(bars.frame["ts"].to_numpy()) > 0).all():
         return bars.frame
     frame = bars.frame.with_row_index("row")
@@ -229,7 +229,7 @@ def _sorted_once(bars: VendorBars) -> pl.DataFrame:
 
 
 def _off_grid(bars: VendorBars) -> int:
-    """The number of rows with a price off the grid.
+    """Return the number of rows with a price off the grid.
 
     Applies the rule of loading before rounding to two decimals hides it.
     """

@@ -104,7 +104,7 @@ def _leave(pool: ThreadPoolExecutor) -> None:
 
 
 def _count(content: bytes, mark: bytes) -> int:
-    """As `content.count(mark)`, which is slow for a frequent byte."""
+    """Return `content.count(mark)`, which itself is slow for a frequent byte."""
     array, step = np.frombuffer(content, np.uint8), COUNTED_AT_A_TIME
     return sum(int(np.count_nonzero(array[at : at + step] == mark[0])) for at in range(0, len(array), step))
 
@@ -171,7 +171,7 @@ def read_rows(content: bytes, first_line: int, count: int, head: Head) -> Merged
 
 
 def _sound_rows(content: bytes, count: int, first_line: int, head: Head) -> MergedRows | None:
-    """The rows if every cell is valid, parsed directly as numbers; None if one is not."""
+    """Return the rows if every cell is valid, parsed directly as numbers; None if one is not."""
     try:
         schema = {name: TYPES.get(name, pl.String) for name in head.names}
         frame = pl.read_csv(io.BytesIO(content), has_header=False, schema=schema)

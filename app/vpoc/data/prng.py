@@ -16,7 +16,7 @@ def words(seed: int, stream: int, count: int) -> Words:
 
 
 def bits_set(value: Words) -> npt.NDArray[np.int64]:
-    """The number of bits of each word that are 1 (a sum of coin tosses: binomial, close to normal)."""
+    """Return the number of bits of each word that are 1 (a sum of coin tosses: binomial, close to normal)."""
     value = value - ((value >> np.uint64(1)) & np.uint64(0x5555555555555555))
     value = (value & np.uint64(0x3333333333333333)) + ((value >> np.uint64(2)) & np.uint64(0x3333333333333333))
     value = (value + (value >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)

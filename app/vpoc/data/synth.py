@@ -25,7 +25,7 @@ RTH = (MINUTE_OF_DAY >= RTH_OPEN) & (MINUTE_OF_DAY < RTH_CLOSE)
 
 
 def synthetic_csv(sessions: int, seed: int) -> bytes:
-    """A merged CSV with `sessions` sessions of 1380 bars, on dates of the calendar from 2018-01-02.
+    """Return a merged CSV with `sessions` sessions of 1380 bars, on dates of the calendar from 2018-01-02.
 
     Half days are full ones.
 

@@ -31,7 +31,7 @@ class Table:
     header_lines: int = 1
 
     def line(self, row: int) -> str:
-        """The place of row `row` (from 0), for an error message."""
+        """Return the place of row `row` (from 0), for an error message."""
         return f"{self.path}, line {self.header_lines + row + 1}"
 
 
@@ -90,7 +90,10 @@ def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDA
 
 
 def volumes(table: Table) -> npt.NDArray[np.int64]:
-    """The `volume` column as int64 [rows], contracts; UserError, with the line, unless whole, from 0 to 10^12."""
+    """Return the `volume` column as int64 [rows], in contracts.
+
+    UserError, with the line, unless all volumes are whole numbers from 0 to 10^12.
+    """
     values = numbers(table, "volume")
     for bad, what in (
         (values < 0, "is negative"),

@@ -24,7 +24,7 @@ class Interval:
     high: float
 
     def as_json(self) -> dict[str, float]:
-        """The interval as plain JSON values."""
+        """Return the interval as plain JSON values."""
         return vars(self).copy()
 
 
@@ -71,13 +71,13 @@ class Bootstrap:
         return self.interval(float(top.sum() / bottom.sum()), tops[some] / bottoms[some])
 
     def sums(self, columns: Floats) -> Floats:
-        """Sums of `columns` [sessions, columns] in each replicate, [replicates, columns]."""
+        """Return sums of `columns` [sessions, columns] in each replicate, [replicates, columns]."""
         # Not `@`, because BLAS adds up in an order that depends on its threads.
         sums: Floats = np.einsum("rs,sc->rc", self.counts, columns)
         return sums
 
     def interval(self, value: float, replicates: Floats) -> Interval:
-        """The interval from the percentiles of `replicates` [replicates]."""
+        """Return the interval from the percentiles of `replicates` [replicates]."""
         low, high = np.quantile(replicates, [self.tail, 1 - self.tail])
         return Interval(value, float(low), float(high))
 
@@ -104,7 +104,10 @@ def _student(z: float, freedom: int) -> float:
 
 
 def by_session(sessions: Ints, values: Floats) -> Floats:
-    """Sums of `values` [rows, columns] by session, [sessions, columns]; `sessions` [rows]: their numbers, in order."""
+    """Return the sums of `values` [rows, columns] by session, [sessions, columns].
+
+    `sessions` [rows]: the session number of each row, in order.
+    """
     _, place = np.unique(sessions, return_inverse=True)
     count = int(place[-1]) + 1
     return np.column_stack([np.bincount(place, column, count) for column in values.T]).astype(np.float64)

@@ -21,7 +21,7 @@ WEIGHTS = (
 
 
 def document(evaluation: Evaluation, asked: Lengths, replicates: int, facts: dict[str, Any]) -> dict[str, Any]:
-    """The whole evaluation; `facts`: the facts of its input, which come first."""
+    """Return the whole evaluation; `facts`: the facts of its input, which come first."""
     plan, placebo, verdict = evaluation.plan, evaluation.placebo, evaluation.verdict
     return {
         "schema": EVALUATION_SCHEMA,

@@ -21,7 +21,7 @@ ALPHA = 0.01
 
 
 def p_beats_chance(rows: LabelledRows, span: slice, predicted: Floats, chance: Floats, run: int) -> float:
-    """The p-value of Clark and West (2007): whether `predicted` knows more than a constant, which is nested in it.
+    """Return the p-value of Clark and West (2007): whether `predicted` knows more than a constant nested in it.
 
     The statistic is the mean of 2 (label - rate) (predicted - its mean): the difference of Brier scores without the
     cost of having fitted something. Rate and mean are those of each test block, in which `chance` has one value: a
@@ -38,13 +38,13 @@ def p_beats_chance(rows: LabelledRows, span: slice, predicted: Floats, chance: F
 
 
 def p_better(rows: LabelledRows, span: slice, predicted: Floats, other: Floats, run: int) -> float:
-    """The p-value of Diebold and Mariano (1995): whether the log-loss of `predicted` is lower than that of `other`."""
+    """Return the p-value of Diebold and Mariano (1995): whether `predicted` has a lower log-loss than `other`."""
     labels = rows.labels[span]
     return _p_of_mean(rows, span, log_losses(labels, other) - log_losses(labels, predicted), run)
 
 
 def rejected(p_values: Mapping[str, float]) -> tuple[str, ...]:
-    """The names of the p-values that Holm's (1979) procedure rejects, in the given order."""
+    """Return the names of the p-values that Holm's (1979) procedure rejects, in the given order."""
     found = set[str]()
     for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         if p_values[name] > ALPHA / (len(p_values) - place):
@@ -54,7 +54,7 @@ def rejected(p_values: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _p_of_mean(rows: LabelledRows, span: slice, values: Floats, run: int) -> float:
-    """The p-value of the weighted mean of `values` [rows of span] being above 0."""
+    """Return the p-value of the weighted mean of `values` [rows of span] being above 0."""
     weights = rows.weights[span]
     sums = by_session(rows.sessions[span], np.column_stack([weights * values, weights]))
     tops, bottoms = sums.T

@@ -41,7 +41,7 @@ def fit_logistic(inputs: npt.NDArray[Any], labels: Floats, weights: Floats, ridg
 
 
 def probability(inputs: npt.NDArray[Any], coefficients: Floats) -> Floats:
-    """The probability of 1, [rows]."""
+    """Return the probability of 1, [rows]."""
     return _sigmoid(np.einsum("ij,j->i", _design(inputs), coefficients))
 
 

@@ -58,13 +58,13 @@ def all_models(rows: LabelledRows, network: Fitter) -> tuple[Model, ...]:
 
 
 def fit_constant(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:  # noqa: ARG001 - the protocol
-    """The weighted rate of the labels, shrunk towards one half by half a label of each kind."""
+    """Fit the weighted rate of the labels, shrunk towards one half by half a label of each kind."""
     rate = ((weights * labels).sum() + PRIOR_WEIGHT / 2) / (weights.sum() + PRIOR_WEIGHT)
     return lambda given: np.full(len(given), rate)
 
 
 def fit_conditional(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:
-    """The weighted rate of the labels by place, shrunk towards the overall rate by one label.
+    """Fit the weighted rate of the labels by place, shrunk towards the overall rate by one label.
 
     `inputs` [rows, 1]: places.
     """

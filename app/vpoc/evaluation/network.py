@@ -37,7 +37,7 @@ class FoldRun(Prepared):
     made: Split
 
     def samples(self, options: TrainOptions, kind: str) -> Split:  # noqa: ARG002 - as Prepared.samples
-        """The samples of the fold."""
+        """Return the samples of the fold."""
         return self.made
 
 
@@ -89,7 +89,7 @@ class NetworkFit:
 
 @torch.no_grad()
 def probabilities(trained: Network, samples: Samples, device: torch.device) -> Floats:
-    """The probability that the label is 1, [samples]; `samples` are scaled and in order."""
+    """Return the probability that the label is 1, [samples]; `samples` are scaled and in order."""
     trained.eval()
     micros = resident_in_order(samples, SAMPLES_AT_A_TIME, device)
     logits = torch.cat([trained(micro.inputs).squeeze(1) for micro in micros])
@@ -98,7 +98,7 @@ def probabilities(trained: Network, samples: Samples, device: torch.device) -> F
 
 
 def training_options(options: FeatureOptions, target: str, chosen: dict[str, Any]) -> TrainOptions:
-    """The options of a training in the evaluation: `chosen`, with data on the device, and without files left behind."""
+    """Return the options of a training in the evaluation: `chosen`, with data on the device, and no files kept."""
     fixed: dict[str, Any] = {
         "data": Path(chosen["data"]),
         "target": target,

@@ -11,7 +11,7 @@ IN_AREA, IN_RANGE, ABOVE, BELOW, UNKNOWN = range(len(PLACES))
 
 
 def open_places(features: FeatureSet) -> Ints:
-    """Where the open sits [rows of the frame], as indices into PLACES.
+    """Return where the open sits [rows of the frame], as indices into PLACES.
 
     Session rows as of the next open: that open, relative to the value area and range of the row's session. As of the
     close, when the next open is not known, the close takes its place. Bar rows: the session's open relative to the

@@ -26,7 +26,7 @@ def summary(document: Document) -> str:
 
 
 def markdown(document: Document) -> str:
-    """The whole report as Markdown."""
+    """Return the whole report as Markdown."""
     heads = ["model", "log-loss", "Brier", "accuracy", "network less this", "log-loss held out", "network less this"]
     parts = [
         "# Evaluation",

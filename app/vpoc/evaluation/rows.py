@@ -35,23 +35,23 @@ class LabelledRows:
         return len(self.labels)
 
     def span(self, start: int, stop: int) -> slice:
-        """The rows of sessions [start, stop)."""
+        """Return the rows of sessions [start, stop)."""
         first, last = np.searchsorted(self.sessions, [start, stop])
         return slice(int(first), int(last))
 
     def head(self, sessions: int) -> "LabelledRows":
-        """The rows of the first `sessions` sessions."""
+        """Return the rows of the first `sessions` sessions."""
         part = self.span(0, sessions)
         names = ("inputs", "places", "labels", "weights", "sessions")
         return replace(self, **{name: getattr(self, name)[part] for name in names}, dates=self.dates[:sessions])
 
     def with_labels(self, labels: Floats, weights: Floats) -> "LabelledRows":
-        """The same rows with other labels."""
+        """Return the same rows with other labels."""
         return replace(self, labels=labels, weights=weights)
 
 
 def rows_of(features: FeatureSet, target: str, window: int = 1) -> tuple[LabelledRows, Samples]:
-    """The rows of `features` that have a value of `target` and `window - 1` rows before them, also as samples.
+    """Return the rows of `features` that have a value of `target` and `window - 1` rows before them, also as samples.
 
     Both are unscaled. UserError when the bars are too long for any label.
     """

@@ -37,7 +37,7 @@ class Scores:
     bins: tuple[dict[str, Any], ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The scores as plain JSON values."""
+        """Return the scores as plain JSON values."""
         calibration = {
             "intercept": None if self.intercept is None else self.intercept.as_json(),
             "slope": None if self.slope is None else self.slope.as_json(),
@@ -59,7 +59,7 @@ def brier_scores(labels: Floats, predicted: Floats) -> Floats:
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """The weighted mean of `values` [rows]."""
+    """Return the weighted mean of `values` [rows]."""
     return float((weights * values).sum() / weights.sum())
 
 
@@ -79,7 +79,7 @@ def plain_scores(rows: LabelledRows, span: slice, predicted: Floats) -> dict[str
 
 
 def scores(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> Scores:
-    """The scores of `predicted` on the rows of `span`, over the sessions that `bootstrap` was drawn for."""
+    """Return the scores of `predicted` on the rows of `span`, over the sessions that `bootstrap` was drawn for."""
     labels, weights, sessions = rows.labels[span], rows.weights[span], rows.sessions[span]
     columns = [score(labels, predicted) for score in SCORES.values()]
     sums = by_session(sessions, weights[:, None] * np.column_stack([*columns, np.ones(len(labels))]))

@@ -45,7 +45,7 @@ class Plan:
 
 
 def plan(sessions: int, asked: Lengths, reach: int) -> Plan:
-    """The folds of `sessions` sessions with labels that look `reach` sessions beyond their own.
+    """Return the folds of `sessions` sessions with labels that look `reach` sessions beyond their own.
 
     The windows of all training labels end at least `asked.embargo` sessions before the test block begins: with `reach`
     1, sessions 0 .. start - embargo - 2 train. The first three lengths are lowered in proportion if there are too few

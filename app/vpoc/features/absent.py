@@ -14,7 +14,7 @@ Absent = dict[str, Flags]
 
 
 def absent_of_sessions(days: SessionFacts, kept: Ints, *, at_open: bool) -> Absent:
-    """The features that rows of the sessions `kept` [numbers] lack, as of 17:00 or of the next open (`at_open`).
+    """Return the features that rows of the sessions `kept` [numbers] lack, as of 17:00 or of the next open (`at_open`).
 
     Without bars after regular hours neither the volume of the day nor the last VIX, published at 16:15, is known.
     """
@@ -29,7 +29,7 @@ def absent_of_sessions(days: SessionFacts, kept: Ints, *, at_open: bool) -> Abse
 
 
 def absent_of_bars(days: SessionFacts, place: Ints) -> Absent:
-    """The features that bar rows of the sessions `place` [numbers] lack, [sessions]; each bar knows its VIX."""
+    """Return the features that bar rows of the sessions `place` [numbers] lack, [sessions]; each bar knows its VIX."""
     night = days.sessions.without_overnight[place]
     return {"on_vol_share": night, "on_range_frac": night, **_without_closes(days, place, through=0)}
 

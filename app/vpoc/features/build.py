@@ -58,7 +58,7 @@ def all_session_facts(bars: Bars, options: FeatureOptions, progress: Progress) -
 def features_of(
     bars: Bars, days: SessionFacts, options: FeatureOptions, *, fewest: int | None = None, progress: Progress
 ) -> FeatureSet:
-    """As `build_features`, with the facts `days` of these bars.
+    """Do what `build_features` does, with the facts `days` of these bars.
 
     For session rows only facts of `bars`, no rows, are used.
     """
@@ -161,7 +161,7 @@ def select_rows(
 
 
 def most_recent(path: Path, sessions: Ints, data_fraction: float, fewest: int) -> Ints:
-    """The last `data_fraction` of `sessions`; UserError when fewer than `fewest` are left."""
+    """Return the last `data_fraction` of `sessions`; UserError when fewer than `fewest` are left."""
     keep = round(len(sessions) * data_fraction)
     if keep < fewest:
         raise UserError(
@@ -188,13 +188,16 @@ def _bar_frame(
 
 
 def sessions_at_a_time(bars: Bars, options: FeatureOptions) -> int:
-    """The number of sessions of bar rows to compute together."""
+    """Return the number of sessions of bar rows to compute together."""
     # A session of seconds or of trades has as many rows as a hundred sessions of minutes.
     return options.chunk_size if bars.bar_seconds >= _MINUTE_S else 1
 
 
 def bar_rows(bars: Bars, days: SessionFacts, rolls: Ints, chunk: Sessions, options: FeatureOptions) -> pl.DataFrame:
-    """A row for each RTH bar of the sessions `chunk`, which are among `days`; their row numbers refer to `bars`."""
+    """Return a row for each RTH bar of the sessions `chunk`, which are among `days`.
+
+    The row numbers of `chunk` refer to `bars`.
+    """
     place = np.searchsorted(days.sessions.date, chunk.date)
     rows = ranges(chunk.start, chunk.stop)
     stamps = {"trade_date": np.repeat(chunk.date, chunk.stop - chunk.start), "ts": bars.ts[rows]}
@@ -245,7 +248,7 @@ def feature_set(
     without_vix: int,
     accepted: tuple[str, ...] = (),
 ) -> FeatureSet:
-    """The set of these rows with their facts; `dates`: the trade dates that have rows, in order."""
+    """Return the set of these rows with their facts; `dates`: the trade dates that have rows, in order."""
     return FeatureSet(
         frame=frame,
         options=options,

@@ -34,7 +34,7 @@ class FeatureSet:
     smaller_kept: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        """The number of sessions used, why others were not, and the notes, as part of a sentence."""
+        """Return the number of sessions used, why others were not, and the notes, as part of a sentence."""
         reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.left_out.items() if count]
         used = f"{self.sessions_used} of {self.sessions_total} sessions"
         return "; ".join([used + (f" ({', '.join(reasons)})" if reasons else ""), *self.notes()])

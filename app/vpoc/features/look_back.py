@@ -59,7 +59,7 @@ def composite_vpocs(days: SessionFacts, among: Ints, begins: Sequence[Ints], sto
 
 
 def touched_in(days: SessionFacts, farthest: int) -> Ints:
-    """The first later session [sessions] whose RTH range has each VPOC.
+    """Return the first later session [sessions] whose RTH range has each VPOC.
 
     A huge number if none of the next `farthest` does.
     """
@@ -90,7 +90,10 @@ def naked_levels(days: SessionFacts, rolls: Ints, row: Ints, reach: int, *, afte
 
 
 def naked(level: Ints, age: Ints, alive: Flags, price: Ints) -> Naked:
-    """Of the levels [rows, levels] that are alive, those nearest to `price` [rows]; a level at the price is touched."""
+    """Return the levels that are alive and nearest to `price` [rows]; a level at the price is touched.
+
+    `level`, `age` and `alive` are [rows, levels].
+    """
     distance = level - price[:, None]
     over, under = alive & (distance > 0), alive & (distance < 0)
     size = np.where(over | under, np.abs(distance), FAR)

@@ -45,13 +45,13 @@ UNKNOWN_MARKET = Market()
 
 
 def market_of(symbols: Sequence[str], days: "SessionFacts", dates: Ints) -> Market:
-    """The market of a file with these `symbols` and `days`, whose rows have the trade dates `dates`, in order."""
+    """Return the market of a file with `symbols` and `days`, whose rows have the trade dates `dates`, in order."""
     prices = np.concatenate([days.open, days.high, days.low, days.close])
     first, last = (day(dates[0]), day(dates[-1])) if len(dates) else ("", "")
     return Market(symbol_of(symbols), max(int(np.gcd.reduce(prices)), 1) * TICK, first, last)
 
 
 def symbol_of(symbols: Sequence[str]) -> str:
-    """The root of the contracts `symbols`: ES for ESZ3 and ESH4; empty if there is none, or more than one."""
+    """Return the root of the contracts `symbols`: ES for ESZ3 and ESH4; empty if there is none, or more than one."""
     found = {match["root"] if (match := ROOTED.fullmatch(name)) else name for name in symbols if name}
     return found.pop() if len(found) == 1 else ""

@@ -59,7 +59,7 @@ class BlockRows:
     blocks: tuple[tuple[int, int], ...]
 
     def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """As RowSource; UserError when the file has changed since."""
+        """See RowSource; UserError when the file has changed since."""
         options, done, before = self.features.options, 0, 0
         progress.phase("features", len(self.kept))
         blocks = stream_bars(self.data, ROW_BLOCK_BYTES)
@@ -84,7 +84,7 @@ class BlockRows:
 
 
 def block_rows(data: Path, options: FeatureOptions, progress: Progress, accepted: Collection[str] = ()) -> BlockRows:
-    """The bar rows of the merged CSV `data`, the same as those of `build_features`.
+    """Return the bar rows of the merged CSV `data`, the same as those of `build_features`.
 
     UserError as from `build_features`, and for data that is not plausible by a rule which is not `accepted`.
     """
@@ -118,7 +118,7 @@ class StoredRows:
     count: int
 
     def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """As RowSource."""
+        """See RowSource."""
         progress.phase("features", self.count)
         file = pl.scan_parquet(self.path)
         left: pl.DataFrame | None = None
@@ -137,6 +137,6 @@ class StoredRows:
 
 
 def stored_rows(path: Path) -> StoredRows:
-    """The bar rows in `path`, whose bytes are checked to be unchanged; UserError as from `read_features`."""
+    """Return the bar rows in `path`, whose bytes are checked to be unchanged; UserError as from `read_features`."""
     features = read_facts(path)
     return StoredRows(path, features, pl.scan_parquet(path).select(pl.len()).collect().item())

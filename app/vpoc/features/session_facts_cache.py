@@ -98,7 +98,7 @@ def _field_names(kind: Any, prefix: str = "") -> list[str]:
 
 
 def _arrays(part: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """The arrays in a dataclass, by dotted names."""
+    """Return the arrays in a dataclass, by dotted names."""
     found = []
     for field in fields(part):
         value, name = getattr(part, field.name), prefix + field.name

@@ -120,7 +120,7 @@ def bar_snapshots(bars: Bars, days: SessionFacts, rolls: Ints, t: Ints, options:
 
 
 def _take(facts: Any, rows: Ints) -> Any:
-    """The given rows of a dataclass of arrays."""
+    """Return the given rows of a dataclass of arrays."""
     if isinstance(facts, np.ndarray):
         return facts[rows]
     return type(facts)(**{name: _take(value, rows) for name, value in vars(facts).items()})

@@ -44,7 +44,7 @@ def read_features(path: Path) -> FeatureSet:
 def held_features(
     path: Path, digest: Future[str], options: FeatureOptions, accepted: Collection[str]
 ) -> FeatureSet | None:
-    """The features at `path`, if they are those that would be computed; None if there are others, or none.
+    """Return the features at `path`, if they are those that would be computed; None if there are others, or none.
 
     `digest`: the SHA-256 of the data.
     """
@@ -57,7 +57,7 @@ def held_features(
 
 
 def read_facts(path: Path) -> FeatureSet:
-    """As `read_features`, but with little memory and without the rows: the frame has only the columns."""
+    """Do what `read_features` does with little memory and without the rows: the frame has only the columns."""
     try:
         facts = checksummed_facts(path, FEATURES_KEY)
     except OSError as error:

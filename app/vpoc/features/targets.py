@@ -15,7 +15,7 @@ DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}
 
 
 def move_30(close: Ints) -> Floats:
-    """How far, in ticks, the close 30 bars later is above this one, for the RTH bars [bars] of one session.
+    """Return how far, in ticks, the close 30 bars later is above this one, for the RTH bars [bars] of one session.
 
     NaN if the session ends before.
     """

@@ -55,7 +55,7 @@ class Owner:
 
 
 def find_cards(root: Path = Path("/")) -> tuple[Card, ...]:
-    """The cards whose driver reports their memory in sysfs (amdgpu does), by PCI address."""
+    """Return the cards whose driver reports their memory in sysfs (amdgpu does), by PCI address."""
     numbers = {node.address: node.number for node in _compute_nodes(root)}
     found = []
     for folder in root.glob("sys/class/drm/card*/device"):
@@ -90,7 +90,7 @@ def sees_host_pids(root: Path = Path("/")) -> bool:
 
 
 def owners(root: Path = Path("/")) -> tuple[Owner, ...]:
-    """The processes that hold GPU memory, as far as this process may see them; the largest holders come first.
+    """Return the processes that hold GPU memory, as far as this process may see them; the largest holders come first.
 
     If pids are the host's, a process that both sources know is reported once, by the source that saw more. Otherwise
     the sources use different pids, and the process is reported twice. Processes of other users are in `kfd` only,

@@ -161,7 +161,7 @@ class MemoryMonitor:
         }
 
     def disconnect(self, sample: MemorySample) -> str | None:
-        """One line if the driver reports a card as full and most of its memory is not torch's; None otherwise.
+        """Return one line if the driver reports a card as full and most of its memory is not torch's; None otherwise.
 
         It names the holders of the memory and this process, and says what to do.
         """
@@ -198,7 +198,7 @@ def _worth_releasing(device: DeviceMemory) -> bool:
 def matched_cards(
     gpus: Sequence[torch.device], cards: Sequence[Card], allocator: Allocator, variables: Mapping[str, str]
 ) -> dict[torch.device, Card | None]:
-    """The card of each GPU; None if that is uncertain, in which case the runtime reports the memory instead."""
+    """Return the card of each GPU; None if that is uncertain, in which case the runtime reports the memory instead."""
     by_address = {card.address: card for card in cards}
     accessible = {
         card.compute_node: card

@@ -29,7 +29,7 @@ class Allocator(Protocol):
         """PCI address of `device`, such as `0000:03:00.0`; None if this torch does not report it."""
 
     def count(self) -> int:
-        """The number of devices that torch sees."""
+        """Return the number of devices that torch sees."""
 
     def release(self) -> None:
         """Return to the driver what torch reserved and does not use, on all devices."""

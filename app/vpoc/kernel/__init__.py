@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def file_name() -> str:
-    """The file name of the library for the present sources."""
+    """Return the file name of the library for the present sources."""
     digest = hashlib.sha256()
     for name in SOURCES:
         digest.update(Path(__file__).with_name(name).read_bytes())
@@ -28,7 +28,7 @@ def file_name() -> str:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library; None if there is none for this platform, or it is switched off."""
+    """Return the library; None if there is none for this platform, or it is switched off."""
     if os.environ.get("VPOC_KERNEL") == "off":
         return None
     try:
@@ -47,7 +47,7 @@ def profile_kernel() -> str:
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -64,5 +64,5 @@ def in_threads(work: Callable[[int, int], _T], borders: Sequence[int]) -> list[_
 
 
 def address(array: Any, row: int = 0) -> ctypes.c_void_p:
-    """The memory address of element `row` of a contiguous array; the caller must keep the array alive."""
+    """Return the memory address of element `row` of a contiguous array; the caller must keep the array alive."""
     return ctypes.c_void_p(array.ctypes.data + row * array.itemsize)

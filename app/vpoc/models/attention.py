@@ -71,12 +71,12 @@ class LogitHead(nn.Module):
         )
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """The logit."""
+        """Return the logit."""
         logit: torch.Tensor = self.layers(self.norm(rows[:, -1]))
         return logit
 
 
 def attention_layers(inputs: int, embedding: int, heads: int, hidden: int) -> list[nn.Module]:
-    """The layers of the encoder from [batch, 32, inputs] to one logit per sample, [batch, 1]."""
+    """Return the layers of the encoder from [batch, 32, inputs] to one logit per sample, [batch, 1]."""
     blocks = [EncoderLayer(embedding, heads, hidden) for _ in range(LAYERS)]
     return [Embedding(inputs, embedding, WINDOW), *blocks, LogitHead(embedding, hidden)]

@@ -33,7 +33,7 @@ class Network(nn.Sequential):
     recompute = False
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """One logit per sample, [batch, 1]."""
+        """Return one logit per sample, [batch, 1]."""
         value = inputs
         for layer in self:
             again = self.recompute and self.training
@@ -56,17 +56,17 @@ class Network(nn.Sequential):
 
 
 def window_of(kind: str) -> int:
-    """The number of rows in a sample of the model `kind`; 1 means a row, not a window."""
+    """Return the number of rows in a sample of the model `kind`; 1 means a row, not a window."""
     return WINDOW if kind in ATTENTION else 1
 
 
 def input_shape(kind: str, inputs: int) -> tuple[int, ...]:
-    """The shape of one sample."""
+    """Return the shape of one sample."""
     return (WINDOW, inputs) if kind in ATTENTION else (inputs,)
 
 
 def network(kind: str, inputs: int, hidden_layers: Sequence[int]) -> Network:
-    """The network `kind` on the CPU; `hidden_layers` is for mlp."""
+    """Return the network `kind` on the CPU; `hidden_layers` is for mlp."""
     if kind in ATTENTION:
         size = ATTENTION[kind]
         return Network(*attention_layers(inputs, size.embedding, size.heads, size.hidden))
@@ -74,13 +74,13 @@ def network(kind: str, inputs: int, hidden_layers: Sequence[int]) -> Network:
 
 
 def fresh_network(kind: str, inputs: int, hidden_layers: Sequence[int], seed: int) -> Network:
-    """A network on the CPU whose weights depend only on `seed`, so that every device starts from the same ones."""
+    """Return a network on the CPU whose weights depend only on `seed`, so that all devices start from the same ones."""
     torch.manual_seed(seed)
     return network(kind, inputs, hidden_layers)
 
 
 def parameter_count(model: nn.Module) -> int:
-    """The number of trainable parameters."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 

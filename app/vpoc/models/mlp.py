@@ -6,7 +6,7 @@ from torch import nn
 
 
 def mlp_layers(inputs: int, hidden_layers: Sequence[int]) -> list[nn.Module]:
-    """The layers of a ReLU network from [batch, inputs] to one logit per row, [batch, 1]."""
+    """Return the layers of a ReLU network from [batch, inputs] to one logit per row, [batch, 1]."""
     layers: list[nn.Module] = []
     width = inputs
     for size in hidden_layers:

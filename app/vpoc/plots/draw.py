@@ -51,7 +51,7 @@ MOST_FINE = 12
 def draw_sessions(
     studies: Sequence[Study], naked: Sequence[NakedLine], heading: str, description: Sequence[str]
 ) -> "Figure":
-    """The picture of `studies`, at least one, with the `naked` levels across them."""
+    """Return the picture of `studies`, at least one, with the `naked` levels across them."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     width = min(WIDTH + WIDTH_EACH * (len(studies) - 1), WIDEST)

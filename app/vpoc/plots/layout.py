@@ -51,7 +51,7 @@ class PictureLayout:
 
 
 def lay_out(studies: Sequence[Study], naked: Sequence[NakedLine], inches: float) -> PictureLayout:
-    """The layout of `studies`, at least one, on axes that are `inches` wide."""
+    """Return the layout of `studies`, at least one, on axes that are `inches` wide."""
     slots = _slots(studies)
     drawn = [prices for shown in studies for prices in (shown.before, shown.rth, shown.after) if len(prices)]
     low = min(int(prices.low.min()) for prices in drawn)
@@ -88,7 +88,7 @@ def _slots(studies: Sequence[Study]) -> tuple[Slot, ...]:
 
 
 def _span(shown: Study) -> tuple[float, float]:
-    """The first and last minute after 09:30 of a session's slot."""
+    """Return the first and last minute after 09:30 of a session's slot."""
     start = min([0.0, *shown.before.start[:1]])
     end = float(max([*shown.rth.end[-1:], *shown.after.end[-1:]]))
     return start, max(end, start + SHORTEST)

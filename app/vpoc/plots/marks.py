@@ -117,7 +117,7 @@ def _draw_nodes(axes: "Axes", shown: Study, slot: Slot, size: float) -> None:
 
 
 def _reach(shown: Study, slot: Slot) -> tuple[Floats, Floats]:
-    """The end of each row of the profile [rows], and the prices between the rows [rows + 1]."""
+    """Return the end of each row of the profile [rows], and the prices between the rows [rows + 1]."""
     profile = shown.profile
     share = profile.volume / max(int(profile.volume.max()), 1)
     edges = profile.base - 0.5 + profile.row_ticks * np.arange(len(share) + 1, dtype=np.float64)

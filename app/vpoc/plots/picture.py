@@ -30,13 +30,14 @@ class Picture:
     description: tuple[str, ...]
 
     def figure(self) -> "Figure":
-        """The picture as a figure of matplotlib."""
+        """Return the picture as a figure of matplotlib."""
         return draw_sessions(self.studies, self.naked, self.heading, self.description)
 
 
 def make_picture(bars: Bars, dates: tuple[int, int] | None, method: Method) -> Picture:
-    """The picture of the sessions from one trade date to another (days since 1970-01-01), or of the last complete one.
+    """Return the picture of the sessions of `dates`, or of the last complete session if it is None.
 
+    `dates`: the first and last trade date, in days since 1970-01-01.
     UserError when there is none, or more than can be drawn.
     """
     sessions = split_sessions(bars)

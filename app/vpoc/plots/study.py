@@ -142,11 +142,11 @@ def study(bars: Bars, sessions: Sessions, which: int, method: Method) -> Study:
 def naked_lines(
     bars: Bars, sessions: Sessions, drawn: Sequence[int], studies: Sequence[Study], method: Method
 ) -> tuple[NakedLine, ...]:
-    """The VPOCs that are naked when some session of `drawn` begins, oldest first; `studies` are those of `drawn`.
+    """Return the VPOCs that are naked when some session of `drawn` begins, oldest first.
 
-    They come from the 60 complete sessions before `drawn` and from `drawn`. A bar touches a level when low <= level <=
-    high; RTH bars of incomplete sessions count, too. A level ends at a roll: where the symbol changes, or, if it names
-    no contract, on the Monday of CME's expiry week.
+    `studies` are those of `drawn`. The VPOCs come from the 60 complete sessions before `drawn` and from `drawn`. A bar
+    touches a level when low <= level <= high; RTH bars of incomplete sessions count, too. A level ends at a roll: where
+    the symbol changes, or, if it names no contract, on the Monday of CME's expiry week.
     """
     rolls = roll_numbers(sessions, bars.symbols, AUTO)
     found: list[tuple[int, int, int | None]] = []

@@ -17,23 +17,23 @@ COMPARED = {"two_row": "two rows at a time (two_row)", "one_row": "one row at a 
 
 
 def points(ticks: float) -> str:
-    """A price in index points."""
+    """Return a price in index points."""
     return f"{ticks * TICK:.2f}"
 
 
 def weekday(date: int) -> str:
-    """The day of the week of a date, such as Tue."""
+    """Return the day of the week of a date, such as Tue."""
     return ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")[date % 7]
 
 
 def clock(minute: float) -> str:
-    """A minute after 09:30 as a time of day."""
+    """Return a minute after 09:30 as a time of day."""
     hour, rest = divmod(int(minute) + RTH_OPEN, 60)
     return f"{hour % 24:02d}:{rest:02d}"
 
 
 def symbol(bars: Bars, row: int) -> str:
-    """The contract of a bar, or the name of the file if it names none."""
+    """Return the contract of a bar, or the name of the file if it names none."""
     return bars.symbols[int(bars.contract[row])] if bars.symbols else bars.path.name
 
 
@@ -59,14 +59,14 @@ def description(bars: Bars, method: Method) -> str:
 
 
 def bar_size(seconds: int) -> str:
-    """The step between bars in words."""
+    """Return the step between bars in words."""
     if not seconds:
         return "trades"
     return f"{seconds // 60}-minute bars" if seconds % 60 == 0 else f"{seconds}-second bars"
 
 
 def session_numbers(shown: Study) -> str:
-    """The prices and the volume of a session's regular hours."""
+    """Return the prices and the volume of a session's regular hours."""
     rth = shown.rth
     prices = zip("OHLC", (rth.open[0], rth.high.max(), rth.low.min(), rth.close[-1]), strict=True)
     told = "  ".join(f"{letter} {points(int(price))}" for letter, price in prices)
@@ -74,7 +74,7 @@ def session_numbers(shown: Study) -> str:
 
 
 def beyond(far: Sequence[NakedLine], studies: Sequence[Study]) -> str:
-    """The naked VPOCs that are too far away to be drawn; empty if there are none."""
+    """Return the naked VPOCs that are too far away to be drawn; empty if there are none."""
     top = max(int(shown.rth.high.max()) for shown in studies)
     told = []
     for side, levels in (

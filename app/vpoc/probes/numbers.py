@@ -30,7 +30,7 @@ def require_equal(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
 
 
 def require_close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float, what: str) -> float:
-    """The distance of `found` from `wanted` relative to the norm of `wanted` (2-norms, in float64 on the CPU).
+    """Return the distance of `found` from `wanted` relative to the norm of `wanted` (2-norms, in float64 on the CPU).
 
     WrongResultError when it is more than `tolerance` or not a number.
     """

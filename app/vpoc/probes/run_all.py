@@ -46,7 +46,7 @@ def exit_code(results: Sequence[CheckResult]) -> int:
 
 
 def conclusion(results: Sequence[CheckResult], checks: Sequence[Check], device: str) -> str:
-    """One or two sentences on where the stack breaks, if it does."""
+    """Return one or two sentences on where the stack breaks, if it does."""
     shows = {check.name: check.shows for check in checks}
     passed = sum(result.outcome == PASSED for result in results)
     skipped = sum(result.outcome == SKIPPED for result in results)

@@ -85,7 +85,7 @@ class Call:
         return cls(**{**document, "arguments": tuple(document["arguments"])})
 
     def site(self) -> Site:
-        """The site that the check runs in."""
+        """Return the site that the check runs in."""
         return Site(self.device, Path(self.folder), self.stacks_at, self.spare)
 
 
@@ -104,7 +104,7 @@ class Answer:
 
     @classmethod
     def read(cls, folder: Path) -> "Answer | None":
-        """The answer in `folder`; None if there is none."""
+        """Return the answer in `folder`; None if there is none."""
         try:
             return cls(**json.loads((folder / ANSWER).read_text(encoding="utf-8")))
         except FileNotFoundError:

@@ -76,7 +76,7 @@ def profile_facts(parts: Sequence[Histograms], method: str) -> ProfileFacts:
 
 
 def concatenated(parts: Sequence[_T]) -> _T:
-    """A dataclass of arrays in which each field is the concatenation of that field in `parts`."""
+    """Return a dataclass of arrays in which each field is the concatenation of that field in `parts`."""
     kind: Any = type(parts[0])
     if kind is np.ndarray:
         return cast("_T", np.concatenate(cast("Any", parts)))
@@ -95,7 +95,7 @@ class _Shape:
 
 
 def _shape(part: Histograms, method: str) -> _Shape:
-    """All facts but the value areas; column numbers include the padding."""
+    """Return all facts but the value areas; column numbers include the padding."""
     count, width = part.padded.shape
     flat = part.padded.reshape(-1)
     starts = np.arange(count) * width
@@ -130,7 +130,7 @@ def _shape(part: Histograms, method: str) -> _Shape:
 
 
 def _segments(flat: SmallInts, edges: Ints) -> tuple[Ints, Ints, Ints]:
-    """Sums of `flat` between the four `edges` [profiles, 4]."""
+    """Return sums of `flat` between the four `edges` [profiles, 4]."""
     # reduceat gives one element, not 0, for an empty segment.
     sums = np.add.reduceat(flat, edges.reshape(-1)).reshape(edges.shape)[:, :3].astype(np.int64)
     sums[edges[:, 1:] == edges[:, :-1]] = 0

@@ -31,12 +31,12 @@ class Spread:
     left: Ints
 
     def take(self, rows: slice) -> "Spread":
-        """The bars selected by `rows`."""
+        """Return the bars selected by `rows`."""
         return Spread(self.low[rows], self.high[rows], self.share[rows], self.run[rows], self.left[rows])
 
 
 def spread(low: Ints, high: Ints, close: Ints, volume: Ints, placement: str) -> Spread:
-    """Where `volume` [bars] goes by `placement`; prices in ticks."""
+    """Return where `volume` [bars] goes by `placement`; prices in ticks."""
     if placement == "uniform":
         ticks = high - low + 1
         share, left = _divmod(volume, ticks)

@@ -163,7 +163,7 @@ class _Call:
 
 
 def _borders(size: Ints) -> list[int]:
-    """The first session of each thread's part, and the end; `size` [sessions]: the number of bars of each."""
+    """Return the first session of each thread's part, and the end; `size` [sessions]: the number of bars of each."""
     total = int(size.sum())
     threads = max(min(cores(), total // FEW), 1)
     middle = np.searchsorted(np.cumsum(size), np.arange(1, threads) * (total // threads))

@@ -83,7 +83,7 @@ def _power_sums(placed: Spread, reference: Ints, kind: Any) -> Any:
 
 
 def _below(x: Ints, kind: Any) -> tuple[Any, Any, Any, Any]:
-    """Sums of k^p over 0 < k < x, or minus those over x <= k <= 0, p = 1..4, by Faulhaber's formulas."""
+    """Return sums of k^p over 0 < k < x, or minus those over x <= k <= 0, p = 1..4, by Faulhaber's formulas."""
     n = x - 1
     first = n * (n + 1) // 2
     second = first * (2 * n + 1) // 3
@@ -94,7 +94,7 @@ def _below(x: Ints, kind: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _about_the_mean(sums: Ints, volume: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """The mean from the reference, and the second to fourth central moment."""
+    """Return the mean from the reference, and the second to fourth central moment."""
     whole = np.where(volume > 0, volume, 1)
     s1, s2, s3, s4 = (sums[:, power] for power in range(4))
     # In integers about the tick nearest to the mean; from there, by less than a tick, in floats.
@@ -115,7 +115,7 @@ def _about_the_mean(sums: Ints, volume: Ints) -> tuple[Floats, Floats, Floats, F
 
 
 def _roughly_about_the_mean(sums: Floats, volume: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """The same moments, in floats only."""
+    """Return the same moments, in floats only."""
     whole = np.where(volume > 0, volume, 1).astype(np.float64)
     mean, second, third, fourth = (sums[:, power] / whole for power in range(4))
     return (

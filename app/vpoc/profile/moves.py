@@ -12,7 +12,7 @@ RIVALS = 32
 
 
 def last_moves(rth: RthBars, histograms: Ints, vpoc: Ints) -> Ints:
-    """The bar of each session [sessions], counted from its first, at which the developing VPOC last moved.
+    """Return the bar of each session [sessions], counted from its first, at which the developing VPOC last moved.
 
     `histograms` [sessions, columns] and `vpoc` [sessions] are those of whole sessions, columns counted from their base.
     """
@@ -30,7 +30,7 @@ def last_moves(rth: RthBars, histograms: Ints, vpoc: Ints) -> Ints:
 
 
 def _among_rivals(placed: Spread, low: Ints, high: Ints, histogram: Ints, vpoc: int) -> int | None:
-    """The bar, if the last move was between the VPOC and its rivals; else None."""
+    """Return the bar, if the last move was between the VPOC and its rivals; else None."""
     rivals = np.argpartition(histogram, -RIVALS - 1) if len(histogram) > RIVALS + 1 else np.arange(len(histogram))
     others, rivals = rivals[: -RIVALS - 1], rivals[-RIVALS - 1 :]
     rivals = rivals[rivals != vpoc]
@@ -60,6 +60,6 @@ def _volume_at(placed: Spread, columns: Ints) -> Ints:
 
 
 def _last(elsewhere: Ints | Floats) -> int:
-    """The bar after the last one whose VPOC is elsewhere."""
+    """Return the bar after the last one whose VPOC is elsewhere."""
     places = np.flatnonzero(elsewhere)
     return int(places[-1]) + 1 if len(places) else 0

@@ -83,7 +83,7 @@ def _out_of_plateaus(up: Flags, down: Flags, level: Ints, rising: Flags, falling
 
 
 def _where(flags: Flags, width: int) -> tuple[Ints, Ints]:
-    """The profile and the position of each flag that is set."""
+    """Return the profile and the position of each flag that is set."""
     column = np.flatnonzero(flags)
     return column // width, column
 

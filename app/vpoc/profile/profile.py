@@ -24,7 +24,7 @@ class Profile:
 def profile_of(
     low: Ints, high: Ints, close: Ints, volume: Ints, placement: str = "uniform", row_ticks: int = 1
 ) -> Profile:
-    """The profile of all these bars [bars]; prices in ticks, above 0. Composites are profiles of several sessions."""
+    """Return the profile of all these bars [bars], which may be of several sessions; prices in ticks, above 0."""
     bottom = int(low.min())
     base = bottom // row_ticks * row_ticks
     placed = spread(low, high, close, volume, placement)

@@ -86,7 +86,7 @@ def _facts(facts: dict[str, Ints], base: Ints, logs: Floats) -> RthFacts:
 
 
 def _last_move(vpoc: Ints, rth: RthBars) -> Ints:
-    """For each bar [bars], the last one up to it at which the developing VPOC moved; a session's first bar counts."""
+    """Return the last bar, up to each bar [bars], at which the developing VPOC moved; a session's first bar counts."""
     place = np.arange(len(vpoc))
     moved = np.ones(len(vpoc), dtype=np.bool_)
     moved[1:] = vpoc[1:] != vpoc[:-1]

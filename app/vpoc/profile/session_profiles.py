@@ -53,7 +53,7 @@ class RthBars:
 
 
 def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
-    """The RTH bars of `sessions`, all of which have some.
+    """Return the RTH bars of `sessions`, all of which have some.
 
     UserError as from `rth_spans`, or when `ticks` is requested for bars that are no trades.
     """

@@ -111,7 +111,7 @@ class Child:
         return self._group_gone
 
     def how(self) -> str:
-        """How it ended, in words."""
+        """Return how it ended, in words."""
         if self.signum is None:
             return f"ended with exit status {self.status}"
         with contextlib.suppress(ValueError):

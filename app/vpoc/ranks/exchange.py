@@ -106,7 +106,9 @@ class SharedGradients:
             self._descriptor = -1
 
     def sum(self, values: Floats32, out: Floats32 | None = None) -> Floats32:
-        """The sum of the ranks' `values`, [numel], as ((r0 + r1) + r2) + ..., in `out` if given, which may be `values`.
+        """Return the sum of the ranks' `values`, [numel], added as ((r0 + r1) + r2) and so on.
+
+        It is written to `out` if that is given; `out` may be `values`.
 
         Raises:
             RankLost, Corrupted: see the class.
@@ -122,7 +124,7 @@ class SharedGradients:
         return total
 
     def gather(self, numbers: Floats) -> Floats:
-        """The ranks' `numbers`, [k] with the same k of at most 1024, as [world, k].
+        """Return the ranks' `numbers`, [k] with the same k of at most 1024, as [world, k].
 
         Raises:
             RankLost, Corrupted: see the class.
@@ -133,7 +135,7 @@ class SharedGradients:
         return np.stack([slot["numbers"][: len(numbers)] for slot in self._others(_NUMBERS)])
 
     def sum_numbers(self, numbers: Floats) -> Floats:
-        """The sum of the ranks' `numbers`, [k], in the order of the ranks; errors as in `gather`."""
+        """Return the sum of the ranks' `numbers`, [k], in the order of the ranks; errors as in `gather`."""
         rows = self.gather(numbers)
         total: Floats = rows[0].copy()
         for row in rows[1:]:
@@ -167,7 +169,7 @@ class SharedGradients:
         self._wait()
 
     def _others(self, kind: int) -> list[Any]:
-        """The slots of all ranks, in their order, after checking each."""
+        """Return the slots of all ranks, in their order, after checking each."""
         slots = [self._slot(rank) for rank in range(self._world)]
         for rank, slot in enumerate(slots):
             if slot["checks"][kind][ROUND] != self._round:
@@ -226,7 +228,7 @@ class SharedGradients:
 
 
 def _checksum(section: npt.NDArray[Any]) -> int:
-    """The sum of the section's 64-bit words, modulo 2^64, which any change within one word changes."""
+    """Return the sum of the section's 64-bit words, modulo 2^64, which any change within one word changes."""
     return int(section.view(np.uint64).sum(dtype=np.uint64))
 
 

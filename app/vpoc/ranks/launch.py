@@ -41,7 +41,7 @@ class Ranks:
 
 
 def ranks_of(environ: Mapping[str, str]) -> Ranks | None:
-    """The ranks that `launch` or torchrun has started; None if this process was started alone.
+    """Return the ranks that `launch` or torchrun has started; None if this process was started alone.
 
     Raises:
         UserError: when the variables contradict each other.
@@ -246,7 +246,7 @@ class _Listening:
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
     def received(self) -> list[int]:
-        """The signals that asked to stop since the last call."""
+        """Return the signals that asked to stop since the last call."""
         try:
             return [signum for signum in self._ours.recv(4096) if signum in ENDING]
         except BlockingIOError:

@@ -23,7 +23,7 @@ class OutOfMemory(UserError):  # noqa: N818 - torch has an OutOfMemoryError, whi
 
 
 def largest_that_fits(fits: Callable[[int], bool], at_most: int, at_least: int = 1) -> int:
-    """The largest size from `at_least` to `at_most` that fits, found by bisection.
+    """Return the largest size from `at_least` to `at_most` that fits, found by bisection.
 
     `fits(size)` tries a size; every size below one that fits must fit, too. `at_most` is tried first, since that is
     cheap where memory is plentiful, then at most ceil(log2(n)) sizes, n being the number of sizes.

@@ -68,7 +68,7 @@ class Checkpoint:
 
 
 def state_of(trainer: Trainer) -> dict[str, Any]:
-    """The weights, Adam's state of each parameter by name, and the trainer's counters, on the CPU.
+    """Return the weights, Adam's state of each parameter by name, and the trainer's counters, on the CPU.
 
     All ranks must call it.
     """
@@ -83,7 +83,7 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
 
 
 def restore(trainer: Trainer, state: dict[str, Any]) -> None:
-    """The inverse of `state_of`, whatever strategy and devices the state was taken with."""
+    """Load what `state_of` returned, whatever strategy and devices the state was taken with."""
     trainer.strategy.load_weights(state["weights"])
     trainer.load_moments(state["adam"])
     if trainer.scaler.is_enabled() and state["scaler"]:
@@ -120,7 +120,7 @@ def write_checkpoint(
 
 
 def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The last intact checkpoint in `folder`, None when there is none; damaged ones are reported to `warn`."""
+    """Return the last intact checkpoint in `folder`, None when there is none; damaged ones are reported to `warn`."""
     for path in _found(folder):
         try:
             content = path.read_bytes()
@@ -185,7 +185,7 @@ def set_aside(folder: Path) -> Path | None:
 
 
 def _found(folder: Path) -> list[Path]:
-    """The checkpoints in `folder`, the last first."""
+    """Return the checkpoints in `folder`, the last first."""
     if not folder.is_dir():
         return []
     return sorted((path for path in folder.iterdir() if CHECKPOINT_NAME.fullmatch(path.name)), reverse=True)

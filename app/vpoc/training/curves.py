@@ -119,7 +119,7 @@ class Curves:
         self._memory.add([step, self._clock() - self._began, *(getattr(sample, kind) for kind in MEMORY_KINDS)])
 
     def state(self) -> dict[str, Any]:
-        """The whole state as plain values, which later changes of these curves do not affect."""
+        """Return the whole state as plain values, which later changes of these curves do not affect."""
         losses, memory = self._losses, self._memory
         return {
             "seconds": self._clock() - self._began,
@@ -130,7 +130,7 @@ class Curves:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> "Curves":
-        """The curves with this `state`; their seconds continue from it."""
+        """Return the curves with this `state`; their seconds continue from it."""
         curves = cls(clock)
         curves._began -= state["seconds"]
         steps, sums, *rest = state["losses"]
@@ -141,7 +141,7 @@ class Curves:
         return curves
 
     def csv(self) -> bytes:
-        """One value a row: `kind,step,seconds,value`.
+        """Return one value a row: `kind,step,seconds,value`.
 
         `train_loss`: the mean of the steps since the row before. `validation_loss`: the loss after that step. Neither
         has a time, so that equal trainings give equal rows. `rss_bytes`, `allocated_bytes`, `reserved_bytes`,
@@ -159,7 +159,7 @@ class Curves:
         return stream.getvalue().encode("ascii")
 
     def png(self) -> bytes:
-        """The curves as a picture: losses over steps, memory over minutes. UserError without matplotlib."""
+        """Return the curves as a picture: losses over steps, memory over minutes. UserError without matplotlib."""
         from vpoc.plots.render import matplotlib_of_its_own, to_bytes  # noqa: PLC0415
 
         with matplotlib_of_its_own(Path(tempfile.gettempdir())):

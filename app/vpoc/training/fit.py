@@ -158,7 +158,7 @@ class Fit:
         return len(self.history.epoch_losses) < self.options.epochs
 
     def feed(self) -> Feed:
-        """The feed that brings batches to the device."""
+        """Return the feed that brings batches to the device."""
         cut = Cut(self.micro, self.rank, self.run.ranks.world)
         device = self.run.devices[0]
         if self.options.loop == "resident":
@@ -346,5 +346,5 @@ class Fit:
 
 
 def step_facts(step: Step) -> dict[str, Any]:
-    """The step in the form of result and reference files."""
+    """Return the step in the form of result and reference files."""
     return {"step": step.number, "loss": step.loss, "gradient_norm": finite(step.gradient_norm)}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def best_epoch(losses: Sequence[float]) -> int:
-    """The epoch, from 1, with the lowest of `losses`, the first of equal ones; ValueError without any."""
+    """Return the epoch, from 1, with the lowest of `losses`, the first of equal ones; ValueError without any."""
     return min(range(len(losses)), key=losses.__getitem__) + 1
 
 

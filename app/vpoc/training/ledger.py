@@ -43,7 +43,7 @@ class Ledger:
         return dict(self._seconds)
 
     def summary(self) -> str:
-        """One line such as `device 30 % busy: 55 % waiting for the loader, 10 % checkpoints`.
+        """Return one line such as `device 30 % busy: 55 % waiting for the loader, 10 % checkpoints`.
 
         Shares are of the whole time, the largest first; shares below 1 % are left out.
         """

@@ -116,7 +116,7 @@ class Trainer:
         return found
 
     def load_moments(self, moments: AdamMoments) -> None:
-        """The inverse of `moments`, whatever strategy and devices they were taken with."""
+        """Load what `moments` returned, whatever strategy and devices they were taken with."""
         for name, parameter in self.strategy.model.named_parameters():
             kept = moments[name]
             if kept:
@@ -191,7 +191,7 @@ class Trainer:
             parameter.grad = None
 
     def _gradient_norm(self) -> float:
-        """As the strategy's, of the gradient of the unscaled loss."""
+        """Return the strategy's norm, for the gradient of the unscaled loss."""
         self.scaler.unscale_(self.optimizer)
         return self.strategy.gradient_norm()
 
@@ -263,7 +263,7 @@ class Trainer:
             yield Micro(*(tensor.to(self.device, non_blocking=True) for tensor in tensors))
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """One logit per sample, [batch], computed in the requested type."""
+        """Return one logit per sample, [batch], computed in the requested type."""
         with autocast(self.options, self.device):
             logits: torch.Tensor = self.strategy.forward(inputs).squeeze(1)
         return logits

@@ -83,7 +83,7 @@ def about(trained: Trained) -> dict[str, Any]:
 
 
 def metadata(trained: Trained, model: dict[str, Any]) -> dict[str, Any]:
-    """The contents of a model's metadata file."""
+    """Return the contents of a model's metadata file."""
     fit, options = trained.fit, trained.fit.options
     return {
         **about(trained),
@@ -105,13 +105,13 @@ def metadata(trained: Trained, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def sample_counts(fit: Fit) -> dict[str, int]:
-    """The numbers of samples that train, choose the epoch, and validate."""
+    """Return the numbers of samples that train, choose the epoch, and validate."""
     inner = 0 if fit.inner is None else len(fit.inner)
     return {"train": len(fit.train), "inner": inner, "validation": len(fit.validation)}
 
 
 def kept_loss(fit: Fit) -> float:
-    """The validation loss of the kept epoch."""
+    """Return the validation loss of the kept epoch."""
     loss: float = fit.history.epoch_losses[fit.kept_epoch - 1]["validation"]
     return loss
 

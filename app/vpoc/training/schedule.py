@@ -10,7 +10,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 
 def rate_of(schedule: str, learning_rate: float, steps: int) -> Rate:
-    """The rate for a training of so many steps: constant, or from `learning_rate` down to 0, linear or as a cosine."""
+    """Return the rate of each of `steps` steps: constant, or from `learning_rate` down to 0, linear or as a cosine."""
     if schedule == "linear":
         return lambda step: learning_rate * (1 - (step - 1) / steps)
     if schedule == "cosine":

@@ -88,7 +88,7 @@ class TrainOptions:
 
 
 def plain(value: Any) -> Any:
-    """An option as a JSON value."""
+    """Return an option as a JSON value."""
     if isinstance(value, Path):
         return str(value)
     return list(value) if isinstance(value, tuple) else value

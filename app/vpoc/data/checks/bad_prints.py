@@ -75,7 +75,7 @@ def bad_prints_of(month: Month) -> list[Print]:
 
 
 def _candidates(bars: Bars) -> Ints:
-    """The bars to or from which the price moves far."""
+    """Return the bars to or from which the price moves far."""
     price = int(np.abs(bars.close[:: max(len(bars) // 1024, 1)]).min())
     span = np.maximum(bars.high[1:], bars.high[:-1]) - np.minimum(bars.low[1:], bars.low[:-1])
     far = np.flatnonzero(span > max(DOUBTFUL_SHARE * price, 1))
@@ -84,7 +84,7 @@ def _candidates(bars: Bars) -> Ints:
 
 
 def _compared(bars: Bars, rows: Ints) -> tuple[Ints, Flags, Floats, Floats]:
-    """How far the bars `rows` exceed those on both sides, whether upwards, and the usual range and volume there."""
+    """Return how far the bars `rows` exceed their neighbours, whether upwards, and the usual range and volume there."""
     around = rows[:, None] + np.concatenate([np.arange(-NEIGHBOURS, 0), np.arange(1, NEIGHBOURS + 1)])
     inside = np.clip(around, 0, len(bars) - 1)
     high, low = bars.high[inside], bars.low[inside]
@@ -96,7 +96,7 @@ def _compared(bars: Bars, rows: Ints) -> tuple[Ints, Flags, Floats, Floats]:
 
 
 def _usual_at(bars: Bars, rows: Ints) -> Floats:
-    """The median range of the bars in the same half hour of the day as each of `rows`."""
+    """Return the median range of the bars in the same half hour of the day as each of `rows`."""
     bucket = bars.ts % 86_400 // BUCKET
     ranges = np.clip(bars.high - bars.low, 0, LARGEST_RANGE - 1)
     counts = np.bincount(bucket * LARGEST_RANGE + ranges, minlength=86_400 // BUCKET * LARGEST_RANGE)

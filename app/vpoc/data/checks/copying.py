@@ -87,7 +87,7 @@ def copy_rows(frame: pl.DataFrame, actions: pl.DataFrame, output: IO[bytes], cha
 
 
 def without_vix(text: bytes, head: Head) -> bytes:
-    """The line `text` of a merged CSV with an empty VIX cell."""
+    """Return the line `text` of a merged CSV with an empty VIX cell."""
     bare, end = (text[:-1], b"\r") if text.endswith(b"\r") else (text, b"")
     cells = next(csv.reader([bare.decode("utf-8")]))
     cells[head.names.index("vix")] = ""

@@ -95,7 +95,7 @@ def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: An
 
 
 def reading_of_copy(quality: Quality, reading: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with which to read the copy of a file that `inspect` described and that was read with `reading`."""
+    """Return the arguments for reading the copy of a file that `inspect` described and that was read with `reading`."""
     if quality.facts["format"] in NO_TEXT:
         return {"stamp_side": "start", "symbol": reading.get("symbol")}
     return dict(reading)
@@ -151,7 +151,7 @@ def _of_block(block: Block, *, drop_off_grid: bool) -> tuple[list[pl.DataFrame],
 
 
 def _prints_dropped(bars: Bars, line: Ints, left: Flags) -> pl.DataFrame:
-    """The actions that drop bad prints which training refuses.
+    """Return the actions that drop bad prints which training refuses.
 
     Updates `left` [rows], and repeats until none is found.
     """

@@ -66,7 +66,7 @@ class Months:
             return np.array([self.before])
 
     def _months(self, borders: list[int]) -> Iterator[Month]:
-        """The months between `borders`; the first border is the first row that was not yielded."""
+        """Yield the months between `borders`; the first border is the first row that was not yielded."""
         bars, line = self.held, self.line
         assert bars is not None
         for start, stop in pairwise(borders):

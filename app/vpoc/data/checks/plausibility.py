@@ -105,7 +105,7 @@ class Plausibility:
             self._stamps(bars, sessions)
 
     def found(self) -> list[Implausible]:
-        """All rules that the blocks break; call this after the last block."""
+        """Return all rules that the blocks break; call this after the last block."""
         for month in self.months.rest():
             self._judge(month)
         self._end_stamps()
@@ -226,7 +226,7 @@ class Plausibility:
 
 
 def _counts(flags: Flags, borders: Ints) -> Ints:
-    """The number of `flags` [steps] that are set in each part; the parts begin at `borders`."""
+    """Return the number of `flags` [steps] that are set in each part; the parts begin at `borders`."""
     count: Ints = np.add.reduceat(flags, borders, dtype=np.int64)
     return count
 

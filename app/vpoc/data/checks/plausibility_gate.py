@@ -27,7 +27,7 @@ def require_plausible(path: Path, found: Sequence[Implausible], accepted: Collec
 
 
 def require_plausible_bars(bars: Bars, accepted: Collection[str]) -> tuple[str, ...]:
-    """As `require_plausible`, for the bars of a whole file."""
+    """Do what `require_plausible` does, for the bars of a whole file."""
     gate = Plausibility()
     gate.add(bars)
     return require_plausible(bars.path, gate.found(), accepted)
@@ -45,7 +45,7 @@ def plausible_blocks(
 
 
 def line_of(path: Path, ts: int) -> int:
-    """The line of the merged CSV at `path` with this stamp; 0 if there is none."""
+    """Return the line of the merged CSV at `path` with this stamp; 0 if there is none."""
     wanted = stamp_text_of(ts).encode()
     try:
         with path.open("rb") as stream:

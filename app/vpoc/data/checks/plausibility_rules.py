@@ -78,5 +78,5 @@ class Implausible:
 
 
 def stamp_text_of(ts: int) -> str:
-    """The stamp of a merged CSV for seconds since 1970 UTC."""
+    """Return the stamp of a merged CSV for seconds since 1970 UTC."""
     return f"{np.datetime64(ts, 's')}Z"

@@ -37,7 +37,7 @@ class Block:
 
 
 def merged_blocks(head: Head) -> Iterator[Block]:
-    """The blocks of a merged CSV of any size, using a few hundred MB of memory."""
+    """Yield the blocks of a merged CSV of any size, using a few hundred MB of memory."""
     symbols: dict[str, int] = {}
     left: Block | None = None
     above = EARLIEST
@@ -54,14 +54,14 @@ def merged_blocks(head: Head) -> Iterator[Block]:
 
 
 def joined(blocks: Sequence[Block]) -> Block:
-    """All rows of `blocks`, at least one, as one sorted block."""
+    """Return all rows of `blocks`, at least one, as one sorted block."""
     whole = reduce(_joined, blocks)
     bars, line = _sorted(whole.bars, whole.line)
     return replace(whole, bars=bars, line=line, last=True)
 
 
 def vendor_blocks(vendor: VendorBars) -> Iterator[Block]:
-    """The blocks of a vendor's file with one contract at a time."""
+    """Yield the blocks of a vendor's file with one contract at a time."""
     frame = vendor.frame
     reason = _impossible()
     unreadable = frame.select("line", reason=reason).filter(pl.col("reason").is_not_null())

@@ -41,7 +41,7 @@ class SessionQuality:
 
 
 def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> SessionQuality:
-    """The facts of the sessions of the file at `path`, for training with these `rows` after `lookback` sessions."""
+    """Return the facts of the sessions of the file at `path`, for training on `rows` after `lookback` sessions."""
     if found.halt or not found.sessions:
         return SessionQuality({**dict.fromkeys(SESSION_COUNTS), **{name: [] for name in SESSION_TABLES}}, [], "")
     sessions = Sessions.concatenate(found.sessions)
@@ -85,7 +85,7 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
 
 
 def _rolls(found: Findings, sessions: Sessions) -> list[dict[str, Any]]:
-    """The sessions where the symbol changes or CME's calendar has a roll, each with the jump of the price in points."""
+    """Return the sessions where the symbol changes or CME's calendar has a roll, and the jump of the price in points."""
     opens, closes = np.concatenate(found.opens), np.concatenate(found.closes)
     known = np.flatnonzero(sessions.contract >= 0)
     changed = known[1:][np.diff(sessions.contract[known]) != 0]

@@ -104,7 +104,7 @@ def roll_dates(first: int, last: int) -> Ints:
 
 
 def _weekday(date: Ints) -> Ints:
-    """The weekday, 0 for Monday; 1970-01-01 was a Thursday."""
+    """Return the weekday, 0 for Monday; 1970-01-01 was a Thursday."""
     return (date + 3) % 7
 
 
@@ -113,7 +113,7 @@ def _day(stamp: np.datetime64) -> int:
 
 
 def _place(date: Ints) -> Ints:
-    """The positions of `date` [dates] in the table."""
+    """Return the positions of `date` [dates] in the table."""
     place = date - _day(FIRST)
     outside = (place < 0) | (date > _day(LAST))
     if outside.any():

@@ -20,7 +20,7 @@ AUTO, COLUMN, CALENDAR, NONE = "auto", "column", "calendar", "none"
 
 
 def roll_numbers(sessions: Sessions, symbols: tuple[str, ...], rolls: str) -> Ints:
-    """The number of rolls before each session [sessions].
+    """Return the number of rolls before each session [sessions].
 
     `rolls`: "column": where the symbol changes; "calendar": the Monday of CME's quarterly expiry weeks; "none"; the
     path of a CSV file with a column `date` of trade dates that begin a new contract; "auto": the column if it names

@@ -30,7 +30,7 @@ class Selection:
 
 
 def chain(sessions: Sessions, rolls: Ints) -> Ints:
-    """The number of complete sessions right before each [sessions], without a missing session or a roll in between.
+    """Return how many complete sessions are right before each [sessions], without a missing session or roll in between.
 
     `rolls` [sessions]: the number of rolls before each.
     """

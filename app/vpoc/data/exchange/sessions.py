@@ -70,7 +70,7 @@ class Sessions:
         return none
 
     def take(self, keep: Flags | Ints | slice) -> "Sessions":
-        """The sessions selected by `keep`; `in_progress` stays true only if the last one is kept."""
+        """Return the sessions selected by `keep`; `in_progress` stays true only if the last one is kept."""
         last = np.zeros(len(self), dtype=np.bool_)
         last[-1:] = True
         arrays = {f.name: getattr(self, f.name)[keep] for f in fields(self) if f.name != "in_progress"}
@@ -78,7 +78,7 @@ class Sessions:
 
     @staticmethod
     def concatenate(parts: "list[Sessions]") -> "Sessions":
-        """The sessions of all `parts`, in their order; their row numbers are no longer meaningful."""
+        """Return the sessions of all `parts`, in their order; their row numbers are no longer meaningful."""
         names = [f.name for f in fields(Sessions) if f.name != "in_progress"]
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return Sessions(**arrays, in_progress=parts[-1].in_progress)
@@ -137,14 +137,15 @@ def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, continues: bool = Fals
 
 
 def session_dates(ts: Ints) -> Ints:
-    """The trade date [rows] of the session that each bar belongs to, for sorted stamps in UTC seconds."""
+    """Return the trade date [rows] of the session that each bar belongs to, for sorted stamps in UTC seconds."""
     date, _, _, before = _calendar(ts[[0, -1]], RTH_CLOSE)
     return date[np.searchsorted(before, ts, side="right") - 1]
 
 
 def month_starts(ts: Ints) -> Ints:
-    """The rows at which calendar months of trade dates begin, 0 first, for at least one sorted stamp in UTC seconds.
+    """Return the rows at which calendar months of trade dates begin, 0 first.
 
+    `ts`: at least one sorted stamp, in UTC seconds.
     UserError for stamps outside the calendar.
     """
     date, _, _, before = _calendar(ts[[0, -1]], RTH_CLOSE)
@@ -154,7 +155,7 @@ def month_starts(ts: Ints) -> Ints:
 
 
 def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """All sessions of the calendar that bars between these two stamps can belong to.
+    """Return all sessions of the calendar that bars between these two stamps can belong to.
 
     Returns trade date, position among all sessions, the minute RTH ends, and when the evening before begins (seconds
     since 1970 UTC).
@@ -220,14 +221,14 @@ def _require_grid(bars: Bars, start: Ints, stop: Ints, opens: Ints) -> None:
 
 
 def ranges(start: Ints, stop: Ints) -> Ints:
-    """The numbers start..stop-1 of each pair, concatenated."""
+    """Return the numbers start..stop-1 of each pair, concatenated."""
     sizes = stop - start
     before = np.cumsum(sizes) - sizes
     return np.repeat(start - before, sizes) + np.arange(int(sizes.sum()))
 
 
 def day(date: int) -> str:
-    """A trade date (days since 1970-01-01) in the form 2026-03-10."""
+    """Return a trade date (days since 1970-01-01) in the form 2026-03-10."""
     return str(np.datetime64(int(date), "D"))
 
 

@@ -25,7 +25,7 @@ def read_vendor(
     symbol: str | None = None,
     dates: str | None = None,
 ) -> VendorBars:
-    """The bars of a file of any known format.
+    """Return the bars of a file of any known format.
 
     `zone`, `stamp_side` ("start" or "end"): what the user says about the stamps, if the file does not.
     `columns`: the user's column names -> stamp, open, high, low, close, volume, symbol.
@@ -50,7 +50,7 @@ def _read(path: Path, columns: Mapping[str, str] | None, symbol: str | None, dat
 
 
 def _magic(path: Path) -> bytes:
-    """The first four bytes of a file; empty for a folder with zip files, which is Lean's format."""
+    """Return the first four bytes of a file; empty for a folder with zip files, which is Lean's format."""
     try:
         if path.is_dir() and any(path.glob("*.zip")):
             return b""

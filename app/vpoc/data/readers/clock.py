@@ -51,7 +51,7 @@ def starts(
     side: str | None,
     documented: str | None,
 ) -> Starts:
-    """When the bars with these stamps begin. `where` returns the place of a row for messages.
+    """Return when the bars with these stamps begin. `where` returns the place of a row for messages.
 
     `zone` and `side` ("start" or "end") are what the user says, `documented` the side that this format is known to
     have. What is not given is detected from the daily break of the market, 17:00 to 18:00 New York, and from the first
@@ -141,9 +141,9 @@ def _fits(
 
 
 def _by_regular_hours(unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str]) -> tuple[str, str] | None:
-    """The only zone and side with which nearly every day begins at 09:30 New York and no bar lies outside the day.
+    """Return the only zone and side with which nearly every day begins at 09:30 New York.
 
-    None when the file has other bars, or not enough days to be certain.
+    No bar may lie outside the day. None when the file has other bars, or not enough days to be certain.
     """
     found: list[tuple[str, str, Ints]] = []
     for side in sides:
@@ -161,7 +161,7 @@ def _by_regular_hours(unique: Ints, step: int, zones: Sequence[str], sides: Sequ
 
 
 def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
-    """The only zone with which the break fits, whenever the first bar after it begins; None if several zones fit."""
+    """Return the only zone with which the break fits, whenever the first bar after it begins; None if several fit."""
     found: list[tuple[str, Ints]] = []
     for side in sides:
         wall = _quarters(unique - step if side == "end" else unique)
@@ -187,7 +187,7 @@ def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) 
 
 
 def _quarters(begins: Ints) -> Ints:
-    """The quarters of an hour in which bars begin, as seconds since 1970, sorted and unique."""
+    """Return the quarters of an hour in which bars begin, as seconds since 1970, sorted and unique."""
     return _unique(begins // QUARTER) * QUARTER
 
 
@@ -197,7 +197,7 @@ def _moved(wall: Ints, zone: str) -> Ints:
 
 
 def _share(quarters: Ints, step: int) -> float | None:
-    """The share of days in which the break fits; None if the zone is wrong."""
+    """Return the share of days in which the break fits; None if the zone is wrong."""
     day, minute = _wall_clock(quarters)
     # A bar that begins before the break must not reach into it, however long it is.
     into = max(CLOSED - step // 60 + 1, 0)

@@ -39,14 +39,14 @@ OPTIONAL_COLUMNS = ("symbol", "vix")
 
 
 def tidy(name: str) -> str:
-    """A header cell in the form in which names are compared."""
+    """Return a header cell in the form in which names are compared."""
     return name.strip(" \t\r\"<>'").lower()
 
 
 def find_columns(
     path: Path, header: Sequence[str], own: Mapping[str, str] | None, needed: Sequence[str]
 ) -> dict[str, int]:
-    """The position (from 0) in `header` of each of `needed`, and of `symbol` and `vix` if there is one.
+    """Return the position (from 0) in `header` of each of `needed`, and of `symbol` and `vix` if there is one.
 
     `own`: the user's names -> ours (stamp, open, high, low, close, volume, symbol, vix); they take precedence. If date
     and time are two columns, `stamp` is the date and `time` the time. UserError for names that are missing or appear
@@ -91,7 +91,7 @@ def with_time(places: Mapping[str, int], header: Sequence[str], first: Sequence[
 
 
 def stamp_text(table: Table, header: Sequence[str] | None, places: Mapping[str, int]) -> Table:
-    """The stamps alone, date and time joined by a blank, under the name that they have in the file."""
+    """Return the stamps alone, date and time joined by a blank, under the name that they have in the file."""
     column = pl.concat_str("stamp", "time", separator=" ") if "time" in places else pl.col("stamp")
     name = tidy(header[places["stamp"]]) if header else "stamp"
     return replace(table, frame=table.frame.select(column.alias(name)))

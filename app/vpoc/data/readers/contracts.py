@@ -118,7 +118,7 @@ def _parts(bars: VendorBars, names: list[str]) -> dict[str, tuple[int, str]]:
 
 
 def _expiry(part: tuple[int, str], day: int) -> int:
-    """The month of expiry, counted from year 0, of a contract that trades on `day` (since 1970-01-01)."""
+    """Return the month of expiry, counted from year 0, of a contract that trades on `day` (since 1970-01-01)."""
     month, digits = part
     now = int(str(np.datetime64(day, "D"))[:4])
     cycle: int = 10 ** len(digits)

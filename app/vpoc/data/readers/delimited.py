@@ -113,7 +113,10 @@ def _with_header(text: TextFile, columns: Mapping[str, str] | None, symbol: str 
 
 
 def _yfinance_levels(text: TextFile, symbol: str | None) -> FileLayout:
-    """The layout of the three header lines that pandas writes for two levels of columns: names, tickers, the index."""
+    """Return the layout of the three header lines that pandas writes for two levels of columns.
+
+    The lines are the names, the tickers and the index.
+    """
     names, tickers = ([tidy(cell) for cell in text.head[row]] for row in (0, 1))
     there = sorted({ticker for ticker in tickers[1:] if ticker})
     if len(there) > 1 and (symbol is None or symbol.lower() not in there):
@@ -126,7 +129,7 @@ def _yfinance_levels(text: TextFile, symbol: str | None) -> FileLayout:
 
 
 def _without_header(text: TextFile) -> FileLayout:
-    """The layout of lines with date, time, open, high, low, close, volume, in this order.
+    """Return the layout of lines with date, time, open, high, low, close, volume, in this order.
 
     The stamp in one cell or two.
     """
@@ -171,7 +174,10 @@ def _unscaled(prices: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def _symbols(table: Table) -> pl.Series | None:
-    """The symbols; None if the column is missing or empty. UserError, with the line, if only some rows have one."""
+    """Return the symbols; None if the column is missing or empty.
+
+    UserError, with the line, if only some rows have a symbol.
+    """
     if "symbol" not in table.frame.columns:
         return None
     column = table.frame["symbol"].str.strip_chars().fill_null("")

@@ -74,7 +74,7 @@ def is_known(stamp: str) -> bool:
 
 
 def _form_of(table: Table, text: pl.Series, dates: str | None) -> str | None:
-    """The strptime form of all stamps; None if the first has no known form."""
+    """Return the strptime form of all stamps; None if the first has no known form."""
     forms = _forms((text[0] or "").strip())
     if len(forms) < 2:
         return forms[0] if forms else None
@@ -94,7 +94,7 @@ def _form_of(table: Table, text: pl.Series, dates: str | None) -> str | None:
 
 
 def _forms(first: str) -> list[str]:
-    """The strptime forms of a stamp: one, or two, month first, if month and day can be confused."""
+    """Return the strptime forms of a stamp: one, or two, month first, if month and day can be confused."""
     body = OFFSET.sub("", first)
     ends = "" if body == first else "Z" if first.endswith("Z") else "%:z" if first[-3] == ":" else "%z"
     parted = re.fullmatch(r"(\S+?)(T|\s+)(\S+(?:\s[AaPp][Mm])?)", body)

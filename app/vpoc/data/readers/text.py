@@ -106,7 +106,7 @@ def is_number(cell: str) -> bool:
 
 
 def read_text(text: TextFile, wanted: Mapping[str, int]) -> Table:
-    """The columns `wanted` (name to use, position in the file from 0) as text."""
+    """Return the columns `wanted` (name to use, position in the file from 0) as text."""
     return _table(text, _read(text, wanted, ()))
 
 

@@ -31,7 +31,7 @@ class FileRows:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def where(self, row: int) -> str:
-        """The place of row `row` (from 0), for an error message."""
+        """Return the place of row `row` (from 0), for an error message."""
         entry = f"{self.frame['entry'][row]}, " if "entry" in self.frame.columns else ""
         return f"{self.path}, {entry}{self.unit} {self.frame['line'][row]}"
 
@@ -50,7 +50,10 @@ class VendorBars(FileRows):
     bar_seconds: int
 
     def bars(self, part: pl.DataFrame, vix: Floats) -> Bars:
-        """The rows `part` of `frame` as Bars, with `vix` [rows]; contracts are numbered in order of the whole frame."""
+        """Return the rows `part` of `frame` as Bars, with `vix` [rows].
+
+        Contracts are numbered in the order in which the whole frame names them.
+        """
         symbols = self.frame["symbol"].drop_nulls().unique(maintain_order=True).to_list()
         contract = np.zeros(part.height, dtype=np.int64)
         if symbols and part.height:

@@ -70,7 +70,7 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
 
 
 def _days(table: Table, dates: str | None) -> Ints:
-    """When the closes of days were published."""
+    """Return when the closes of days were published."""
     name = table.frame.columns[0]
     text = table.frame.to_series().str.strip_chars().str.replace(MIDNIGHT.pattern, "")
     read = (text.str.to_date(form, strict=False) for form in DATE_FORMATS)
@@ -99,7 +99,7 @@ def _days(table: Table, dates: str | None) -> Ints:
 
 
 def _likelier(one: pl.Series, other: pl.Series) -> pl.Series | None:
-    """The reading in which dates are days apart, like closes of days, not months; None if both are possible.
+    """Return the reading in which dates are days apart, like closes of days, not months; None if both are possible.
 
     A few days of one month look like a year of months; if they would span several years they are months.
     """
@@ -120,7 +120,7 @@ def _steps(dates: pl.Series) -> Ints:
 
 
 def _ends(table: Table, zone: str | None, dates: str | None) -> Ints:
-    """When bars of VIX end."""
+    """Return when bars of VIX end."""
     try:
         stamps = written(table)
     except UserError:

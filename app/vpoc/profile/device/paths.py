@@ -67,7 +67,7 @@ def _levels(found: Ints, chunk: Spans) -> Levels:
 
 
 def chunks_of(spans: Spans, size: int) -> list[Spans]:
-    """The same sessions, `size` at a time."""
+    """Return the same sessions, `size` at a time."""
     arrays = spans.start, spans.size, spans.base, spans.width
     return [Spans(*(array[at : at + size] for array in arrays)) for at in range(0, len(spans.start), size)]
 
@@ -82,12 +82,12 @@ def _columns(bars: Bars, spans: Spans) -> Ints:
 
 
 def _shape(chunk: Spans) -> tuple[int, int]:
-    """A row for each session, and one column more than the widest session has ticks."""
+    """Return a row for each session, and one column more than the widest session has ticks."""
     return len(chunk.start), int(chunk.width.max()) + 1
 
 
 def cells_of(chunk: Spans) -> int:
-    """The number of cells in each matrix of a chunk."""
+    """Return the number of cells in each matrix of a chunk."""
     return math.prod(_shape(chunk))
 
 
@@ -98,7 +98,7 @@ def _allocate(cells: int, place: torch.device) -> Matrices:
 
 
 def _zeroed(flat: Matrices, chunk: Spans) -> Matrices:
-    """The first cells of `flat` as matrices for `chunk`."""
+    """Return the first cells of `flat` as matrices for `chunk`."""
     cells, shape = cells_of(chunk), _shape(chunk)
     volume, below, keys, mask = (part[:cells].view(shape) for part in (flat.volume, flat.below, flat.keys, flat.mask))
     return Matrices(volume.zero_(), below, keys, mask)
@@ -135,7 +135,7 @@ def _by_session(bars: Bars, chunk: Spans, place: torch.device, placement: str, s
 
 
 def _session(bars: Bars, session: Spans, place: torch.device, placement: str, step: int) -> tuple[int, ...]:
-    """The six numbers of `find_levels` for one session, decided on the host, one `.item()` at a time."""
+    """Return the six numbers of `find_levels` for one session, decided on the host, one `.item()` at a time."""
     columns = torch.stack([torch.tensor(column, device=place) for column in _columns(bars, session)])
     differences = torch.zeros(_shape(session), dtype=torch.int64, device=place)
     add_bars(differences, columns, placement)

@@ -70,7 +70,7 @@ class FaultInjector(NoFault):
         self._last_forward = 0
 
     def arm(self, trainer: Counting) -> None:
-        """As NoFault.arm: installs hooks on the model, and a wrapper around the strategy's exchange."""
+        """See NoFault.arm: installs hooks on the model, and a wrapper around the strategy's exchange."""
         self._trainer = trainer
         trainer.strategy.model.register_forward_pre_hook(self._before_forward)
         trainer.strategy.model.register_forward_hook(self._after_forward)
@@ -82,7 +82,7 @@ class FaultInjector(NoFault):
         trainer.strategy.synchronise = synchronise  # type: ignore[method-assign]
 
     def steps(self, steps: Iterator[_Step], trainer: Counting, progress: Progress, output: Path) -> Iterator[_Step]:
-        """As NoFault.steps."""
+        """See NoFault.steps."""
         while True:
             self._between_steps(trainer.steps_done + 1)
             step = next(steps, None)
@@ -92,15 +92,15 @@ class FaultInjector(NoFault):
             yield step
 
     def requested(self, step: int, numbers: list[int]) -> list[int]:
-        """As NoFault.requested: one of the numbers is STALL."""
+        """See NoFault.requested: one of the numbers is STALL."""
         return [STALL, *numbers[1:]] if self._is_now("hang-loader", step) else numbers
 
     def items(self, items: Items) -> Items:
-        """As NoFault.items: a process that asks for STALL hangs."""
+        """See NoFault.items: a process that asks for STALL hangs."""
         return _StallingItems(items)
 
     def checkpoint(self, steps_before: int, steps: int) -> None:
-        """As NoFault.checkpoint."""
+        """See NoFault.checkpoint."""
         if self._fault.kind == "slow-checkpoint" and steps_before < self._fault.step <= steps:
             time.sleep(SLOW_CHECKPOINT_S)
 

@@ -117,7 +117,7 @@ class FlatMlp:
         torch.sum(above.gradient, 0, out=above.bias_gradient)
 
     def _prepare(self, size: int) -> list[_Layer]:
-        """The layers with buffers for `size` samples."""
+        """Return the layers with buffers for `size` samples."""
         layers = []
         for linear, (outputs, gradient) in zip(self._linear, self._room, strict=True):
             weight, bias = linear.weight, linear.bias

@@ -62,7 +62,7 @@ class FlatAdam:
         self.values.addcdiv_(self._mean, self._root, value=-rate / (1 - beta1**self.steps))
 
     def state_dict(self) -> dict[str, Any]:
-        """The `state` of torch.optim.AdamW.state_dict, with copies of the moments."""
+        """Return the `state` of torch.optim.AdamW.state_dict, with copies of the moments."""
         means, squares = self._views(self._mean), self._views(self._square)
         state = {
             number: {"step": torch.tensor(float(self.steps)), "exp_avg": mean.clone(), "exp_avg_sq": square.clone()}

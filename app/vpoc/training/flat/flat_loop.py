@@ -48,7 +48,7 @@ class VectorTrainer(Trainer):
         )
 
     def moments(self) -> AdamMoments:
-        """As Trainer.moments."""
+        """See Trainer.moments."""
         kept = self.adam.state_dict()["state"]
         names = [name for name, _ in self.strategy.model.named_parameters()]
         return {
@@ -57,7 +57,7 @@ class VectorTrainer(Trainer):
         }
 
     def load_moments(self, moments: AdamMoments) -> None:
-        """As Trainer.load_moments."""
+        """See Trainer.load_moments."""
         if all(moments.values()):
             self.adam.load_state_dict({"state": dict(enumerate(moments.values()))})
 
@@ -96,7 +96,7 @@ class FlatTrainer(VectorTrainer):
         """Do nothing: FlatMlp has its own optimizer."""
 
     def epoch(self, feed: ResidentFeed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:  # type: ignore[override]
-        """As Trainer.epoch, except that a loss which is not finite is noticed some steps late."""
+        """See Trainer.epoch, except that a loss which is not finite is noticed some steps late."""
         self.strategy.forward.train()
         size = self.options.batch_size
         for chunk, order, divisors in feed.resident(epoch, first):

@@ -32,12 +32,12 @@ class Cut:
 
 
 def share_size(batch_size: int, world: int) -> int:
-    """The largest number of samples of a batch that one rank gets."""
+    """Return the largest number of samples of a batch that one rank gets."""
     return math.ceil(batch_size / world)
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Ints:
-    """The order of the samples in `epoch`: the same on every device, torch version and number of loader workers."""
+    """Return the order of the samples in `epoch`, the same for every device, torch version and number of workers."""
     drawn = words(seed, epoch, samples)
     # Faster than a stable sort, with the same result unless two words are equal, which is rare.
     order = drawn.argsort()
@@ -83,7 +83,7 @@ class Order:
             done += math.ceil(size / self.batch_size)
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[Ints]:
-        """The batches of `epoch` from number `first` (from 0) on."""
+        """Yield the batches of `epoch` from number `first` (from 0) on."""
         for before, chosen in self.chunks(epoch):
             for number in range(math.ceil(len(chosen) / self.batch_size)):
                 if before + number >= first:

@@ -47,7 +47,7 @@ class Feed(Protocol):
     """Brings the batches of an epoch to the device, starting from any of them."""
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of `epoch` (from 1), from number `first` (from 0) on."""
+        """Return the batches of `epoch` (from 1), from number `first` (from 0) on."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LoaderFeed:
     injector: NoFault = NO_FAULT
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """As Feed.epoch."""
+        """See Feed.epoch."""
         self.ledger.to("loader")
         loader = loaded(self.samples, _Shares(self, epoch, first), self.device, self.workers, self.injector)
         pages = _Pages(self.samples)

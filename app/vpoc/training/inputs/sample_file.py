@@ -96,7 +96,7 @@ class SampleFile:
         _give_back()
 
     def split(self, window: int) -> Split:
-        """The same as `vpoc.training.inputs.samples.split`."""
+        """Return the same as `vpoc.training.inputs.samples.split`."""
         parts = self._parts(window)
         assert self._scaling is not None
         return Split(*parts, self._scaling)
@@ -148,7 +148,10 @@ def _scale(stream: IO[bytes], scaling: Scaling) -> None:
 
 
 def _mapped(stream: IO[bytes], kind: np.dtype[Any]) -> Any:
-    """All values in `stream`, memory-mapped; changes to them do not reach the file. The array outlives the stream."""
+    """Return all values in `stream`, memory-mapped.
+
+    Changes to them do not reach the file. The array outlives the stream.
+    """
     stream.flush()
     if not stream.tell():
         return np.empty(0, kind)

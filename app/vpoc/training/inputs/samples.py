@@ -93,7 +93,7 @@ class Samples:
         return found
 
     def take(self, chosen: Ints | slice) -> "Samples":
-        """The samples `chosen`, which share the rows of inputs."""
+        """Return the samples `chosen`, which share the rows of inputs."""
         parts = {name: getattr(self, name)[chosen] for name in ("ends", "labels", "weights", "dates")}
         return replace(self, **parts)
 
@@ -136,7 +136,7 @@ class Labels:
 
 
 def labels_of(frame: "pl.DataFrame", target: str, window: int, rows_before: int = 0) -> Labels:
-    """The rows of `frame` that have a label of `target` and `window - 1` rows before them.
+    """Return the rows of `frame` that have a label of `target` and `window - 1` rows before them.
 
     `frame`: rows of whole sessions; `rows_before` rows precede it.
     """
@@ -226,7 +226,7 @@ def _place(samples: Samples, date: int) -> int:
 
 
 def split_dates(dates: Dates, *, purge: bool) -> tuple[int, int]:
-    """The first date that validates, and the date before which samples train.
+    """Return the first date that validates, and the date before which samples train.
 
     `dates`: all dates, in order, each once.
     """

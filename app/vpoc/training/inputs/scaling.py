@@ -67,13 +67,16 @@ class Scaling:
         return all(np.allclose(mine, its, rtol=1e-5, atol=0) for mine, its in pairs)
 
     def as_json(self) -> dict[str, list[float | None]]:
-        """The arrays as plain values; an infinite size as None."""
+        """Return the arrays as plain values; an infinite size as None."""
         arrays = {field.name: getattr(self, field.name).tolist() for field in fields(self)}
         return {name: [None if value == math.inf else value for value in array] for name, array in arrays.items()}
 
     @staticmethod
     def from_json(document: Mapping[str, Any], columns: int) -> "Scaling":
-        """The inverse of `as_json`; ValueError unless each array has `columns` numbers, and the sizes are above 0."""
+        """Return the scaling that `as_json` wrote.
+
+        ValueError unless each array has `columns` numbers and the sizes are above 0.
+        """
         plain = {field.name: document[field.name] for field in fields(Scaling)}
         plain["size"] = [math.inf if value is None else value for value in plain["size"]]
         arrays = {name: np.array(values, np.float32) for name, values in plain.items()}
@@ -84,7 +87,7 @@ class Scaling:
 
 
 def fit_scaling(rows: Floats32, training: Ints) -> Scaling:
-    """The scaling fitted on the rows `training` [numbers], in order, of the unscaled `rows` [rows, columns].
+    """Return the scaling fitted on the rows `training` [numbers], in order, of the unscaled `rows` [rows, columns].
 
     Medians and quartiles are values of rows, never interpolated, so that every numpy computes the same. Unknown values
     do not count; a column of unknown values only is taken as constant 0.

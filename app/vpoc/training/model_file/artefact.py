@@ -48,7 +48,7 @@ class LoadedModel:
 
 
 def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
-    """The content of a model file with `weights`, on the CPU, and the plain values in `facts`."""
+    """Return the content of a model file with `weights`, on the CPU, and the plain values in `facts`."""
     document = {
         "schema": MODEL_SCHEMA,
         "state_dict": weights,

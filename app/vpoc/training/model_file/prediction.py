@@ -45,7 +45,7 @@ def with_levels(found: pl.DataFrame, bars: Bars, features: FeatureSet, trained: 
 
 
 def _of_sessions(bars: Bars, date: Ints, features: FeatureSet) -> tuple[Ints, Ints, Ints]:
-    """When session rows are known, their closes, and the price that their distances refer to."""
+    """Return when session rows are known, their closes, and the price that their distances refer to."""
     options = features.options
     sessions: Sessions = split_sessions(bars, options.close_minute)
     sessions = sessions.take(sessions.stop > sessions.start)

@@ -21,7 +21,7 @@ from vpoc.training.train_options import CPU_DEVICES, RANKED, TrainOptions
 
 
 def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
-    """The devices of this process; UserError when the strategy cannot work with the available ones."""
+    """Return the devices of this process; UserError when the strategy cannot work with the available ones."""
     require_device(options.device)
     on_gpu = options.device == "cuda"
     if options.strategy == "single" and (options.devices or 1) != 1:
@@ -88,7 +88,7 @@ def join_ranks(options: TrainOptions, ranks: Ranks, device: torch.device) -> Non
 def strategy_of(
     options: TrainOptions, model: Network, devices: Sequence[torch.device], ranks: Ranks, shape: tuple[int, ...]
 ) -> Single:
-    """The requested strategy around `model`, whose samples have `shape`."""
+    """Return the requested strategy around `model`, whose samples have `shape`."""
     model.recompute = options.activation_checkpointing
     if options.strategy == "averaging":
         if ranks.exchange is None:

@@ -38,13 +38,13 @@ class Prepared:
     jax: "JaxDevice | None"
 
     def samples_in(self, folder: Path, options: TrainOptions, kind: str, progress: Progress) -> Split:
-        """As `samples`; samples for the disk are first written to `folder`."""
+        """Do what `samples` does; samples for the disk are first written to `folder`."""
         if self.on_disk is not None:
             self.on_disk.write(folder, progress)
         return self.samples(options, kind)
 
     def samples(self, options: TrainOptions, kind: str) -> Split:
-        """The samples for the model `kind`."""
+        """Return the samples for the model `kind`."""
         if self.on_disk is not None:
             return self.on_disk.split(window_of(kind))
         return split(self.features, options.target, window_of(kind), inner=options.chooses)

@@ -26,7 +26,7 @@ class Averaging(Single):
         self._shared = SharedGradients(folder, rank, world, parameter_count(model), timeout_s=timeout_s)
 
     def synchronise(self, numbers: Sequence[float]) -> list[float]:
-        """As Single.synchronise."""
+        """See Single.synchronise."""
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         mine = torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy()
         whole = torch.from_numpy(self._shared.sum(mine, out=mine))
@@ -36,16 +36,16 @@ class Averaging(Single):
         return sums
 
     def flip_next_exchange(self) -> bool:
-        """As Single.flip_next_exchange."""
+        """See Single.flip_next_exchange."""
         self._shared.flip_next()
         return True
 
     def smallest(self, number: int) -> int:
-        """As Single.smallest."""
+        """See Single.smallest."""
         return int(self._shared.gather(np.array([number], dtype=np.float64)).min())
 
     def gathered(self, value: str) -> list[str]:
-        """As Single.gathered; ValueError for text of more than 1024 bytes."""
+        """See Single.gathered; ValueError for text of more than 1024 bytes."""
         letters = np.frombuffer(value.encode().ljust(MOST_NUMBERS), np.uint8).astype(np.float64)
         return [row.astype(np.uint8).tobytes().decode().rstrip() for row in self._shared.gather(letters)]
 

@@ -11,9 +11,9 @@ class DataParallel(Single):
     """Splits each micro-batch over the devices in threads; gradients are collected on the first device."""
 
     def wrap(self, model: Network) -> nn.Module:
-        """The model in nn.DataParallel."""
+        """Return the model in nn.DataParallel."""
         return nn.DataParallel(model, device_ids=[device.index for device in self.devices])
 
     def holding(self) -> list[torch.device]:
-        """All devices: each holds a copy during a batch."""
+        """Return all devices: each holds a copy during a batch."""
         return self.devices

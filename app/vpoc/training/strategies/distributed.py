@@ -79,13 +79,13 @@ class Collective(Single):
         return summed
 
     def smallest(self, number: int) -> int:
-        """As Single.smallest."""
+        """See Single.smallest."""
         least = torch.tensor([number], device=self.devices[0])
         dist.all_reduce(least, op=dist.ReduceOp.MIN)
         return int(least.item())
 
     def gathered(self, value: str) -> list[str]:
-        """As Single.gathered."""
+        """See Single.gathered."""
         found: list[str] = [""] * self.world
         dist.all_gather_object(found, value)
         return found
@@ -95,20 +95,20 @@ class Distributed(Collective):
     """DistributedDataParallel: every rank has all weights; gradients are exchanged during the backward pass."""
 
     def wrap(self, model: Network) -> nn.Module:
-        """The model in DistributedDataParallel."""
+        """Return the model in DistributedDataParallel."""
         device = self.devices[0]
         ids = [device.index] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(model, device_ids=ids)
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:
-        """As Single.exchange: gradients are exchanged only in the backward pass of the last micro-batch."""
+        """See Single.exchange: gradients are exchanged only in the backward pass of the last micro-batch."""
         if last or not isinstance(self.forward, nn.parallel.DistributedDataParallel):
             return nullcontext()
         alone: AbstractContextManager[None] = self.forward.no_sync()
         return alone
 
     def settle(self, inputs: torch.Tensor) -> None:
-        """As Single.settle: after its first pass DDP exchanges gradients in another order, which rounds differently.
+        """See Single.settle: after its first pass DDP exchanges gradients in another order, which rounds differently.
 
         Otherwise a resumed training would use the first order where an uninterrupted one uses the second.
         """

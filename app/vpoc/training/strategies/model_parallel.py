@@ -25,13 +25,13 @@ class ModelParallel(Single):
         return model
 
     def wrap(self, model: Network) -> nn.Module:
-        """The model with copies between its devices: each layer first copies its input to its device."""
+        """Return the model with copies between its devices: each layer first copies its input to its device."""
         for layer, device in zip(model, self._devices_of, strict=True):
             layer.register_forward_pre_hook(_fetch(device))
         return _ToFirst(model, self.devices[0])
 
     def holding(self) -> list[torch.device]:
-        """One device for each part of the model, even if several parts share a CPU."""
+        """Return one device for each part of the model, even if several parts share a CPU."""
         return self.devices
 
 
@@ -48,7 +48,10 @@ class _ToFirst(nn.Module):
 
 
 def stages(model: Network, devices: int) -> list[int]:
-    """The device number of each layer, by the middle of its parameters, so that devices get about the same number."""
+    """Return the device number of each layer.
+
+    It follows from the middle of the layer's parameters, so that devices get about the same number of them.
+    """
     sizes = [parameter_count(layer) for layer in model]
     before, chosen = 0, []
     for size in sizes:

@@ -33,7 +33,7 @@ class Sharded(Collective):
     """Weights, gradients and optimizer state are spread over the ranks; a layer is gathered when it is used."""
 
     def wrap(self, model: Network) -> nn.Module:
-        """The model with each layer sharded."""
+        """Return the model with each layer sharded."""
         shard = fully_shard()
         # Without a mesh torch would choose a GPU if there is one.
         mesh = init_device_mesh(self.devices[0].type, (self.world,))
@@ -44,7 +44,7 @@ class Sharded(Collective):
         return sharded
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:
-        """As Single.exchange."""
+        """See Single.exchange."""
         return self._synchronising(last)
 
     @contextmanager
@@ -53,7 +53,7 @@ class Sharded(Collective):
         yield
 
     def gradient_norm(self) -> float:
-        """The norm of the whole gradient, of which each rank has a part."""
+        """Return the norm of the whole gradient, of which each rank has a part."""
         parts = [_local(p.grad) for p in self.model.parameters() if p.grad is not None]
         squares = [torch.linalg.vector_norm(part, dtype=torch.float64).square() for part in parts if part.numel()]
         total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=self.devices[0])
@@ -61,12 +61,12 @@ class Sharded(Collective):
         return float(total.sqrt())
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """As Single.whole."""
+        """See Single.whole."""
         full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
         return super().whole(full)
 
     def part(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """As Single.part."""
+        """See Single.part."""
         if not hasattr(like, "device_mesh"):
             return super().part(tensor, like)
         from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - torch 2.5 and newer

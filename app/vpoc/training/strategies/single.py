@@ -57,7 +57,7 @@ class Single:
         return list(numbers)
 
     def gradient_norm(self) -> float:
-        """The norm of the whole gradient, infinite if its square exceeds float32; waits for the device."""
+        """Return the norm of the whole gradient, infinite if its square exceeds float32; waits for the device."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         # In double precision the clipping does not depend on the order of the sum, however the gradient is spread over
         # ranks.
@@ -91,11 +91,11 @@ class Single:
         return [value]
 
     def holding(self) -> list[torch.device]:
-        """The devices of this rank that hold weights."""
+        """Return the devices of this rank that hold weights."""
         return list(dict.fromkeys(parameter.device for parameter in self.model.parameters()))
 
     def described(self) -> list[dict[str, Any]]:
-        """The facts of these devices, in the form of the result."""
+        """Return the facts of these devices, in the form of the result."""
         return [describe(device, self.rank) for device in self.holding()]
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -104,11 +104,11 @@ class Single:
         return tensor.detach().to("cpu", copy=True).contiguous()
 
     def part(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """The inverse of `whole`: the part of `tensor` that this rank holds, on the device of the parameter `like`."""
+        """Return the part of `tensor` that this rank holds, on the device of the parameter `like`; undoes `whole`."""
         return tensor.to(like.device)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """All weights by name, on the CPU; all ranks must call it."""
+        """Return all weights by name, on the CPU; all ranks must call it."""
         return {name: self.whole(tensor) for name, tensor in self.model.state_dict().items()}
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:

@@ -32,19 +32,19 @@ class OnJax(Single):
         return tuple(jax.device_put(tensors[name].numpy().copy(), self.found.device) for name in self.names)
 
     def tensors(self, arrays: jax_mlp.Arrays) -> dict[str, torch.Tensor]:
-        """The inverse of `arrays`."""
+        """Undo `arrays`."""
         return {name: torch.from_numpy(np.array(array)) for name, array in zip(self.names, arrays, strict=True)}
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """As Single.weights."""
+        """See Single.weights."""
         return self.tensors(self.parameters)
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        """As Single.load_weights."""
+        """See Single.load_weights."""
         self.parameters = self.arrays(weights)
 
     def described(self) -> list[dict[str, Any]]:
-        """As Single.described."""
+        """See Single.described."""
         return [self.found.facts()]
 
 
@@ -64,7 +64,7 @@ class JaxTrainer(Trainer):
         self._means, self._squares = self.strategy.arrays(zeros), self.strategy.arrays(zeros)
 
     def moments(self) -> AdamMoments:
-        """As Trainer.moments."""
+        """See Trainer.moments."""
         if not self.steps_done:
             return {name: {} for name in self.strategy.names}
         kept = [self.strategy.tensors(arrays) for arrays in (self._means, self._squares)]
@@ -75,7 +75,7 @@ class JaxTrainer(Trainer):
         }
 
     def load_moments(self, moments: AdamMoments) -> None:
-        """As Trainer.load_moments."""
+        """See Trainer.load_moments."""
         if all(moments.values()):
             self._means, self._squares = (
                 self.strategy.arrays({name: kept[key] for name, kept in moments.items()}) for key in ADAM_MOMENTS[1:]

@@ -14,7 +14,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 def logits(parameters: Arrays, inputs: jax.Array) -> jax.Array:
-    """One logit per sample, [batch], of `inputs` [batch, features]."""
+    """Return one logit per sample, [batch], of `inputs` [batch, features]."""
     rows = inputs
     for weight, bias in zip(parameters[:-2:2], parameters[1:-2:2], strict=True):
         rows = jax.nn.relu(rows @ weight.T + bias)
@@ -55,7 +55,10 @@ def adamw(
 
 
 def numbers_of_step(step: int, rate: float, weight_decay: float) -> dict[str, float]:
-    """The numbers of AdamW's step, counted from 1, that depend only on these arguments; in double, as in torch."""
+    """Return the numbers of AdamW's step that depend only on these arguments; in double, as in torch.
+
+    `step` is counted from 1.
+    """
     return {
         "keep": 1 - rate * weight_decay,
         "size": rate / (1 - BETA1**step),
