@@ -51,7 +51,10 @@ class LevelSearch:
 
     @staticmethod
     def of(histogram: SmallInts, first: Ints, last: Ints, base: Ints, method: str) -> "LevelSearch":
-        """Start a search in `histogram` [profiles, columns], whose columns first..last [profiles] exist; see `find_levels`."""
+        """Start a search in `histogram` [profiles, columns] from column `first` to `last` [profiles].
+
+        Those columns exist; see `find_levels`.
+        """
         padded = np.pad(histogram, ((0, 0), (PADDING, PADDING)))
         count, width = padded.shape
         first, last = first + PADDING, last + PADDING

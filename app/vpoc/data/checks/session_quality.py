@@ -85,7 +85,7 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
 
 
 def _rolls(found: Findings, sessions: Sessions) -> list[dict[str, Any]]:
-    """Return the sessions where the symbol changes or CME's calendar has a roll, and the jump of the price in points."""
+    """Return the sessions where the symbol changes or CME's calendar has a roll, and the price jump in points."""
     opens, closes = np.concatenate(found.opens), np.concatenate(found.closes)
     known = np.flatnonzero(sessions.contract >= 0)
     changed = known[1:][np.diff(sessions.contract[known]) != 0]
