@@ -155,7 +155,7 @@ def test_what_a_run_may_take_is_documented() -> None:
         f"if that is less; {disk_use.MOST_ENTRIES:,} files; {disk_use.MOST_LEVELS} levels |",
         f"| until {disk_use.RESERVE_BYTES >> 30} GB is free, or a tenth of what was free",
         f"| its first and its last {HEAD_BYTES >> 20} MB |",
-        f"unless less than {RECORD_BYTES >> 20} MB are free",
+        f"if {RECORD_BYTES >> 20} MB are free",
     )
     assert [one for one in told if one not in page] == []
     assert (HEAD_BYTES, disk_use.RESERVE_SHARE) == (TAIL_BYTES, 0.1)

@@ -77,7 +77,7 @@ def test_a_clean_file_gives_neither_errors_nor_warnings(minutes):
 def test_every_key_is_documented(minutes, capsys, tmp_path):
     run(["check", str(minutes), "--json", "--fix", str(tmp_path / "f.csv")])
     document = json.loads(capsys.readouterr().out)
-    table = DOCS.read_text().partition("| keys | what they say |")[2].partition("\n\n")[0]
+    table = DOCS.read_text().partition("| keys | meaning |")[2].partition("\n\n")[0]
     rows = [re.findall(r"`([a-z_]+)`", row.split("|")[1]) for row in table.splitlines() if row.startswith("| `")]
     assert {*document["fix"]} == {*rows.pop()} - {"fix"}
     told = [key for row in rows for key in row]
