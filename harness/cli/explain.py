@@ -79,9 +79,9 @@ def explain(
 ) -> None:
     """Say why a run failed: class, cause, the lines that show it, and what helps.
 
-    RUN is the id of a run, the beginning of one, the path of a run folder, a cell, or `latest`: the newest of the cell,
-    or of all, not completed.
-    With --log it is any log you have, of this tool or not: `matrix explain --log train.log`.
+    RUN is the id of a run or its beginning, the path of a run folder, or a cell or `latest`: the newest run of the
+    cell, or of all, that did not complete. With --log it explains any log, also one of another program: `matrix explain
+    --log train.log`.
 
     Exit status: 0 when the failure is explained (or the run completed), 1 when the cause is unknown.
     """
@@ -193,7 +193,7 @@ def _refuse_what_is_no_text(head: bytes, name: str) -> None:
 
 
 def run_folder(results: Results, run: str) -> RunFolder:
-    """Return the folder of the run that is meant, by an id, the beginning of one, a folder, its cell, or `latest`.
+    """Return the folder of the run that `run` names: an id, the beginning of an id, a folder, a cell, or `latest`.
 
     Raises:
         UserError: when there is no such run, or several ids begin like this.
@@ -223,9 +223,9 @@ def run_folder(results: Results, run: str) -> RunFolder:
 
 
 def _latest(results: Results, among: Collection[str]) -> RunFolder:
-    """The newest that did not complete, else the newest: there is nothing to explain of the others.
+    """Return the newest of these runs that did not complete; the newest of all if every run completed.
 
-    Those that were imported count only where there is no other.
+    Imported runs count only if there are no others.
     """
     made_here = [name for name in among if not results.imported(name)]
     folders = [results.folder_of(name) for name in made_here or among]
