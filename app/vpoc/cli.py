@@ -37,7 +37,7 @@ class Commands(click.Group):
     """The group of commands, each of which is imported from its module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names in the order in which a user needs them, not in alphabetical order."""
+        """Return the names in the order in which a user needs them, not in alphabetical order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002

@@ -28,12 +28,12 @@ def read_bytes(path: Path) -> bytes:
 
 
 def sha256(content: bytes) -> str:
-    """SHA-256 of `content`, in hex."""
+    """Return the SHA-256 of `content`, in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of the file at `path`, in hex, read in blocks; UserError when it cannot be read."""
+    """Return the SHA-256 of the file at `path`, in hex, read in blocks; UserError when it cannot be read."""
     digest = hashlib.sha256()
     # Large blocks, because each read waits for the interpreter's lock while another thread imports.
     block = memoryview(bytearray(HASH_BLOCK))
@@ -97,7 +97,7 @@ def remove(path: Path) -> None:
 
 
 def require_output(output: Path, *inputs: Path | None) -> None:
-    """UserError when `output` exists but is no regular file, or is the same file as one of the `inputs`."""
+    """Raise UserError when `output` exists but is no regular file, or is the same file as one of the `inputs`."""
     try:
         if output.exists() and not output.is_file():
             raise UserError(f"{output}: this is not a file but a folder or a device; give the path of a file")
@@ -151,7 +151,7 @@ def open_atomic(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
 
 def json_bytes(document: dict[str, Any]) -> bytes:
-    """`document` as strict JSON; ValueError on NaN or infinity."""
+    """Return `document` as strict JSON; ValueError on NaN or infinity."""
     return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
 

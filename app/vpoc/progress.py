@@ -144,11 +144,11 @@ class Progress:
 
 
 def finite(value: Any) -> float | None:
-    """`value` as a float; None for None, NaN and infinity, which strict JSON cannot represent."""
+    """Return `value` as a float; None for None, NaN and infinity, which strict JSON cannot represent."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process, in bytes (Linux)."""
+    """Return the resident memory of this process, in bytes (Linux)."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

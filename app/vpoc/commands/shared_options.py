@@ -25,7 +25,7 @@ class FiniteRange(click.FloatRange):
     """A finite number in a range; click's own type accepts NaN and infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """`value` as a float; click's usage error if it is not finite or outside the range."""
+        """Return `value` as a float; click's usage error if it is not finite or outside the range."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -33,7 +33,7 @@ class FiniteRange(click.FloatRange):
 
 
 def _rule_names(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of rules of the gate; click's usage error if one is unknown."""
+    """Return the names of rules of the gate; click's usage error if one is unknown."""
     if not value:
         return value
     from vpoc.data.checks.plausibility_rules import RULE_NAMES  # noqa: PLC0415

@@ -22,7 +22,7 @@ LARGEST_LAYER = 65536
 
 
 def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
-    """Layer sizes separated by commas; click's usage error if `value` is anything else."""
+    """Return the layer sizes separated by commas; click's usage error if `value` is anything else."""
     parts = value.split(",")
     if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and 0 < int(part) <= LARGEST_LAYER for part in parts):
         raise click.BadParameter(f"{value!r} is not a list of layer sizes such as 32,16")

@@ -86,7 +86,7 @@ def made_bars(
     contract: Ints,
     symbols: tuple[str, ...],
 ) -> Bars:
-    """Bars from columns [rows], `prices` by name and in points; if no row has a range, each row is a trade."""
+    """Return bars from columns [rows], `prices` by name and in points; if no row has a range, each row is a trade."""
     ticks = {name: to_ticks(values) for name, values in prices.items()}
     off_grid = np.logical_or.reduce([off for _, off in ticks.values()])
     high, low = ticks["high"][0], ticks["low"][0]
@@ -116,7 +116,7 @@ def bar_seconds(ts: Ints) -> int:
 
 
 def exact_duplicates(bars: Bars) -> Flags:
-    """Flags [rows] of the bars that repeat the bar before them in every column."""
+    """Return the flags [rows] of the bars that repeat the bar before them in every column."""
     same = np.zeros(len(bars), dtype=np.bool_)
     rows = np.flatnonzero(bars.ts[1:] == bars.ts[:-1]) + 1
     equal = np.ones(len(rows), dtype=np.bool_)
@@ -130,14 +130,14 @@ def exact_duplicates(bars: Bars) -> Flags:
 
 
 def conflicting_duplicates(bars: Bars) -> Flags:
-    """Flags [rows] of the bars with the stamp of the bar before them but other values."""
+    """Return the flags [rows] of the bars with the stamp of the bar before them but other values."""
     same_stamp = np.zeros(len(bars), dtype=np.bool_)
     same_stamp[1:] = bars.ts[1:] == bars.ts[:-1]
     return same_stamp & ~exact_duplicates(bars)
 
 
 def ohlc_violations(bars: Bars) -> Flags:
-    """Flags [rows] of the bars with an open or close outside low..high."""
+    """Return the flags [rows] of the bars with an open or close outside low..high."""
     top = np.maximum(bars.open, bars.close)
     bottom = np.minimum(bars.open, bars.close)
     return (bars.high < top) | (bars.low > bottom)

@@ -40,7 +40,7 @@ def cached_bars(cache: Path, data: Path, digest: Future[str] | None) -> Bars | N
 
 
 def _narrow(name: str, values: Any) -> pl.Series:
-    """`values` with fewer bytes each, if they fit."""
+    """Return `values` with fewer bytes each, if they fit."""
     kinds: dict[str, Any] = {
         "ts": np.uint32,
         "volume": np.uint32,

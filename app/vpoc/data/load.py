@@ -92,14 +92,14 @@ class _Reading:
         return replace(given if kept.all() else given.take(kept), symbols=named, rows_in_file=self.rows)
 
     def require_grid(self) -> None:
-        """UserError when more than 0.1 % of all rows have a price off the grid."""
+        """Raise UserError when more than 0.1 % of all rows have a price off the grid."""
         problem = grid_problem(np.concatenate(self.off_grid))
         if problem is not None:
             line = 1 + self.head.lines + problem.first_row
             raise UserError(problem.at(f"{self.head.path}, line {line}"))
 
     def _require_symbols(self, part: MergedRows) -> None:
-        """UserError unless all rows of the file have a symbol, or none has, according to its first row."""
+        """Raise UserError unless all rows of the file have a symbol, or none has, according to its first row."""
         if part.symbol is None:
             return
         empty = (part.symbol == "").to_numpy()

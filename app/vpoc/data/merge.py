@@ -78,7 +78,7 @@ class Merged:
         return "; ".join(parts)
 
     def facts(self) -> dict[str, Any]:
-        """Everything but the CSV, as values for JSON."""
+        """Return everything but the CSV, as values for JSON."""
         return {name: value for name, value in vars(self).items() if name != "csv"}
 
 
@@ -155,7 +155,7 @@ def bars_with_vix(path: Path) -> Bars:
 
 
 def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:
-    """UserError when the values of the file at `path` are no VIX, unless that is `accepted`."""
+    """Raise UserError when the values of the file at `path` are no VIX, unless that is `accepted`."""
     values = published.close
     median = float(np.median(values))
     if not VIX_LOW <= median <= VIX_HIGH and not {"vix_range", "vix_is_price"} & set(accepted):

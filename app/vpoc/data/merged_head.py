@@ -87,7 +87,7 @@ def _other_stamps(start: bytes, names: tuple[str, ...], lines: int) -> bool:
 
 
 def _columns(start: bytes) -> tuple[tuple[str, ...], int, bool]:
-    """Names of the columns in lower case, line number of the header, and whether that line is terminated."""
+    """Return the column names in lower case, the line number of the header, and whether that line is terminated."""
     blank = len(start) - len(start.lstrip(b"\r\n"))
     header, newline, _ = start[blank:].partition(b"\n")
     names = tuple(name.strip(' "\r').lower() for name in header.decode("utf-8-sig", "replace").split(","))

@@ -13,7 +13,7 @@ def note_of(output: Path) -> Path:
 
 
 def require_replaceable(output: Path, *, force: bool) -> None:
-    """UserError when `output` exists with other content than was last written, unless `force`."""
+    """Raise UserError when `output` exists with other content than was last written, unless `force`."""
     if force or not output.is_file():
         return
     try:

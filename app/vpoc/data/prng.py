@@ -7,7 +7,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def words(seed: int, stream: int, count: int) -> Words:
-    """`count` 64-bit words of splitmix64 (Steele, Lea, Flood 2014), for this `seed` and `stream`."""
+    """Return `count` 64-bit words of splitmix64 (Steele, Lea, Flood 2014), for this `seed` and `stream`."""
     start = (seed * 0x9E3779B97F4A7C15 + stream * 0xD1342543DE82EF95) % 2**64
     counter = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + _mix(
         np.array([start], np.uint64)

@@ -36,7 +36,7 @@ class Table:
 
 
 def require_years(table: Table, column: str, stamps: pl.Series) -> None:
-    """UserError, with the line, when one of `stamps` [rows], parsed from `column`, is not in the years 1980..2100."""
+    """Raise UserError, with the line, when one of `stamps` [rows] of `column` is not in the years 1980..2100."""
     first, last = YEARS
     wrong = ~stamps.dt.year().is_between(first, last)
     if wrong.any():
@@ -71,7 +71,7 @@ def without_separators(table: Table) -> Table:
 
 
 def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDArray[np.float64]:
-    """`column` as float64 [rows]; an empty cell becomes `empty`, or is an error if that is None.
+    """Return `column` as float64 [rows]; an empty cell becomes `empty`, or is an error if that is None.
 
     UserError, with the line, for text that is no number, NaN and infinity.
     """

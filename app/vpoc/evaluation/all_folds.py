@@ -107,7 +107,7 @@ def evaluate(rows: LabelledRows, network: Fitter, lengths: Lengths, *, replicate
 def _predict(
     rows: LabelledRows, models: Sequence[Model], folds: Sequence[Fold], seed: int, label: str
 ) -> dict[str, list[Floats]]:
-    """Predictions for the test block of each fold, by model, each fitted only on that fold's training rows."""
+    """Return predictions for the test block of each fold, by model, each fitted only on that fold's training rows."""
     found: dict[str, list[Floats]] = {model.name: [] for model in models}
     jobs = [(model, fold) for fold in folds for model in models]
     for model, fold in watched(jobs, label, len(jobs)):

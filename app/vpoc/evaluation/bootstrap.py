@@ -29,9 +29,10 @@ class Interval:
 
 
 def run_length(sessions: int, reach: int) -> int:
-    """Number of sessions drawn together: 1 if labels end with their session, else sessions^(1/3), between 5 and 10.
+    """Return the number of sessions drawn together.
 
-    The order of growth is that of Hall, Horowitz and Jing (1995).
+    It is 1 if labels end with their session, else sessions^(1/3), between 5 and 10. The order of growth is that of
+    Hall, Horowitz and Jing (1995).
     """
     if reach == 0:
         return 1
@@ -51,7 +52,10 @@ class Bootstrap:
 
     @staticmethod
     def draw(sessions: int, run: int, replicates: int, seed: int) -> "Bootstrap":
-        """Circular block bootstrap (Politis and Romano 1992): runs of `run` sessions, the first following the last."""
+        """Draw a circular block bootstrap (Politis and Romano 1992) of runs of `run` sessions.
+
+        The first session follows the last.
+        """
         runs = -(-sessions // run)
         start = (words(seed, 0, replicates * runs) % np.uint64(sessions)).astype(np.int64).reshape(replicates, runs)
         drawn = ((start[:, :, None] + np.arange(run)) % sessions).reshape(replicates, -1)[:, :sessions]
@@ -65,7 +69,10 @@ class Bootstrap:
         return int(self.counts.shape[1]) // self.run
 
     def ratio(self, top: Floats, bottom: Floats) -> Interval:
-        """Sum of `top` over sum of `bottom`, both [sessions]; replicates whose bottom sum is zero are left out."""
+        """Return the sum of `top` over the sum of `bottom`, both [sessions].
+
+        Replicates whose bottom sum is zero are left out.
+        """
         tops, bottoms = self.sums(np.column_stack([top, bottom])).T
         some = bottoms > 0
         return self.interval(float(top.sum() / bottom.sum()), tops[some] / bottoms[some])
@@ -94,7 +101,7 @@ class Bootstrap:
 
 
 def _student(z: float, freedom: int) -> float:
-    """Quantile of Student's t that corresponds to the normal quantile `z` (Abramowitz and Stegun 26.7.5)."""
+    """Return the quantile of Student's t that corresponds to the normal quantile `z` (Abramowitz and Stegun 26.7.5)."""
     terms: tuple[float, ...] = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,

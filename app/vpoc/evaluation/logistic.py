@@ -15,7 +15,7 @@ DONE = 1e-10
 
 
 def fit_logistic(inputs: npt.NDArray[Any], labels: Floats, weights: Floats, ridge: float = RIDGE) -> Floats:
-    """Coefficients [1 + columns], the intercept first, that minimise `_objective`."""
+    """Return the coefficients [1 + columns], the intercept first, that minimise `_objective`."""
     design = _design(inputs)
     share = weights / weights.sum()
     penalty = np.full(design.shape[1], ridge)

@@ -77,13 +77,13 @@ def fit_conditional(inputs: Inputs, labels: Floats, weights: Floats, seed: int) 
 
 
 def fit_logistic_model(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:  # noqa: ARG001
-    """Logistic regression with a small ridge."""
+    """Return a logistic regression with a small ridge."""
     coefficients = fit_logistic(inputs, labels, weights)
     return lambda given: probability(given, coefficients)
 
 
 def fit_linear(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:  # noqa: ARG001
-    """Logistic regression on all columns, with a Gaussian prior of PRIOR_SIZE on each coefficient."""
+    """Return a logistic regression on all columns, with a Gaussian prior of PRIOR_SIZE on each coefficient."""
     # The weights are independent labels; the loss is a mean over them.
     ridge = 1 / (max(float(weights.sum()), 1.0) * PRIOR_SIZE**2)
     coefficients = fit_logistic(inputs, labels, weights, ridge)
@@ -91,7 +91,7 @@ def fit_linear(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Pr
 
 
 def scaled(fit: Fitter) -> Fitter:
-    """`fit` on columns that are scaled as in a training, with a scaling fitted on the same rows."""
+    """Return `fit` on columns that are scaled as in a training, with a scaling fitted on the same rows."""
 
     def fit_scaled(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:
         rows = np.array(inputs, np.float32)

@@ -58,7 +58,7 @@ def _follows(dates: Ints) -> Flags:
 
 
 def _range(features: FeatureSet) -> Floats:
-    """H - L of each row, in ticks: the initial balance and the extensions beyond it."""
+    """Return H - L of each row, in ticks: the initial balance and the extensions beyond it."""
     parts = [features.frame[name].to_numpy() for name in ("ib_range", "ext_up", "ext_dn")]
     height: Floats = np.rint(parts[0] + parts[1] + parts[2])
     return height

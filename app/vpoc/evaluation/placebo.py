@@ -28,7 +28,7 @@ class Placebo:
 
 
 def shuffled(rows: LabelledRows, run: int, seed: int, shuffle: int) -> LabelledRows:
-    """`rows` with the labels, and their weights, of runs of `run` sessions in another order.
+    """Return `rows` with the labels, and their weights, of runs of `run` sessions in another order.
 
     Labels keep their neighbours within a run, so that overlapping labels still overlap.
     """

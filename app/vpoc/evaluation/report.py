@@ -7,7 +7,7 @@ from vpoc.evaluation.verdict import NETWORK
 
 
 def summary(document: Document) -> str:
-    """Tables of the models, pooled over the test blocks and held out, and the verdict below them."""
+    """Return the tables of the models, pooled over the test blocks and held out, and the verdict below them."""
     rows = _comparison(document)
     return "\n".join(
         [

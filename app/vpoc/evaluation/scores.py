@@ -48,13 +48,13 @@ class Scores:
 
 
 def log_losses(labels: Floats, predicted: Floats) -> Floats:
-    """-ln of the probability given to the actual label, [rows]."""
+    """Return -ln of the probability given to the actual label, [rows]."""
     p = np.clip(predicted, CLIP, 1 - CLIP)
     return -np.where(labels > 0, np.log(p), np.log1p(-p))
 
 
 def brier_scores(labels: Floats, predicted: Floats) -> Floats:
-    """Squared distance of probability and label, [rows]."""
+    """Return the squared distance of probability and label, [rows]."""
     return (predicted - labels) ** 2
 
 
@@ -91,7 +91,7 @@ def scores(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootst
 def differences(
     rows: LabelledRows, span: slice, predicted: Floats, other: Floats, bootstrap: Bootstrap
 ) -> dict[str, Interval]:
-    """Log-loss and Brier score of `predicted` less those of `other`: below 0 if `predicted` is better."""
+    """Return the log-loss and Brier score of `predicted` less those of `other`: below 0 if `predicted` is better."""
     labels, weights = rows.labels[span], rows.weights[span]
     columns = [score(labels, predicted) - score(labels, other) for score in (log_losses, brier_scores)]
     sums = by_session(rows.sessions[span], weights[:, None] * np.column_stack([*columns, np.ones(len(labels))]))
@@ -101,7 +101,7 @@ def differences(
 def _calibration(
     rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootstrap
 ) -> tuple[Interval | None, Interval | None]:
-    """Intercept and slope of a logistic regression of the labels on the logits of `predicted` (Cox 1958).
+    """Return the intercept and slope of a logistic regression of the labels on the logits of `predicted` (Cox 1958).
 
     Each replicate makes one Newton step from the optimum of all rows, which is close to its own.
     """
@@ -127,9 +127,10 @@ def _calibration(
 
 
 def _bins(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> tuple[dict[str, Any], ...]:
-    """Mean prediction and rate of the labels in at most 10 bins of about equal weight, at most one for 10 sessions.
+    """Return the mean prediction and the rate of the labels in bins of about equal weight.
 
-    Equal predictions are in one bin; a bin of fewer than two sessions is merged with its neighbour.
+    There are at most 10 bins, and at most one for 10 sessions. Equal predictions are in one bin; a bin of fewer than
+    two sessions is merged with its neighbour.
     """
     labels, weights, sessions = rows.labels[span], rows.weights[span], rows.sessions[span]
     order = np.argsort(predicted, kind="stable")

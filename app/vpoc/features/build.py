@@ -51,7 +51,7 @@ def build_features(
 
 
 def all_session_facts(bars: Bars, options: FeatureOptions, progress: Progress) -> SessionFacts:
-    """Facts of the sessions of `bars`; UserError if there are no regular hours."""
+    """Return the facts of the sessions of `bars`; UserError if there are no regular hours."""
     return facts_of_blocks(iter([bars]), options, progress)[1]
 
 
@@ -74,7 +74,7 @@ def features_of(
 
 
 def stream_features(blocks: Iterator[Bars], options: FeatureOptions, progress: Progress | None = None) -> FeatureSet:
-    """Session rows, as from `build_features`, of bars that come in blocks of whole sessions."""
+    """Return the session rows, as from `build_features`, of bars that come in blocks of whole sessions."""
     progress = progress or Progress(None)
     block, days = facts_of_blocks(blocks, options, progress)
     return features_of(block, days, options, progress=progress)
@@ -110,7 +110,7 @@ def no_regular_hours(path: Path) -> UserError:
 def _traded_session_facts(
     bars: Bars, options: FeatureOptions, progress: Progress, *, continues: bool
 ) -> SessionFacts | None:
-    """Facts of the sessions of `bars` that have regular hours; None if there are none."""
+    """Return the facts of the sessions of `bars` that have regular hours; None if there are none."""
     sessions = split_sessions(bars, options.close_minute, continues=continues)
     traded = sessions.take(sessions.stop > sessions.start)
     if not len(traded):
@@ -143,7 +143,7 @@ def _watched(
 def select_rows(
     bars: Bars, days: SessionFacts, options: FeatureOptions, fewest: int | None = None
 ) -> tuple[Ints, Selection, Ints]:
-    """Rolls before each session, the sessions that give rows, and the requested most recent part of these."""
+    """Return rolls before each session, the sessions that give rows, and the requested most recent part of these."""
     rolls = roll_numbers(days.sessions, bars.symbols, options.rolls)
     needed = FEWEST[options.rows] if fewest is None else fewest
     found = select_sessions(

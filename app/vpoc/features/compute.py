@@ -36,7 +36,7 @@ def compute_features(
     device: str = "cpu",
     accepted: Collection[str] = (),
 ) -> FeatureSet:
-    """Features of the merged CSV `data`; for bar rows its bars are cached in the file `cache`, if given.
+    """Return the features of the merged CSV `data`; for bar rows its bars are cached in the file `cache`, if given.
 
     For session rows, the facts of the sessions are cached beside it. Session rows of a large file are computed in
     blocks, which need little memory and no cache.

@@ -30,7 +30,7 @@ class Naked:
 
 
 def composite_vpocs(days: SessionFacts, among: Ints, begins: Sequence[Ints], stop: Ints) -> list[Ints]:
-    """VPOC [rows], in ticks, of the summed RTH profiles of the sessions among[begin..stop-1], for each of `begins`.
+    """Return the VPOC [rows], in ticks, of the summed RTH profiles of among[begin..stop-1], for each of `begins`.
 
     `among`: indices of sessions; each `begin` and `stop` [rows] never decreases.
     """
@@ -73,7 +73,7 @@ def touched_in(days: SessionFacts, farthest: int) -> Ints:
 
 
 def naked_levels(days: SessionFacts, rolls: Ints, row: Ints, reach: int, *, after: bool) -> tuple[Ints, Ints, Flags]:
-    """VPOCs that complete sessions left before each session of `row` [rows], over the last `reach` of them.
+    """Return the VPOCs that complete sessions left before each session of `row` [rows], over the last `reach` of them.
 
     Returns their ticks, their ages in sessions, and whether each is alive at the end of the row's RTH (`after`) or at
     its begin: in no RTH range since, of complete sessions or others, and of the same contract by `rolls` [sessions].
@@ -109,7 +109,7 @@ def naked(level: Ints, age: Ints, alive: Flags, price: Ints) -> Naked:
 
 
 def mean_of_last(values: Ints | Floats, stop: Ints, count: int) -> Floats:
-    """Mean of values[stop-count..stop-1] for each of `stop` [rows]; for integers the sums are exact."""
+    """Return the mean of values[stop-count..stop-1] for each of `stop` [rows]; for integers the sums are exact."""
     total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
     mean: Floats = (total[stop] - total[stop - count]) / count
     return mean

@@ -33,7 +33,7 @@ class Market:
     last: str = ""
 
     def holds(self, dates: Ints) -> list[bool]:
-        """Flags of the trade dates [n], days since 1970, between `first` and `last`."""
+        """Return the flags of the trade dates [n], days since 1970, between `first` and `last`."""
         if not self.first:
             return [False] * len(dates)
         first, last = (int(np.datetime64(date, "D").astype(np.int64)) for date in (self.first, self.last))

@@ -81,7 +81,7 @@ class SessionFacts:
 
 
 def find_session_facts(bars: Bars, sessions: Sessions, options: FeatureOptions) -> SessionFacts:
-    """Facts of `sessions`, all of which have RTH bars."""
+    """Return the facts of `sessions`, all of which have RTH bars."""
     given = sessions
     bars, sessions = _own(bars, sessions)
     rth = rth_bars(bars, sessions, options.placement)

@@ -75,7 +75,7 @@ def cached_session_facts(
 
 
 def _wide(array: Any) -> Any:
-    """Integers in the type that computations use."""
+    """Return the integers in the type that computations use."""
     return array.astype(np.int64, copy=False) if array.dtype.kind == "i" else array
 
 

@@ -23,7 +23,7 @@ COMPOSITES = {"comp5": 5, "comp20": 20}
 
 
 def session_snapshot(days: SessionFacts, rolls: Ints, t: Ints, options: FeatureOptions) -> Snapshot:
-    """Snapshots of whole sessions, those with the indices `t` [rows], as of their close or of the next open."""
+    """Return snapshots of whole sessions, those with the indices `t` [rows], as of their close or of the next open."""
     done, place = _complete(days, t)
     before, levels = done[place - 1], days.profile.levels
     reach = min(NAKED_SESSIONS, options.lookback)
@@ -64,7 +64,7 @@ def session_snapshot(days: SessionFacts, rolls: Ints, t: Ints, options: FeatureO
 
 
 def bar_snapshots(bars: Bars, days: SessionFacts, rolls: Ints, t: Ints, options: FeatureOptions) -> Snapshot:
-    """Snapshots at the end of each RTH bar of the sessions with the indices `t`, in order."""
+    """Return the snapshots at the end of each RTH bar of the sessions with the indices `t`, in order."""
     sessions = days.sessions.take(t)
     rth = rth_bars(bars, sessions, options.placement)
     row = np.repeat(t, rth.sizes)
@@ -127,7 +127,7 @@ def _take(facts: Any, rows: Ints) -> Any:
 
 
 def _complete(days: SessionFacts, t: Ints) -> tuple[Ints, Ints]:
-    """Indices of the complete sessions, and the number of them before each of `t`."""
+    """Return the indices of the complete sessions, and the number of them before each of `t`."""
     done = np.flatnonzero(days.sessions.complete)
     return done, np.searchsorted(done, t)
 
@@ -144,14 +144,14 @@ def _prior(days: SessionFacts, done: Ints, place: Ints) -> dict[str, Any]:
 
 
 def _composites(days: SessionFacts, rolls: Ints, done: Ints, stop: Ints) -> dict[str, Any]:
-    """VPOC of the composites of complete sessions up to place `stop`-1 in `done`, cut at the last roll."""
+    """Return the VPOC of the composites of complete sessions up to place `stop`-1 in `done`, cut at the last roll."""
     since_roll = np.searchsorted(rolls[done], rolls[done][stop - 1])
     begins = [np.maximum(stop - count, since_roll) for count in COMPOSITES.values()]
     return dict(zip(COMPOSITES, composite_vpocs(days, done, begins, stop), strict=True))
 
 
 def _volatility(days: SessionFacts, done: Ints, stop: Ints, vix: Floats | None, vix_before: Floats) -> dict[str, Any]:
-    """Range and VIX of the 20 complete sessions up to place `stop`-1 in `done`.
+    """Return the range and VIX of the 20 complete sessions up to place `stop`-1 in `done`.
 
     If `vix` is None, the last close counts.
     """
@@ -169,13 +169,16 @@ def _volatility(days: SessionFacts, done: Ints, stop: Ints, vix: Floats | None, 
 
 
 def _usual_volume(days: SessionFacts, row: Ints, slot: Ints) -> Floats:
-    """Mean volume [rows], up to and including `slot` [rows], of the 20 full sessions before each session of `row`."""
+    """Return the mean volume [rows] of the 20 full sessions before each session of `row`.
+
+    Volume counts up to and including `slot` [rows].
+    """
     total, stop = days.total_curve, np.searchsorted(days.full, row)
     return (total[stop, slot] - total[stop - HISTORY, slot]) / float(HISTORY)
 
 
 def _running(values: Any, rth: RthBars) -> Any:
-    """Cumulative sums [bars, n] of the values of each session, including each bar."""
+    """Return the cumulative sums [bars, n] of the values of each session, including each bar."""
     found = np.empty_like(values)
     for part in rth.parts:
         np.cumsum(values[part], axis=0, out=found[part])

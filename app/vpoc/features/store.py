@@ -89,7 +89,7 @@ def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> Feat
 def require_same_features(
     path: Path, features: FeatureSet, data_sha256: str, options: FeatureOptions, accepted: Collection[str] = ()
 ) -> None:
-    """UserError when `features`, read from `path`, were not made from this data and these options.
+    """Raise UserError when `features`, read from `path`, were not made from this data and these options.
 
     The same error is raised when the data breaks a rule that was accepted then and is not `accepted` now.
     """

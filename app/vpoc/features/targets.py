@@ -53,7 +53,10 @@ def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> F
 
 
 def session_targets(days: SessionFacts, rolls: Ints, t: Ints, *, at_open: bool) -> dict[str, Floats]:
-    """Targets of session rows `t` [rows], by name; NaN unless the next session is complete and of the same contract."""
+    """Return the targets of session rows `t` [rows], by name.
+
+    They are NaN unless the next session is complete and of the same contract.
+    """
     following = np.minimum(t + 1, len(days) - 1)
     number = days.sessions.number
     known = (number[following] == number[t] + 1) & days.sessions.complete[following] & (rolls[following] == rolls[t])

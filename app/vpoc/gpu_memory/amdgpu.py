@@ -143,7 +143,7 @@ def _compute_nodes(root: Path) -> Iterator[_ComputeNode]:
 
 
 def _drm_owners(root: Path) -> Iterator[Owner]:
-    """Owners according to the kernel's Documentation/gpu/drm-usage-stats.rst.
+    """Yield the owners according to the kernel's Documentation/gpu/drm-usage-stats.rst.
 
     A client may have several descriptors, and processes.
     """
@@ -170,7 +170,7 @@ def _facts(text: str) -> dict[str, str]:
 
 
 def _video_memory(facts: dict[str, str]) -> int:
-    """Bytes in regions of video memory."""
+    """Return the bytes in regions of video memory."""
     regions: dict[str, int] = {}
     # `drm-memory-` is the older name of `drm-resident-`; the latter sorts later here and wins if both are reported.
     for key in sorted(facts):

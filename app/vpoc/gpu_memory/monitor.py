@@ -127,7 +127,7 @@ class MemoryMonitor:
         self._last_release = -math.inf
 
     def read(self) -> tuple[int, int]:
-        """Bytes allocated and reserved by torch, summed over the GPUs, as Progress.device_memory needs them."""
+        """Return bytes allocated and reserved by torch, summed over the GPUs, as Progress.device_memory needs them."""
         held = [self._allocator.memory(device) for device in self._cards]
         return sum(memory.allocated_bytes for memory in held), sum(memory.reserved_bytes for memory in held)
 
@@ -143,7 +143,7 @@ class MemoryMonitor:
         return sample
 
     def peaks(self) -> dict[str, Any]:
-        """`memory` of result.json. Torch's peaks are exact; the driver's peak is the highest sample.
+        """Return `memory` of result.json. Torch's peaks are exact; the driver's peak is the highest sample.
 
         `fragmentation` is that of the sample with the most memory reserved, `owners` are the present ones. Without a
         GPU there are no owners and all but `peak_rss_bytes` is None.

@@ -23,10 +23,10 @@ class Allocator(Protocol):
         """Return the memory that torch holds on `device`."""
 
     def driver(self, device: torch.device) -> tuple[int, int]:
-        """Bytes used, by any process, and total bytes of `device`, as the runtime reports them."""
+        """Return the bytes used by all processes and the total bytes of `device`, as the runtime reports them."""
 
     def address(self, device: torch.device) -> str | None:
-        """PCI address of `device`, such as `0000:03:00.0`; None if this torch does not report it."""
+        """Return the PCI address of `device`, such as `0000:03:00.0`; None if this torch does not report it."""
 
     def count(self) -> int:
         """Return the number of devices that torch sees."""

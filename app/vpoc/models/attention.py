@@ -18,7 +18,7 @@ class Embedding(nn.Module):
         self.place = nn.Parameter(torch.randn(window, embedding) * 0.02)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows as vectors that encode their place."""
+        """Return the rows as vectors that encode their place."""
         embedded: torch.Tensor = self.project(rows) + self.place
         return embedded
 
@@ -36,7 +36,7 @@ class EncoderLayer(nn.Module):
         self.hidden = nn.Sequential(nn.Linear(embedding, hidden), nn.ReLU(), nn.Linear(hidden, embedding))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """[batch, window, embedding], after one round of attention."""
+        """Return [batch, window, embedding], after one round of attention."""
         batch, window, embedding = rows.shape
         split = self.query_key_value(self.attention_norm(rows)).view(batch, window, 3, self.heads, -1)
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
@@ -46,7 +46,10 @@ class EncoderLayer(nn.Module):
         return out
 
     def last_row(self, rows: torch.Tensor) -> torch.Tensor:
-        """[batch, 1, embedding]: the last row of the result of `forward`, to rounding, without computing the others."""
+        """Return [batch, 1, embedding]: the last row of what `forward` returns, to rounding.
+
+        The other rows are not computed.
+        """
         batch, window, embedding = rows.shape
         normed, last = self.attention_norm(rows), rows[:, -1:]
         weight, bias = self.query_key_value.weight, self.query_key_value.bias

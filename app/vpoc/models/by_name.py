@@ -105,7 +105,7 @@ def choose_sdpa(backend: str, device: torch.device, dtype: torch.dtype, kinds: S
 
 
 def _require_kernel(backend: str, size: AttentionSize, device: torch.device, dtype: torch.dtype) -> None:
-    """UserError unless the enabled kernels can compute attention of `size`, forward and backward."""
+    """Raise UserError unless the enabled kernels can compute attention of `size`, forward and backward."""
     shape = (1, size.heads, WINDOW, size.embedding // size.heads)
     query, key, value = (torch.zeros(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
     with warnings.catch_warnings(record=True) as reasons:

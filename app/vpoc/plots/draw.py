@@ -151,7 +151,7 @@ def _time_axis(axes: "Axes", studies: Sequence[Study], layout: PictureLayout) ->
 
 
 def _hours(slot: Slot, inch: float) -> list[float]:
-    """Minutes after 09:30 to label on the axis: 09:30 itself, and whole hours with enough room between them."""
+    """Return minutes after 09:30 to label on the axis: 09:30 itself, and whole hours with enough room between them."""
     room = HOUR_INCHES * inch
     step = next((hours for hours in (1, 2, 3, 6) if hours * 60 >= room), 12)
     whole = [60 * hour - RTH_OPEN for hour in range(-24, 24) if hour % step == 0]

@@ -95,7 +95,7 @@ def _span(shown: Study) -> tuple[float, float]:
 
 
 def spread_labels(wanted: Sequence[float], gap: float) -> list[float]:
-    """Places as close as possible to `wanted`, in the same order of height, at least `gap` apart."""
+    """Return the places as close as possible to `wanted`, in the same order of height, at least `gap` apart."""
     order = np.argsort(np.asarray(wanted), kind="stable")
     # Each group is [sum of the lowest places that its members want, members]; overlapping groups are merged.
     groups: list[list[float]] = []

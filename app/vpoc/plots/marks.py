@@ -166,7 +166,7 @@ def _draw_prices(axes: "Axes", prices: Prices, slot: Slot, look: Look, gid: str)
 
 
 def _segments(x0: Floats, y0: Any, x1: Floats, y1: Any) -> Floats:
-    """Lines [bars, 2, 2] from (x0, y0) to (x1, y1), y in ticks."""
+    """Return the lines [bars, 2, 2] from (x0, y0) to (x1, y1), y in ticks."""
     ends = np.stack([np.stack([x0, y0 * TICK], axis=1), np.stack([x1, y1 * TICK], axis=1)], axis=1)
     return np.asarray(ends, dtype=np.float64)
 

@@ -25,7 +25,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 def picture_format(output: Path) -> str:
-    """`png` or `svg`, by the suffix of `output`; UserError for any other."""
+    """Return `png` or `svg`, by the suffix of `output`; UserError for any other."""
     if output.suffix.lower() not in FORMATS:
         raise UserError(
             f"{output}: the name must end in {' or '.join(FORMATS)}, which says what kind of picture to write"
@@ -69,7 +69,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def to_bytes(figure: "Figure", kind: str, title: str) -> bytes:
-    """`figure` as a file of `kind` (`png` or `svg`) with `title` and without a date."""
+    """Return `figure` as a file of `kind` (`png` or `svg`) with `title` and without a date."""
     # Leave out matplotlib's version, which would make equal pictures differ.
     program = {"Software": None} if kind == "png" else {"Creator": "vpoc plot", "Date": None}
     stream = io.BytesIO()

@@ -205,7 +205,7 @@ def _prices(bars: Bars, rows: slice, opening: int) -> Prices:
 
 
 def _developing(bars: Bars, session: Sessions, method: Method) -> Ints:
-    """VPOC [bars drawn], in ticks, of the RTH bars of the only `session`, up to and including each bar drawn."""
+    """Return VPOC [bars drawn], in ticks, of the RTH bars of the only `session`, up to and including each bar drawn."""
     rth = rth_bars(bars, session, method.placement)
     size = method.row_ticks
     start = _starts(bars, _rth(session, 0))

@@ -38,7 +38,7 @@ def symbol(bars: Bars, row: int) -> str:
 
 
 def heading(name: str, studies: Sequence[Study]) -> str:
-    """Symbol and date, or dates."""
+    """Return the symbol and date, or dates."""
     first, last = studies[0], studies[-1]
     incomplete = sum(not shown.complete for shown in studies)
     if len(studies) == 1:
@@ -49,7 +49,7 @@ def heading(name: str, studies: Sequence[Study]) -> str:
 
 
 def description(bars: Bars, method: Method) -> str:
-    """Bar size, and how the profile was made."""
+    """Return the bar size, and how the profile was made."""
     rows = f", rows of {method.row_ticks} ticks" if method.row_ticks > 1 else ""
     placed = f"volume {PLACED[method.placement]}{rows}"
     return (

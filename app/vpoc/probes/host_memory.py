@@ -6,7 +6,7 @@ ROOT = Path("/")
 
 
 def free_host_memory(root: Path = ROOT) -> int:
-    """Bytes of available host memory: what the kernel reports as available, within the limits of control groups.
+    """Return bytes of available host memory: what the kernel reports as available, within the limits of control groups.
 
     `root`: the folder that holds `proc` and `sys`.
     """

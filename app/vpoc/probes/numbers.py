@@ -6,7 +6,7 @@ from vpoc.probes.site import WrongResultError
 
 
 def integers(shape: tuple[int, ...], largest: int, seed: int) -> torch.Tensor:
-    """Whole numbers from -largest to largest, int64 on the CPU.
+    """Return the whole numbers from -largest to largest, int64 on the CPU.
 
     Sums of products of small ones are exact in floating point, whatever the order of summation and the kernel.
     """
@@ -14,7 +14,7 @@ def integers(shape: tuple[int, ...], largest: int, seed: int) -> torch.Tensor:
 
 
 def require_equal(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
-    """WrongResultError unless both are equal, number for number; compared on the CPU."""
+    """Raise WrongResultError unless both are equal, number for number; compared on the CPU."""
     found = found.cpu()
     if found.shape != wanted.shape:
         raise WrongResultError(f"{what}: shape {tuple(found.shape)} instead of {tuple(wanted.shape)}")

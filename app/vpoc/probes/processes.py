@@ -10,7 +10,7 @@ POLL_S = 0.02
 
 
 def members(session: int) -> dict[int, str]:
-    """Running processes of `session`, by pid, with their state (R, S, D, T, ...); zombies count as ended."""
+    """Return the running processes of `session`, by pid, with their state (R, S, D, T, ...); zombies count as ended."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

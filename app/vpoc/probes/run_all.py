@@ -38,7 +38,7 @@ def run_checks(
 
 
 def exit_code(results: Sequence[CheckResult]) -> int:
-    """0 when all checks passed or were skipped, 3 when there is no such device, else 1."""
+    """Return 0 when all checks passed or were skipped, 3 when there is no such device, else 1."""
     broken = [result for result in results if result.broken]
     if any(result.exit_code == NO_DEVICE for result in broken):
         return NO_DEVICE

@@ -67,7 +67,7 @@ def run_check(
 
 
 def _judge(answer: Answer | None, code: int | None, limit: float, stage: str) -> tuple[str, str]:
-    """Outcome and detail of a process that ended with `code` (None: it did not end by itself)."""
+    """Return the outcome and detail of a process that ended with `code` (None: it did not end by itself)."""
     after = (
         f" after its checks ended ({answer.outcome}: {answer.detail})" if answer else f" at {stage}" if stage else ""
     )

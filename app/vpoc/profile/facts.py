@@ -54,12 +54,12 @@ class Histograms:
 
 
 def zero_histograms(rows: int, columns: int, volume: int) -> SmallInts:
-    """Zeroed histograms [rows, columns], of the smallest type that can hold `volume` in each."""
+    """Return the zeroed histograms [rows, columns], of the smallest type that can hold `volume` in each."""
     return np.zeros((rows, columns), dtype=np.int32 if volume < SMALL_VOLUME else np.int64)
 
 
 def profile_facts(parts: Sequence[Histograms], method: str) -> ProfileFacts:
-    """Facts of the profiles of all `parts`. `method`: of the value area."""
+    """Return the facts of the profiles of all `parts`. `method`: of the value area."""
     found = concatenated([_shape(part, method) for part in parts])
     search = found.search
     return ProfileFacts(
@@ -148,7 +148,7 @@ def logs_of(flat: SmallInts, start: Ints, stop: Ints) -> Floats:
 
 
 def entropy(logs: Floats, rows: Ints, volume: Ints) -> Floats:
-    """Entropy [profiles] of the shares of `rows`, from the sums of `logs_of`; 0 for one row or no volume."""
+    """Return the entropy [profiles] of the shares of `rows`, from the sums of `logs_of`; 0 for one row or no volume."""
     some = (volume > 0) & (rows > 1)
     whole = np.where(some, volume, 2).astype(np.float64)
     return np.where(some, (np.log(whole) - logs / whole) / np.log(np.where(some, rows.astype(np.float64), 2.0)), 0.0)

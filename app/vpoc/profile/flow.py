@@ -23,13 +23,13 @@ class Flow:
 
 
 def signed_volume(bars: Bars, rth: RthBars) -> Ints:
-    """Volume of each RTH bar [bars], negative if it closed below its open, 0 if it closed at its open."""
+    """Return the volume of each RTH bar [bars], negative if it closed below its open, 0 if it closed at its open."""
     signed: Ints = np.sign(bars.close[rth.rows] - bars.open[rth.rows]) * bars.volume[rth.rows]
     return signed
 
 
 def session_flow(bars: Bars, rth: RthBars, vpoc: Ints) -> Flow:
-    """Flow of whole sessions, whose VPOC [sessions] is in ticks."""
+    """Return the flow of whole sessions, whose VPOC [sessions] is in ticks."""
     signed, volume = signed_volume(bars, rth), bars.volume[rth.rows]
     level = np.repeat(vpoc - rth.base, rth.sizes)
     at = (rth.low <= level) & (level <= rth.high)
@@ -37,7 +37,10 @@ def session_flow(bars: Bars, rth: RthBars, vpoc: Ints) -> Flow:
 
 
 def developing_flow(bars: Bars, rth: RthBars, vpoc: Ints) -> Flow:
-    """Flow of the bars of each session up to and including each bar, at the VPOC [bars] of that time, in ticks."""
+    """Return the flow of the bars of each session up to and including each bar.
+
+    The VPOC [bars] is that of the same time, in ticks.
+    """
     signed = signed_volume(bars, rth)
     volume = bars.volume[rth.rows]
     total, at, whole = np.empty_like(signed), np.empty_like(signed), np.empty_like(signed)

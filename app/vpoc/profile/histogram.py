@@ -56,7 +56,7 @@ def _divmod(volume: Ints, ticks: Ints) -> tuple[Ints, Ints]:
 
 
 def histograms(placed: Spread, row: Ints, shape: tuple[int, int]) -> Ints:
-    """Histograms [rows, ticks], the sums of the bars of each `row` [bars].
+    """Return the histograms [rows, ticks], the sums of the bars of each `row` [bars].
 
     Prices count from the matrix's first column.
     """

@@ -65,7 +65,7 @@ def present() -> bool:
 
 
 def kernel_levels(bars: Bars, spans: Spans, placement: str, method: str) -> Levels:
-    """Levels of the profile of each session."""
+    """Return the levels of the profile of each session."""
     facts = _described(bars, spans, placement, method, None)
     prices = {name: spans.base + facts[name] for name in ("vpoc", "vah", "val")}
     return Levels(**prices, **{name: facts[name] for name in ("vpoc_volume", "area_volume", "volume")})

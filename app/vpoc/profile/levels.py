@@ -102,7 +102,7 @@ class LevelSearch:
 
 
 def find_levels(histogram: SmallInts, first: Ints, last: Ints, base: Ints, method: str = "two_row") -> Levels:
-    """Levels of `histogram` [profiles, columns], whose ticks first..last [profiles] exist; the rest is padding.
+    """Return levels of `histogram` [profiles, columns], whose ticks first..last [profiles] exist; the rest is padding.
 
     Column 0 of profile i is the price base[i], in ticks. Padding must be 0. See `find_vpoc` and `LevelSearch`.
     """
@@ -117,7 +117,7 @@ def area_target(volume: Any) -> Any:
 
 
 def within(low: Ints, high: Ints, columns: int) -> Flags:
-    """Flags [rows, columns] of the columns in low..high [rows]."""
+    """Return the flags [rows, columns] of the columns in low..high [rows]."""
     kind = np.int16 if columns < 2**15 else np.int64
     column = np.arange(columns, dtype=kind)
     inside: Flags = (column >= low.astype(kind)[:, None]) & (column <= high.astype(kind)[:, None])
@@ -125,9 +125,10 @@ def within(low: Ints, high: Ints, columns: int) -> Flags:
 
 
 def find_vpoc(histogram: SmallInts, first: Ints, last: Ints) -> Ints:
-    """Column [profiles] of the largest volume; on a tie the one nearest the middle of first..last, then the lower.
+    """Return the column [profiles] of the largest volume.
 
-    `histogram` [profiles, columns] is 0 outside first..last.
+    On a tie it is the one nearest the middle of first..last, then the lower. `histogram` [profiles, columns] is 0
+    outside first..last.
     """
     peak = histogram.max(axis=1, keepdims=True)
     tied = histogram == peak

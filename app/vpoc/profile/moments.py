@@ -44,7 +44,7 @@ def profile_moments(
     width: Ints,
     spread: Flags,
 ) -> Moments:
-    """Moments of profiles whose bars are `placed`; prices in ticks.
+    """Return the moments of profiles whose bars are `placed`; prices in ticks.
 
     `reference` [bars]: one price for each session.
     `add_up`: sums values of bars [bars, 4] to those of profiles [profiles, 4].
@@ -69,7 +69,7 @@ def profile_moments(
 
 
 def _power_sums(placed: Spread, reference: Ints, kind: Any) -> Any:
-    """Sum of volume * (price - reference)^p, p = 1..4, per bar [bars, 4], modulo 2^64 for integers."""
+    """Return the sum of volume * (price - reference)^p, p = 1..4, per bar [bars, 4], modulo 2^64 for integers."""
     share: Any = placed.share.astype(kind)
     extra: Any = (placed.left > 0).astype(kind)
     low, high = _below(placed.low - reference, kind), _below(placed.high + 1 - reference, kind)

@@ -52,7 +52,7 @@ def _among_rivals(placed: Spread, low: Ints, high: Ints, histogram: Ints, vpoc: 
 
 
 def _volume_at(placed: Spread, columns: Ints) -> Ints:
-    """Volume [bars, columns] that each bar puts on each of `columns`."""
+    """Return the volume [bars, columns] that each bar puts on each of `columns`."""
     low, high, run = placed.low[:, None], placed.high[:, None], placed.run[:, None]
     inside = (low <= columns) & (columns <= high)
     extra = (run <= columns) & (columns < run + placed.left[:, None])

@@ -10,7 +10,7 @@ Nodes = tuple[Ints, Ints]
 
 
 def smooth(flat: SmallInts) -> SmallInts:
-    """`flat` weighted by 1 2 3 4 5 4 3 2 1; 0 at the four values at each end, which must be 0 themselves."""
+    """Return `flat` weighted by 1 2 3 4 5 4 3 2 1; 0 at the four values at each end, which must be 0 themselves."""
     # The triangle is a box of five applied twice.
     pairs = flat[:-1] + flat[1:]
     five = pairs[:-3] + pairs[2:-1] + flat[4:]
@@ -21,7 +21,7 @@ def smooth(flat: SmallInts) -> SmallInts:
 
 
 def nodes_of(volume: Ints) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Rows of the HVN and of the LVN of one profile [rows], from below; the middle row if a node has several.
+    """Return rows of the HVN and of the LVN of one profile [rows], from below; the middle row if a node has several.
 
     An HVN is a local maximum of the smoothed profile of at least half its peak; an LVN a local minimum of at most a
     quarter of it, with an HVN somewhere below and above.
@@ -34,7 +34,7 @@ def nodes_of(volume: Ints) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def count_nodes(flat: SmallInts, first: Ints, last: Ints, exists: Flags, width: int) -> tuple[Ints, Ints]:
-    """Numbers of HVN and LVN [profiles] of concatenated histograms, each `width` columns with its padding.
+    """Return the numbers of HVN and LVN [profiles] of concatenated histograms, each `width` columns with its padding.
 
     `first`, `last` [profiles]: positions in `flat` of their first and last tick; `exists`: flags of the columns
     between.
@@ -89,6 +89,6 @@ def _where(flags: Flags, width: int) -> tuple[Ints, Ints]:
 
 
 def _middles(smoothed: SmallInts, starts: Ints) -> tuple[int, ...]:
-    """Rows in the middle of each plateau that begins in `starts`, the lower of two."""
+    """Return the rows in the middle of each plateau that begins in `starts`, the lower of two."""
     ends = np.flatnonzero(np.diff(smoothed[: len(smoothed) - PADDING], append=-1))
     return tuple(int(place) - PADDING for place in (starts + ends[np.searchsorted(ends, starts)]) // 2)

@@ -35,7 +35,7 @@ def profile_of(
 
 
 def levels_of(profile: Profile, value_area: str = "two_row") -> Levels:
-    """Levels of `profile`, arrays of one element; prices in ticks, each the lowest of its row."""
+    """Return the levels of `profile`, arrays of one element; prices in ticks, each the lowest of its row."""
     ends = np.zeros(1, dtype=np.int64), np.array([len(profile.volume) - 1])
     found = find_levels(profile.volume[None, :], *ends, np.zeros(1, dtype=np.int64), value_area)
     prices = {name: profile.base + getattr(found, name) * profile.row_ticks for name in ("vpoc", "vah", "val")}

@@ -36,7 +36,7 @@ class RthFacts:
 def session_rth_facts(
     bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str
 ) -> tuple[RthFacts, Ints]:
-    """Facts of every session, and their histograms [sessions, columns] from each session's base on.
+    """Return the facts of every session, and their histograms [sessions, columns] from each session's base on.
 
     `rth` are the bars of `sessions` with this `placement`; `method`: of the value area.
     """
@@ -51,7 +51,10 @@ def session_rth_facts(
 
 
 def developing_facts(bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str) -> RthFacts:
-    """Facts of the bars of each session up to and including each bar, one profile per bar; see `session_rth_facts`."""
+    """Return the facts of the bars of each session up to and including each bar, one profile per bar.
+
+    See `session_rth_facts`.
+    """
     if compiled.present():
         touched = rth.placed.high - rth.placed.low + 1
         facts, logs = compiled.develop_profiles(bars, _spans(sessions, rth), touched, placement, method)

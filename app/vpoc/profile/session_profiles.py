@@ -76,7 +76,10 @@ def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
 
 
 def rth_spans(bars: Bars, sessions: Sessions) -> tuple[Ints | slice, Spans]:
-    """Rows of the RTH bars of `sessions`, all of which have some, and their ranges; UserError if one is absurd."""
+    """Return the rows of the RTH bars of `sessions`, all of which have some, and the sessions' ranges.
+
+    UserError if a range is absurd.
+    """
     sizes = sessions.stop - sessions.start
     joined_up = len(sizes) and np.array_equal(sessions.start[1:], sessions.stop[:-1])
     # Slicing the columns does not copy them.
@@ -94,7 +97,7 @@ def rth_spans(bars: Bars, sessions: Sessions) -> tuple[Ints | slice, Spans]:
 
 
 def session_chunks(sessions: Sessions, size: int) -> Iterator[Sessions]:
-    """`sessions`, `size` at a time."""
+    """Yield `sessions`, `size` at a time."""
     for start in range(0, len(sessions), size):
         yield sessions.take(slice(start, start + size))
 
@@ -102,7 +105,7 @@ def session_chunks(sessions: Sessions, size: int) -> Iterator[Sessions]:
 def session_levels(
     bars: Bars, sessions: Sessions, chunk_size: int, placement: str = "uniform", method: str = "two_row"
 ) -> Levels:
-    """Levels of the RTH profile of every session; histograms are built for `chunk_size` sessions at a time."""
+    """Return levels of the RTH profile of every session; histograms are built for `chunk_size` sessions at a time."""
     if compiled.present() and placement != "ticks":
         return compiled.kernel_levels(bars, rth_spans(bars, sessions)[1], placement, method)
     parts = []
@@ -140,7 +143,10 @@ def developing_profiles(rth: RthBars, method: str) -> ProfileFacts:
 
 
 def developing_histograms(placed: Spread, columns: int, largest: int, padding: int = PADDING) -> SmallInts:
-    """Histograms [bars, columns + 2 * padding] of the bars up to and including each; no sum exceeds `largest`."""
+    """Return histograms [bars, columns + 2 * padding] of the bars up to and including each bar.
+
+    No sum exceeds `largest`.
+    """
     padded = zero_histograms(len(placed.low), columns + 2 * padding, largest)
     flat = padded.reshape(-1)
     origin = np.arange(len(padded)) * padded.shape[1] + padding
@@ -154,7 +160,7 @@ def developing_histograms(placed: Spread, columns: int, largest: int, padding: i
 
 
 def largest_volume(rth: RthBars) -> int:
-    """Volume of the session with the most volume."""
+    """Return the volume of the session with the most volume."""
     placed = rth.placed
     volume = placed.share * (placed.high - placed.low + 1) + placed.left
     return int(np.add.reduceat(volume, rth.starts).max())

@@ -30,7 +30,7 @@ class TimeFacts:
 
 
 def developing_tpo(inside: Flags, bracket: Ints) -> SmallInts:
-    """TPO [bars, columns] of the bars up to and including each, of a small type.
+    """Return the TPO [bars, columns] of the bars up to and including each, of a small type.
 
     `inside` [bars, columns]: flags of the ticks in each bar's range; `bracket` [bars] never decreases.
     """
@@ -49,7 +49,7 @@ def developing_tpo(inside: Flags, bracket: Ints) -> SmallInts:
 
 
 def session_tpo(low: Ints, high: Ints, bracket: Ints, row: Ints, shape: tuple[int, int]) -> Ints:
-    """TPO [rows, columns] of all the bars of each `row` [bars]; `shape` is (rows, columns)."""
+    """Return the TPO [rows, columns] of all the bars of each `row` [bars]; `shape` is (rows, columns)."""
     brackets = int(bracket.max()) + 1
     width = shape[1] + 1
     steps = np.zeros(shape[0] * brackets * width, dtype=np.int32)
@@ -62,7 +62,7 @@ def session_tpo(low: Ints, high: Ints, bracket: Ints, row: Ints, shape: tuple[in
 
 
 def time_facts(tpo: SmallInts, first: Ints, last: Ints, exists: Flags) -> TimeFacts:
-    """Facts of TPO profiles [profiles, columns], 0 outside first..last; `exists`: flags of the columns between.
+    """Return facts of TPO profiles [profiles, columns], 0 outside first..last; `exists`: flags of the columns between.
 
     The point of control is the row with most TPO; on a tie the one nearest the middle of first..last, then the lower.
     """

@@ -117,7 +117,10 @@ class Passage:
         self._lines: list[Lines] = []
 
     def ends(self, prefix: str, *, inherit_terminal: bool) -> tuple[End, End]:
-        """Standard output and error for a process; the terminal itself if ours is one and `inherit_terminal` is set."""
+        """Return the standard output and error for a process.
+
+        They are the terminal itself if ours is one and `inherit_terminal` is set.
+        """
         out, err = self._outlets
         return self._end(1, out, prefix, inherit_terminal), self._end(2, err, prefix, inherit_terminal)
 

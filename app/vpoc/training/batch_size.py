@@ -52,7 +52,7 @@ def largest_that_fits(fits: Callable[[int], bool], at_most: int, at_least: int =
 
 
 def micro_batch_size(options: TrainOptions, strategy: Single, kind: str) -> int:
-    """Samples in one pass of one rank. `auto`: the most that fit on every rank; the batch size does not change.
+    """Return samples in one pass of one rank. `auto`: the most that fit on every rank; the batch size does not change.
 
     UserError for `auto` with fsdp, whose ranks would wait for a rank that ran out of memory.
     """

@@ -155,7 +155,7 @@ def _loaded(path: Path, content: bytes) -> Checkpoint:
 
 
 def require_same_training(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:
-    """UserError when the checkpoint belongs to another training than the one that `identity` describes."""
+    """Raise UserError when the checkpoint belongs to another training than the one that `identity` describes."""
     for name, value in identity.items():
         before = checkpoint.identity.get(name)
         if before != value:

@@ -282,7 +282,7 @@ class Fit:
         )
 
     def _require_equal_weights(self) -> None:
-        """UserError with exit code 5 unless all ranks have the same weights."""
+        """Raise UserError with exit code 5 unless all ranks have the same weights."""
         found = self.trainer.strategy.gathered(weights_sha256(self.trainer.strategy.weights()))
         other = [str(rank) for rank, weights in enumerate(found) if weights != found[0]]
         if other:

@@ -38,7 +38,7 @@ class Ledger:
         self._since = now
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by kind, up to now, for every kind."""
+        """Return the seconds by kind, up to now, for every kind."""
         self.to(self._kind)
         return dict(self._seconds)
 

@@ -73,7 +73,8 @@ class ValidationScore:
 class Trainer:
     """A model on its devices with its optimizer. `dtype` names the type of the forward pass.
 
-    It sets `stage` to where it is in a step, and tells `states` before each step. `rate`: the learning rate of a step.
+    It sets `stage` to its place in a step, and gives `states` the weights before each step that is to be kept. `rate`:
+    the learning rate of a step.
     """
 
     def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
@@ -234,7 +235,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, samples: Samples, batch_size: int, progress: Progress, done_before: int = 0) -> ValidationScore:
-        """Loss and accuracy of the present weights on `samples`, in file order; every rank computes all of them.
+        """Return loss and accuracy of the present weights on `samples`, in file order; every rank computes all of them.
 
         `done_before`: the number of samples done before in the same phase. UserError with exit code 4 when the loss is
         not finite.
@@ -277,6 +278,6 @@ class Trainer:
         return functional.binary_cross_entropy_with_logits(logits.float(), micro.labels, factors, reduction="sum")
 
     def _loss(self, logits: torch.Tensor, micro: Micro) -> torch.Tensor:
-        """Sum over the micro-batch of weight times log-loss."""
+        """Return the sum over the micro-batch of weight times log-loss."""
         each = functional.binary_cross_entropy_with_logits(logits.float(), micro.labels, reduction="none")
         return (each * micro.weights).sum()

@@ -132,9 +132,9 @@ def judgement(fit: Fit) -> str:
 
 
 def constant_rate_loss(train: Samples, validation: Samples) -> float:
-    """Log-loss on `validation` of always answering the share of ones in `train` (with one more of each, Laplace).
+    """Return the log-loss on `validation` of always answering the share of ones in `train`.
 
-    Both are weighted as in training.
+    The share counts one more label of each kind (Laplace). Both are weighted as in training.
     """
     rate = (train.share_of_ones * len(train) + 1) / (len(train) + 2)
     ones = validation.share_of_ones

@@ -80,7 +80,7 @@ class TrainOptions:
         return self.keep == "best" or self.patience > 0
 
     def as_json(self) -> dict[str, Any]:
-        """Every option as a plain JSON value."""
+        """Return every option as a plain JSON value."""
         return {
             **{name: plain(value) for name, value in asdict(self).items()},
             "injected_fault": self.injected_fault and str(self.injected_fault),

@@ -168,7 +168,10 @@ def _replayed(fit: Fit, state: KeptState | None, progress: Progress) -> dict[str
 
 
 def summed_loss(model: Network, samples: Samples, chosen: Ints, progress: Progress) -> float:
-    """Sum over the samples `chosen` of weight times log-loss; computes its gradient, too, if gradients are enabled."""
+    """Return the sum over the samples `chosen` of weight times log-loss.
+
+    Its gradient is computed, too, if gradients are enabled.
+    """
     total = 0.0
     for start in range(0, len(chosen), VALIDATION_BATCH):
         part = chosen[start : start + VALIDATION_BATCH]

@@ -42,9 +42,9 @@ class _LastVix:
     """Seconds since 1970 UTC."""
 
     def look(self, bars: Bars) -> tuple[Flags, Flags, Flags]:
-        """Flags [rows] of the bars without VIX, of those among them after a known VIX, and of a VIX older than 5 days.
+        """Return flags [rows] of bars without VIX, of those of them after a known VIX, and of bars with a stale VIX.
 
-        A VIX is as old as the last change of its value.
+        A VIX is stale when it is older than 5 days. It is as old as the last change of its value.
         """
         missing = np.isnan(bars.vix)
         known = np.flatnonzero(~missing)

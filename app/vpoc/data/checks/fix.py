@@ -204,7 +204,7 @@ def _with_moves(actions: pl.DataFrame, ts: Ints, line: Ints) -> pl.DataFrame:
 
 
 def _longest_in_order(values: Ints) -> Flags:
-    """Flags [n] of a longest subsequence of `values` [n] that never falls (patience sorting)."""
+    """Return the flags [n] of a longest subsequence of `values` [n] that never falls (patience sorting)."""
     ends: list[int] = []
     places: list[int] = []
     before = np.full(len(values), -1)

@@ -27,7 +27,7 @@ def require_plausible(path: Path, found: Sequence[Implausible], accepted: Collec
 
 
 def require_plausible_bars(bars: Bars, accepted: Collection[str]) -> tuple[str, ...]:
-    """Do what `require_plausible` does, for the bars of a whole file."""
+    """Do what `require_plausible` does for the bars of a whole file."""
     gate = Plausibility()
     gate.add(bars)
     return require_plausible(bars.path, gate.found(), accepted)

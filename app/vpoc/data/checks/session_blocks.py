@@ -85,7 +85,10 @@ def vendor_blocks(vendor: VendorBars) -> Iterator[Block]:
 
 
 def _parted(block: Block) -> tuple[Block | None, Block]:
-    """`block` without its last session, which may continue, and that session; unreadable rows go with the first."""
+    """Return `block` without its last session, and that session, because it may continue in the next block.
+
+    Unreadable rows go with the first part.
+    """
     bars, line = block.bars, block.line
     if not len(bars):
         return None, block
@@ -116,7 +119,10 @@ def _sorted(bars: Bars, line: Ints) -> tuple[Bars, Ints]:
 
 
 def _borders(ts: Ints) -> list[int]:
-    """Row numbers, from 0 to the end, that separate whole sessions: about BLOCK_ROWS each, or one longer session."""
+    """Return the row numbers, from 0 to the end, between which there are whole sessions.
+
+    Each part has about BLOCK_ROWS rows, or is one longer session.
+    """
     borders = [0]
     date = session_dates(ts) if len(ts) else ts
     while len(ts) - borders[-1] > BLOCK_ROWS:
@@ -127,7 +133,7 @@ def _borders(ts: Ints) -> list[int]:
 
 
 def _impossible() -> pl.Expr:
-    """Why a row of a vendor's file is no bar, in words; null if it may be one."""
+    """Return why a row of a vendor's file is no bar, in words; null if it may be one."""
     beyond = pl.any_horizontal(pl.col(PRICES).abs() > MAX_TICKS * TICK)
     outside = (pl.col("ts") < EARLIEST) | (pl.col("ts") >= LATEST)
     return (

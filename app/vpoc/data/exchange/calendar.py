@@ -38,7 +38,7 @@ MONDAY, FRIDAY = 0, 4
 
 
 def rth_close(date: Ints, close: int = FULL_CLOSE) -> Ints:
-    """Minute at which regular trading hours, from 09:30, end on each of `date` [dates]; 0 if there are none.
+    """Return the minute at which regular trading hours, from 09:30, end on each of `date` [dates]; 0 if there are none.
 
     `close` (960, or 975 for 16:15) on full days, 780 (13:00; in 1990-92 840) on half days, 0 on weekends, holidays and
     special closures of the NYSE. UserError for a date outside the table.
@@ -48,7 +48,7 @@ def rth_close(date: Ints, close: int = FULL_CLOSE) -> Ints:
 
 
 def globex_close(date: Ints) -> Ints:
-    """Minute at which the daily break begins on each of `date` [dates]; it ends at 18:00.
+    """Return the minute at which the daily break begins on each of `date` [dates]; it ends at 18:00.
 
     17:00 since 2015-09-21 and 17:15 since 2012-11-19; before, 17:30 from Monday to Thursday and 16:15 on Friday.
     """
@@ -58,10 +58,11 @@ def globex_close(date: Ints) -> Ints:
 
 
 def outside_trading_hours(date: Ints, minute: Ints) -> Flags:
-    """Flags [bars], by trade date and minute of the start, of bars that begin when ES is known not to have been traded.
+    """Return flags [bars] of the bars that begin when ES is known not to have been traded.
 
-    Weekends, the daily break, the halt at 16:15 (until 2021), Christmas and New Year's Day, and from the early halt of
-    a holiday or half day until 18:00. UserError for a date outside the table.
+    The arguments are their trade dates and the minutes of their starts. Not traded: weekends, the daily break, the halt
+    at 16:15 (until 2021), Christmas and New Year's Day, and from the early halt of a holiday or half day until 18:00.
+    UserError for a date outside the table.
     """
     place = _place(date)
     minutes = _closes()[place]
@@ -74,7 +75,7 @@ def outside_trading_hours(date: Ints, minute: Ints) -> Flags:
 
 
 def in_halts(date: Ints, minute: Ints) -> Flags:
-    """Flags [bars], as above, of bars that begin in the halt at 16:15 or in the one after a half day.
+    """Return the flags [bars], as above, of bars that begin in the halt at 16:15 or in the one after a half day.
 
     Synthetic sessions, which all have the same length, have both. Stamps of a wrong time zone also lie elsewhere.
     """
@@ -90,7 +91,7 @@ def _daily_halt(date: Ints, minute: Ints) -> Flags:
 
 
 def roll_dates(first: int, last: int) -> Ints:
-    """Trade dates from `first` to `last` on which the next contract becomes the main one.
+    """Return the trade dates from `first` to `last` on which the next contract becomes the main one.
 
     CME's rule: the Monday of the week in which the contract expires, on the third Friday of March, June, September and
     December. (If that is a holiday, expiry is a day earlier and the Monday stays.)
@@ -126,7 +127,7 @@ def _place(date: Ints) -> Ints:
 
 @cache
 def _closes() -> Ints:
-    """Minute of the NYSE's close [days from FIRST to LAST]."""
+    """Return the minute of the NYSE's close [days from FIRST to LAST]."""
     days = np.arange(_day(FIRST), _day(LAST) + 1)
     closes = np.where(_weekday(days) <= FRIDAY, FULL_CLOSE, 0)
     for year, exceptions in CLOSES.items():
@@ -139,7 +140,7 @@ def _closes() -> Ints:
 
 @cache
 def _globex_closed() -> Flags:
-    """Flags [days from FIRST to LAST] of weekends, Christmas and New Year's Day as observed."""
+    """Return the flags [days from FIRST to LAST] of weekends, Christmas and New Year's Day as observed."""
     days = np.arange(FIRST, LAST + 1)
     months = days.astype("datetime64[M]")
     month, day = months.astype(np.int64) % 12 + 1, (days - months).astype(np.int64) + 1

@@ -80,7 +80,7 @@ def select_sessions(
 def require_enough(
     path: Path, sessions: Sessions, found: Selection, lookback: int, fewest: int, shortest: int = SHORTEST_LOOKBACK
 ) -> None:
-    """UserError when fewer than `fewest` sessions give rows. `shortest`: the smallest allowed lookback."""
+    """Raise UserError when fewer than `fewest` sessions give rows. `shortest`: the smallest allowed lookback."""
     if len(found.sessions) >= fewest:
         return
     complete = int(sessions.complete.sum())

@@ -85,7 +85,7 @@ class Sessions:
 
 
 def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, continues: bool = False) -> Sessions:
-    """Sessions of `bars`, which are sorted by time: trade date = date(New York time + 6 h), RTH = [09:30, `close`).
+    """Return the sessions of the sorted `bars`: trade date = date(New York time + 6 h), RTH = [09:30, `close`).
 
     A half day ends at 13:00, according to the calendar. Bars of trade dates without RTH count as overnight of the next
     session. `continues`: whether more sessions of the file follow. UserError when the bar interval does not divide RTH
@@ -182,14 +182,14 @@ def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _utc(date: Ints, minute: Ints) -> Ints:
-    """Seconds since 1970 UTC of New York minutes (02:00 or later) on dates [n] of the calendar."""
+    """Return the seconds since 1970 UTC of New York minutes (02:00 or later) on dates [n] of the calendar."""
     utc: Ints = _noons()[date - int(FIRST.astype(np.int64))] - DAY_SECONDS // 2 + minute * 60
     return utc
 
 
 @cache
 def _noons() -> Ints:
-    """Seconds since 1970 UTC of noon in New York, for every date of the calendar."""
+    """Return the seconds since 1970 UTC of noon in New York, for every date of the calendar."""
     import polars as pl  # noqa: PLC0415 - who only names sessions needs no polars
 
     date = np.arange(FIRST, LAST + 1).astype(np.int64)
@@ -233,7 +233,10 @@ def day(date: int) -> str:
 
 
 def new_york(ts: Ints) -> tuple[Ints, Ints]:
-    """Trade date (days since 1970-01-01) and minute of the New York day, both [rows], of stamps in UTC seconds."""
+    """Return the trade date (days since 1970-01-01) and the minute of the New York day, both [rows].
+
+    `ts`: stamps in UTC seconds.
+    """
     import polars as pl  # noqa: PLC0415
 
     stamps = pl.Series(ts * 1_000_000).cast(pl.Datetime("us", "UTC"))

@@ -117,7 +117,7 @@ def _settle(
 def _fits(
     unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str], *, by_close: bool = False
 ) -> list[tuple[float, str, str]]:
-    """Share of good days, zone and side of each reading in which the break and the first bar fit; best first.
+    """Return share of good days, zone and side of each reading in which the break and the first bar fit; best first.
 
     Readings with the same times count as one. `by_close`: use the last bar instead of the first.
     """
@@ -174,7 +174,7 @@ def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
 
 
 def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) -> None:
-    """UserError when the break does not fit in the user's zone, but does in another zone."""
+    """Raise UserError when the break does not fit in the user's zone, but does in another zone."""
     begins = unique - step if side == "end" else unique
     if has_break(_moved(_quarters(begins), zone), step):
         return
@@ -192,7 +192,7 @@ def _quarters(begins: Ints) -> Ints:
 
 
 def _moved(wall: Ints, zone: str) -> Ints:
-    """Seconds on the clock of `zone`, sorted, converted to UTC, without times that do not exist or exist twice."""
+    """Return seconds on the clock of `zone`, sorted, in UTC, without times that do not exist or exist twice."""
     return wall if zone == "UTC" else _unique(as_seconds(_to_utc(wall, zone).drop_nulls()))
 
 
@@ -248,14 +248,14 @@ def _closes(sharp: Ints) -> bool:
 
 
 def _wall_clock(utc: Ints) -> tuple[Ints, Ints]:
-    """Day (since 1970-01-01, a Thursday) and minute of the day in New York."""
+    """Return the day (since 1970-01-01, a Thursday) and minute of the day in New York."""
     local = pl.from_epoch(pl.Series(utc), "s").dt.replace_time_zone("UTC").dt.convert_time_zone(NEW_YORK)
     wall = as_seconds(local.dt.replace_time_zone(None))
     return wall // DAY_SECONDS, wall % DAY_SECONDS // 60
 
 
 def _unique(values: Ints) -> Ints:
-    """`values` sorted and unique; files are usually sorted already."""
+    """Return `values` sorted and unique; files are usually sorted already."""
     if len(values) > 1 and (np.diff(values) < 0).any():
         values = np.sort(values)
     fresh = np.ones(len(values), dtype=np.bool_)

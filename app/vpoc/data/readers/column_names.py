@@ -76,7 +76,7 @@ def find_columns(
 
 
 def with_time(places: Mapping[str, int], header: Sequence[str], first: Sequence[str]) -> dict[str, int]:
-    """`places` with `time` beside `stamp`, if the first row shows that date and time are in two columns."""
+    """Return `places` with `time` beside `stamp`, if the first row shows that date and time are in two columns."""
     names = [tidy(cell) for cell in header]
     if "time" in places or len(first) != len(header) or "time" not in names:
         return dict(places)

@@ -72,7 +72,7 @@ def _at_the_same_time(frame: pl.DataFrame) -> bool:
 
 
 def _front(bars: VendorBars, parts: dict[str, tuple[int, str]]) -> tuple[pl.Series, tuple[str, ...]]:
-    """Flags [rows] of the contract kept in each session, and the sessions in which that is not the largest one."""
+    """Return flags [rows] of the contract kept in each session, and the sessions where another one is larger."""
     date = _session_dates(bars.frame["ts"].to_numpy())
     traded = (
         pl.DataFrame({"date": date, "symbol": bars.frame["symbol"], "volume": bars.frame["volume"]})
@@ -107,7 +107,7 @@ def _session_dates(ts: Ints) -> Ints:
 
 
 def _parts(bars: VendorBars, names: list[str]) -> dict[str, tuple[int, str]]:
-    """Month (from 1) and digits of the year of each contract; UserError unless all are contracts of one root."""
+    """Return month (from 1) and digits of the year of each contract; UserError unless all are contracts of one root."""
     found = {name: OUTRIGHT.fullmatch(name) for name in names}
     roots = {match["root"] for match in found.values() if match}
     if None in found.values() or len(roots) > 1:

@@ -166,7 +166,7 @@ def _require_high_low(table: Table, prices: Mapping[str, Floats]) -> None:
 
 
 def _unscaled(prices: dict[str, Floats]) -> dict[str, Floats]:
-    """Prices in points, converted if they are counts of 1e-9."""
+    """Return the prices in points, converted if they are counts of 1e-9."""
     size = np.abs(prices["close"])
     if np.median(size) < UNSCALED:
         return prices

@@ -83,7 +83,7 @@ def _entries(path: Path, digest: "hashlib._Hash") -> Iterator[tuple[str, np.date
 
 
 def _require_other(file: Path, info: zipfile.ZipInfo, *, alone: bool) -> None:
-    """UserError for an entry of a kind that Lean does not write; quotes and open interest are skipped."""
+    """Raise UserError for an entry of a kind that Lean does not write; quotes and open interest are skipped."""
     if alone and not info.is_dir() and OTHER.fullmatch(info.filename) is None:
         raise UserError(
             f"{file}: {info.filename[:80]!r} in it is not the minutes of a contract, such as "

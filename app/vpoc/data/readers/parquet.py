@@ -81,7 +81,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
 
 
 def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], names: Mapping[str, str]) -> None:
-    """UserError, before it is in memory, for a file whose few megabytes would take more memory than bars need."""
+    """Raise UserError for a file whose few megabytes would take more memory than bars need, before it is read."""
     for column, kind in kinds.items():
         if kind.is_nested() or kind == pl.Binary:
             raise UserError(f"{path}: the column {names[column]} is of type {kind}, which holds no bars")

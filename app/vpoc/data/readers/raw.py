@@ -23,7 +23,7 @@ class RawBars(FileRows):
 
 
 def finish(raw: RawBars, zone: str | None, side: str | None) -> VendorBars:
-    """`raw` with its stamps in UTC; `zone` and `side` are what the user says. UserError as from `starts`."""
+    """Return `raw` with its stamps in UTC; `zone` and `side` are what the user says. UserError as from `starts`."""
     begun = starts(raw.path, raw.stamps, raw.where, zone=zone, side=side, documented=raw.documented)
     frame = raw.frame.with_columns(ts=pl.Series(begun.ts))
     if "symbol" not in frame.columns:

@@ -103,7 +103,7 @@ def _single(path: Path, records: npt.NDArray[np.void], trade: Flags) -> bool:
 
 
 def _prices(path: Path, records: npt.NDArray[np.void], trade: Flags) -> tuple[dict[str, Floats], bool]:
-    """Prices in points, and whether the file counts them in hundredths."""
+    """Return the prices in points, and whether the file counts them in hundredths."""
     with np.errstate(invalid="ignore"):
         close = records["close"].astype(np.float64)
         prices = {name: np.where(trade, close, records[name].astype(np.float64)) for name in PRICES}

@@ -118,7 +118,7 @@ def _parses(first: str, form: str) -> bool:
 
 
 def _parse(table: Table, column: str, text: pl.Series, form: str) -> pl.Series:
-    """`text` as datetimes without a zone; those with an offset are converted to UTC."""
+    """Return `text` as datetimes without a zone; those with an offset are converted to UTC."""
     parsed = text.str.to_datetime(form, time_unit="us", strict=False)
     if parsed.null_count():
         # A few vendors vary the number of blanks or leave out the fraction of a second from row to row.
@@ -147,7 +147,7 @@ def _epoch(table: Table, column: str, units: int) -> Written:
 
 
 def _named(table: Table, column: str, zone: str) -> Written:
-    """Stamps that end with the name of their zone, which must be the same in every row."""
+    """Return the stamps that end with the name of their zone, which must be the same in every row."""
     text = table.frame[column].str.strip_chars()
     same = text.str.ends_with(f" {zone}").fill_null(False)
     if not same.all():
@@ -168,7 +168,10 @@ def _named(table: Table, column: str, zone: str) -> Written:
 
 
 def require_seconds(seconds: Ints, where: Callable[[int], str]) -> None:
-    """UserError, with the place from `where`, when one of `seconds` since 1970 is not in the years of the contract."""
+    """Raise UserError when one of `seconds` since 1970 is not in the years of the contract.
+
+    The message has the place from `where`.
+    """
     first, last = (np.datetime64(f"{year}-01-01", "s").astype(np.int64) for year in (YEARS[0], YEARS[1] + 1))
     wrong = (seconds < first) | (seconds >= last)
     if wrong.any():
@@ -177,7 +180,7 @@ def require_seconds(seconds: Ints, where: Callable[[int], str]) -> None:
 
 
 def require_zone(path: Path, zone: str) -> None:
-    """UserError unless `zone` is the name of a time zone."""
+    """Raise UserError unless `zone` is the name of a time zone."""
     try:
         pl.Series([0]).cast(pl.Datetime("us")).dt.replace_time_zone(zone)
     except pl.exceptions.PolarsError as error:
@@ -185,6 +188,6 @@ def require_zone(path: Path, zone: str) -> None:
 
 
 def as_seconds(stamps: pl.Series) -> Ints:
-    """Datetimes [rows] as seconds since 1970, with fractions cut off."""
+    """Return the datetimes [rows] as seconds since 1970, with fractions cut off."""
     seconds: Ints = stamps.dt.epoch("s").to_numpy()
     return seconds

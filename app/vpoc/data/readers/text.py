@@ -111,7 +111,7 @@ def read_text(text: TextFile, wanted: Mapping[str, int]) -> Table:
 
 
 def read_values(text: TextFile, wanted: Mapping[str, int]) -> tuple[dict[str, Floats], Ints, Table]:
-    """Prices [rows] by name, volume [rows], and the other columns `wanted` as text.
+    """Return the prices [rows] by name, volume [rows], and the other columns `wanted` as text.
 
     UserError, with the line, for a price that is not finite or a volume that is no whole number from 0 on.
     """
@@ -187,7 +187,10 @@ def _head(path: Path) -> bytes:
 
 
 def _levels(rows: list[list[str]]) -> int:
-    """0 if the first of `rows` is a row of bars, 3 for the header of several levels that pandas writes, else 1."""
+    """Return the number of header lines of `rows`: 0 if the first is a row of bars, else 1 or 3.
+
+    The header of several levels that pandas writes has 3.
+    """
     if _is_row(rows[0]):
         return 0
     firsts = [row[0].strip().lower() if row else "" for row in rows[:3]]
@@ -243,7 +246,7 @@ def _require_utf8(path: Path, chunk: bytes, lines: int) -> None:
 
 
 def _blame_line(path: Path, delimiter: str, width: int) -> NoReturn:
-    """UserError that names the first line whose number of cells differs from the first line's."""
+    """Raise UserError that names the first line whose number of cells differs from the first line's."""
     number, begun = 0, False
     for chunk in line_parts(path, CHUNK):
         for line in chunk.split(b"\n")[: chunk.count(b"\n")]:

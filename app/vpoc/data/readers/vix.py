@@ -114,7 +114,7 @@ def _likelier(one: pl.Series, other: pl.Series) -> pl.Series | None:
 
 
 def _steps(dates: pl.Series) -> Ints:
-    """Days from each date to the next later date."""
+    """Return the days from each date to the next later date."""
     steps: Ints = np.diff(np.unique(dates.to_physical().to_numpy()))
     return steps
 

@@ -45,9 +45,10 @@ def add_bars(differences: torch.Tensor, columns: torch.Tensor, placement: str) -
 
 
 def chunk_levels(room: Matrices, columns: torch.Tensor, last: torch.Tensor, placement: str, step: int) -> torch.Tensor:
-    """[6, profiles]: VPOC, VAH, VAL (ticks from the profile's lowest), volume at VPOC, in VAL..VAH, and in total.
+    """Return [6, profiles]: VPOC, VAH, VAL, volume at VPOC, in VAL..VAH, and in total.
 
-    `last` [profiles] is the highest tick of each profile; columns beyond it are padding and count as absent.
+    Levels are in ticks from the profile's lowest. `last` [profiles] is the highest tick of each profile; columns beyond
+    it are padding and count as absent.
     """
     add_bars(room.volume, columns, placement)
     volume = room.volume.cumsum_(1)[:, :-1]
@@ -60,7 +61,7 @@ def chunk_levels(room: Matrices, columns: torch.Tensor, last: torch.Tensor, plac
 
 
 def _vpoc(room: Matrices, volume: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-    """Tick [profiles] of the largest volume; on a tie the one nearest the middle of 0..last, then the lower."""
+    """Return tick [profiles] of the largest volume; on a tie the one nearest the middle of 0..last, then the lower."""
     keys, mask = room.keys[:, :-1], room.mask[:, :-1]
     tick = torch.arange(volume.shape[1], device=volume.device)
     # |4 d + 1| with d = 2 tick - last grows with the distance from the middle and is lower below it than above.
@@ -74,7 +75,7 @@ def _vpoc(room: Matrices, volume: torch.Tensor, last: torch.Tensor) -> torch.Ten
 def _value_area(
     below: torch.Tensor, volume: torch.Tensor, vpoc: torch.Tensor, last: torch.Tensor, step: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Lowest and highest tick [profiles] of the value area, grown by `step` rows at a time."""
+    """Return the lowest and highest tick [profiles] of the value area, grown by `step` rows at a time."""
     bottom, top, held = vpoc, vpoc, _at(volume, vpoc)
     target = area_target(below[:, -1])
     growing = held < target
@@ -94,5 +95,5 @@ def _value_area(
 
 
 def _at(matrix: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    """matrix[i, column[i]] for every i."""
+    """Return matrix[i, column[i]] for every i."""
     return matrix.gather(1, column[:, None])[:, 0]

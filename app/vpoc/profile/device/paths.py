@@ -73,7 +73,7 @@ def chunks_of(spans: Spans, size: int) -> list[Spans]:
 
 
 def _columns(bars: Bars, spans: Spans) -> Ints:
-    """[5, bars]: session (from 0); low, high, close in ticks above its `base`; and volume, of every bar."""
+    """Return [5, bars]: session (from 0); low, high, close in ticks above its `base`; and volume, of every bar."""
     rows = ranges(spans.start, spans.start + spans.size)
     session = np.repeat(np.arange(len(spans.start)), spans.size)
     base = spans.base[session]
@@ -92,7 +92,7 @@ def cells_of(chunk: Spans) -> int:
 
 
 def _allocate(cells: int, place: torch.device) -> Matrices:
-    """Flat buffers for so many cells."""
+    """Return flat buffers for `cells` cells."""
     volume, below, keys = (torch.empty(cells, dtype=torch.int64, device=place) for _ in range(3))
     return Matrices(volume, below, keys, torch.empty(cells, dtype=torch.bool, device=place))
 

@@ -114,7 +114,7 @@ def tear(progress_file: Path) -> None:
 
 
 def an_hour_ago() -> float:
-    """Seconds since 1970 by a clock that was set back."""
+    """Return the seconds since 1970 by a clock that was set back."""
     return time.time() - 3600
 
 

@@ -99,7 +99,10 @@ class FlatMlp:
     def _differentiate(
         self, inputs: torch.Tensor, labels: torch.Tensor, factors: torch.Tensor, logits: torch.Tensor
     ) -> None:
-        """Logits and gradient of a batch; all but `inputs` are [batch, 1]. `factors`: the factor of each log-loss."""
+        """Compute the logits and the gradient of a batch; all but `inputs` are [batch, 1].
+
+        `factors`: the factor of each log-loss.
+        """
         *hidden, last = self._prepared.get(len(inputs)) or self._prepare(len(inputs))
         values = inputs
         for layer in hidden:
@@ -135,13 +138,16 @@ class FlatMlp:
         return self._rows[: len(inputs)].copy_(inputs)
 
     def _factors(self, weights: torch.Tensor, divisors: Sequence[float]) -> torch.Tensor:
-        """Weight of each row over the divisor of its batch, [rows], rounded like the derivative of loss / divisor."""
+        """Return the weight of each row over the divisor of its batch, [rows].
+
+        It is rounded like the derivative of loss / divisor.
+        """
         inverse = np.float32(1) / np.asarray(divisors, dtype=np.float32)
         each = np.repeat(inverse, self.batch_size)[: len(weights)]
         return torch.from_numpy(each).to(weights.device, non_blocking=True).mul_(weights)
 
     def _losses(self, logits: torch.Tensor, labels: torch.Tensor, factors: torch.Tensor, losses: torch.Tensor) -> None:
-        """Weighted log-loss of each batch, into `losses` [batches]."""
+        """Write the weighted log-loss of each batch into `losses` [batches]."""
         each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none").mul_(factors)
         whole = len(each) // self.batch_size
         rows = whole * self.batch_size

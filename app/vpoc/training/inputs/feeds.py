@@ -158,7 +158,7 @@ def _windows(rows: torch.Tensor, ends: torch.Tensor, steps: torch.Tensor) -> tor
 def loaded(
     samples: Samples, batches: Iterable[list[int]], device: torch.device, workers: int, injector: NoFault = NO_FAULT
 ) -> Iterator[list[torch.Tensor]]:
-    """Inputs, labels and weights from a DataLoader, for each list of numbers in `batches`.
+    """Return the inputs, labels and weights from a DataLoader, for each list of numbers in `batches`.
 
     Its workers start at once.
     """

@@ -87,7 +87,7 @@ class Samples:
                 mapped.madvise(mmap.MADV_DONTNEED)
 
     def windows(self, chosen: Ints) -> Floats32:
-        """Inputs of the samples `chosen`: [chosen, features], or [chosen, window, features]."""
+        """Return the inputs of the samples `chosen`: [chosen, features], or [chosen, window, features]."""
         ends = self.ends[chosen]
         found: Floats32 = self.inputs[ends if self.window == 1 else ends[:, None] + np.arange(1 - self.window, 1)]
         return found
@@ -115,7 +115,7 @@ class Split:
 
 
 def inputs_of(frame: "pl.DataFrame") -> Floats32:
-    """Unscaled inputs [rows, features]: columns in ticks are divided by the row's adr20; NaN where unknown."""
+    """Return unscaled inputs [rows, features]: columns in ticks are divided by the row's adr20; NaN where unknown."""
     adr = frame["adr20"].to_numpy()
     ranges = np.where(adr > 0, adr, 1.0)
     inputs = np.empty((frame.height, len(NAMES)), dtype=np.float32)
@@ -152,7 +152,7 @@ def labels_of(frame: "pl.DataFrame", target: str, window: int, rows_before: int 
 
 
 def labelled(frame: "pl.DataFrame", target: str, window: int = 1) -> Samples:
-    """Unscaled samples: the rows of `frame` that have a label of `target` and `window - 1` rows before them.
+    """Return the unscaled samples: the rows of `frame` that have a label of `target` and `window - 1` rows before them.
 
     A window may reach back into the previous session: its rows are each known at their own as-of time.
     """
@@ -197,7 +197,10 @@ def split(features: "FeatureSet", target: str, window: int = 1, *, inner: bool =
 def split_samples(
     samples: Samples, dates: Dates, target: str, *, purge: bool, inner: bool
 ) -> tuple[Samples, Samples | None, Samples]:
-    """Training, inner and validation samples, as in `split`; `dates`: all dates of the samples, in order, each once."""
+    """Return the training, inner and validation samples, as in `split`.
+
+    `dates`: all dates of the samples, in order, each once.
+    """
     if len(dates) < MIN_LABELLED:
         window = samples.window
         behind = f" and {window - 1} rows before it" if window > 1 else ""
@@ -212,7 +215,10 @@ def split_samples(
 
 
 def split_inner(samples: Samples, dates: Dates, *, purge: bool, inner: bool) -> tuple[Samples, Samples | None]:
-    """Training and inner samples among `samples`, whose sessions are `dates`; no inner samples if there are too few."""
+    """Return the training and inner samples among `samples`, whose sessions are `dates`.
+
+    There are no inner samples if there are too few sessions.
+    """
     if not inner or len(dates) < MIN_LABELLED:
         return samples, None
     first, stop = split_dates(dates, purge=purge)
@@ -220,7 +226,7 @@ def split_inner(samples: Samples, dates: Dates, *, purge: bool, inner: bool) -> 
 
 
 def _place(samples: Samples, date: int) -> int:
-    """Number of the first sample of `date` or later."""
+    """Return the number of the first sample of `date` or later."""
     # Search for a number of the same type, or numpy would copy the dates.
     return int(np.searchsorted(samples.dates, np.int32(date)))
 
@@ -236,7 +242,7 @@ def split_dates(dates: Dates, *, purge: bool) -> tuple[int, int]:
 
 
 def require_horizon(features: "FeatureSet", target: str) -> None:
-    """UserError when the bars are so long that no row can have a value of `target`."""
+    """Raise UserError when the bars are so long that no row can have a value of `target`."""
     bars_of_session = RTH_MINUTES * 60 // max(features.bar_seconds, 1)
     if target == "up_30" and bars_of_session <= HORIZON:
         raise UserError(

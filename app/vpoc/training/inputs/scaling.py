@@ -53,7 +53,7 @@ class Scaling:
         return scaled
 
     def outside(self, rows: Floats32) -> Floats:
-        """Share of the unscaled `rows` [rows, columns] outside the range that the scaling was fitted on, [columns].
+        """Return the share of the unscaled `rows` [rows, columns] outside the range of the fit, [columns].
 
         An unknown value counts as outside if the scaling was fitted on known ones.
         """

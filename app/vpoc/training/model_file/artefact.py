@@ -108,7 +108,7 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
 
 
 def _require_plain(facts: dict[str, Any]) -> None:
-    """ValueError unless the facts of a model have the types that `serialise` was given."""
+    """Raise ValueError unless the facts of a model have the types that `serialise` was given."""
     options, market = facts["feature_options"], facts["market"]
     of_type: list[tuple[type[Any], Any]] = [(str, name) for name in (facts["target"], *facts["features"])]
     for given, usual in ((options, FeatureOptions()), (market, UNKNOWN_MARKET)):
@@ -152,7 +152,7 @@ def load_plain(content: bytes) -> Any:
 
 
 def require_finite(loaded: LoadedModel) -> None:
-    """UserError with exit code 1 unless all weights, and the output for a row of zeros, are finite."""
+    """Raise UserError with exit code 1 unless all weights, and the output for a row of zeros, are finite."""
     with torch.no_grad():
         answer = loaded.model(torch.zeros(1, *input_shape(loaded.kind, len(loaded.features))))
     if not all(torch.isfinite(tensor).all() for tensor in (answer, *loaded.model.state_dict().values())):
@@ -160,5 +160,5 @@ def require_finite(loaded: LoadedModel) -> None:
 
 
 def weights_sha256(weights: dict[str, torch.Tensor]) -> str:
-    """SHA-256 of all weights, in order: equal on all ranks that are in step."""
+    """Return the SHA-256 of all weights, in order: equal on all ranks that are in step."""
     return sha256(b"".join(tensor.numpy().tobytes() for tensor in weights.values()))

@@ -24,7 +24,7 @@ WINDOWS_AT_A_TIME = 64
 
 
 def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others: Collection[str] = ()) -> None:
-    """UserError when the model was trained on other features than this version computes.
+    """Raise UserError when the model was trained on other features than this version computes.
 
     The same error is raised when it was trained on another symbol, tick or bar length than the data has, unless
     `others` names that property. A property that the model or the data lacks is not compared.

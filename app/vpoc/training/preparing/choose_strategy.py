@@ -44,7 +44,7 @@ def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
 
 
 def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
-    """UserError for options that contradict each other or the environment, before anything is computed."""
+    """Raise UserError for options that contradict each other or the environment, before anything is computed."""
     fault = options.injected_fault
     if fault and (fault.rank >= ranks.world or (fault.kind in BETWEEN_RANKS and ranks.world == 1)):
         raise UserError(f"--inject-fault {fault}: there is no such rank, or no other one, among {ranks.world}")

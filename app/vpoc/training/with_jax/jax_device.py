@@ -48,7 +48,10 @@ class JaxDevice:
 
 
 def require_plain(options: TrainOptions) -> None:
-    """UserError for options that JAX's trainer lacks: it trains an mlp in float32 on one device, in whole batches."""
+    """Raise UserError for options that JAX's trainer lacks.
+
+    It trains an mlp in float32 on one device, in whole batches.
+    """
     other = [name for name, value in PLAIN.items() if getattr(options, name) != value]
     other += ["model"] if options.model != ("mlp",) else []
     if other:

@@ -28,7 +28,7 @@ class OnJax(Single):
         self.parameters = self.arrays(model.state_dict())
 
     def arrays(self, tensors: dict[str, torch.Tensor]) -> jax_mlp.Arrays:
-        """Tensors by parameter name, as arrays on the device."""
+        """Return the tensors by parameter name, as arrays on the device."""
         return tuple(jax.device_put(tensors[name].numpy().copy(), self.found.device) for name in self.names)
 
     def tensors(self, arrays: jax_mlp.Arrays) -> dict[str, torch.Tensor]:

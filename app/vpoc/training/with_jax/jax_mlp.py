@@ -22,7 +22,7 @@ def logits(parameters: Arrays, inputs: jax.Array) -> jax.Array:
 
 
 def loss(parameters: Arrays, inputs: jax.Array, labels: jax.Array, weights: jax.Array, divisor: Any) -> jax.Array:
-    """Sum of weight times log-loss over `divisor`."""
+    """Return the sum of weight times log-loss over `divisor`."""
     found = logits(parameters, inputs)
     # The same formula as torch's binary_cross_entropy_with_logits, which overflows for no logit.
     each = jnp.maximum(found, 0) - found * labels + jnp.log1p(jnp.exp(-jnp.abs(found)))
@@ -32,7 +32,7 @@ def loss(parameters: Arrays, inputs: jax.Array, labels: jax.Array, weights: jax.
 def gradient(
     parameters: Arrays, inputs: jax.Array, labels: jax.Array, weights: jax.Array, divisor: Any
 ) -> tuple[jax.Array, Arrays, jax.Array]:
-    """Loss, gradient, and the norm of each part of the gradient [parameters]."""
+    """Return the loss, gradient, and the norm of each part of the gradient [parameters]."""
     value, parts = jax.value_and_grad(loss)(parameters, inputs, labels, weights, divisor)
     return value, parts, jnp.stack([jnp.sqrt((part * part).sum()) for part in parts])
 
@@ -40,7 +40,7 @@ def gradient(
 def adamw(
     parameters: Arrays, means: Arrays, squares: Arrays, parts: Arrays, numbers: dict[str, Any]
 ) -> tuple[Arrays, Arrays, Arrays]:
-    """Parameters and both moments after a step of AdamW (Loshchilov and Hutter 2019, algorithm 2).
+    """Return the parameters and both moments after a step of AdamW (Loshchilov and Hutter 2019, algorithm 2).
 
     `numbers`: as `numbers_of_step` gives them, and `clip`, the factor of the gradient.
     """
