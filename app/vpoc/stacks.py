@@ -30,7 +30,7 @@ _quiet_since: float | None = None
 
 
 def listen(path: Path) -> None:
-    """From now on write stacks to `path` at SIGUSR1, after emptying the file. Call this in the main thread.
+    """Write stacks to `path` at SIGUSR1 from now on, after emptying the file. Call this in the main thread.
 
     Raises:
         OSError: when the file cannot be created.

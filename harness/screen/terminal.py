@@ -16,7 +16,7 @@ class SafeConsole(Console):
     """
 
     def turn_plain(self) -> None:
-        """From now on print as if into a file, because the terminal is gone."""
+        """Print as if into a file from now on, because the terminal is gone."""
         self.is_interactive, self._color_system = False, None
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
