@@ -23,7 +23,7 @@ JOURNAL_GROUPS = frozenset({"adm", "systemd-journal", "wheel"})
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def read_machine(matrix: Matrix, root: Path = REAL_ROOT) -> Machine:
+def read_machine(matrix: Matrix, root: Path) -> Machine:
     """Return the facts that the checks need; `matrix` says which ROCm versions are wanted."""
     host, cards, caller, names = read_host(root), read_cards(root), _caller(root), _group_names(root)
     by_node = {card.render_node: card for card in cards if card.render_node}

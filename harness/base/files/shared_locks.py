@@ -13,7 +13,7 @@ from harness.base.errors import UserError
 PLACES = ("run/lock", "tmp")
 
 
-def folder_of_locks(root: Path = Path("/")) -> Path:
+def folder_of_locks(root: Path) -> Path:
     """Return the folder of this host for lock files that every user may take.
 
     Raises:

@@ -114,7 +114,7 @@ def is_free(claim: GpuClaim, container_runs: ContainerRuns = lambda _: False, ro
         return True
 
 
-def gpu_lock_file(gpu: GpuFacts, root: Path = Path("/")) -> Path:
+def gpu_lock_file(gpu: GpuFacts, root: Path) -> Path:
     """The lock file of a GPU.
 
     Raises:

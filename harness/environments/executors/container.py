@@ -145,7 +145,7 @@ def inside(file: Path) -> Path:
     return DATA / file.name
 
 
-def gpu_devices(gpus: tuple[GpuFacts, ...], root: Path = Path("/")) -> tuple[DeviceNode, ...]:
+def gpu_devices(gpus: tuple[GpuFacts, ...], root: Path) -> tuple[DeviceNode, ...]:
     """Return /dev/kfd and the render nodes of these GPUs. `root` can be a fake tree.
 
     Raises:

@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 FIRMWARE = ("imu", "me", "mec", "mec2", "mes", "mes_kiq", "pfp", "rlc", "sdma", "sdma2", "smc", "sos")
 
 
-def device_folder(gpu: GpuFacts, root: Path = Path("/")) -> Path | None:
+def device_folder(gpu: GpuFacts, root: Path) -> Path | None:
     """Return the GPU's own folder in sysfs; None where the driver gave the GPU no render node."""
     return root / "sys/class/drm" / Path(gpu.render_node).name / "device" if gpu.render_node else None
 
@@ -43,13 +43,13 @@ def firmware(folder: Path) -> dict[str, str]:
     return {block: version for block, version in found if version}
 
 
-def memory_in_use(gpu: GpuFacts, root: Path = Path("/")) -> int | None:
+def memory_in_use(gpu: GpuFacts, root: Path) -> int | None:
     """Return the bytes of device memory in use; None where the driver does not report them, or not in time."""
     folder = device_folder(gpu, root)
     return _in_time(partial(used_memory, folder)) if folder else None
 
 
-def pci_address(gpu: GpuFacts, root: Path = Path("/")) -> str | None:
+def pci_address(gpu: GpuFacts, root: Path) -> str | None:
     """Return the GPU's address such as `0000:03:00.0`, which the kernel log and AMD's tools use."""
     folder = device_folder(gpu, root)
     told = _in_time(partial(read_text, folder / "uevent")) if folder else None

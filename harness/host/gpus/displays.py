@@ -10,12 +10,12 @@ from harness.host.gpus.amdgpu import device_folder
 CONNECTED, DISCONNECTED = "connected", "disconnected"
 
 
-def connected_displays(gpu: GpuFacts, root: Path = Path("/")) -> tuple[str, ...]:
+def connected_displays(gpu: GpuFacts, root: Path) -> tuple[str, ...]:
     """Return the connectors of a GPU with a screen attached, such as `DP-1`, whether it is on or asleep."""
     return tuple(name for name, status in _connectors(gpu, root) if status == CONNECTED)
 
 
-def why_a_screen_may_be_lost(gpu: GpuFacts, root: Path = Path("/")) -> str | None:
+def why_a_screen_may_be_lost(gpu: GpuFacts, root: Path) -> str | None:
     """Return in words why a screen may be attached to a GPU; None where every connector says that there is none.
 
     A connector whose status cannot be read, or is `unknown`, may have a screen.

@@ -18,7 +18,7 @@ QUERY_SECONDS = 10
 ByProcess = Mapping[int, Mapping[str, int]]
 
 
-def memory_by_process(root: Path = Path("/")) -> ByProcess:
+def memory_by_process(root: Path) -> ByProcess:
     """Return the bytes held, by pid and GPU: AMD GPUs by the driver's id (`kfd_id`), NVIDIA GPUs by UUID.
 
     Values that cannot be read count as zero, because an unhealthy GPU must not stop a run from being watched.
@@ -26,7 +26,7 @@ def memory_by_process(root: Path = Path("/")) -> ByProcess:
     return kfd_memory(root) or ({} if is_simulated(root) else _nvidia())
 
 
-def kfd_memory(root: Path = Path("/")) -> ByProcess:
+def kfd_memory(root: Path) -> ByProcess:
     """Return the same for AMD GPUs only.
 
     The format is that of drivers/gpu/drm/amd/amdkfd/kfd_process.c: `proc/<pid>/vram_<gpu id>`, in bytes.
@@ -56,7 +56,7 @@ def _nvidia() -> ByProcess:
 class GpuWatch:
     """Notes on how many GPUs a run's own processes held memory. `given`: the GPUs that count; None for any GPU."""
 
-    def __init__(self, given: Collection[str] | None, root: Path = Path("/")) -> None:
+    def __init__(self, given: Collection[str] | None, root: Path) -> None:
         self._given = given
         self._root = root
         self._held: set[str] = set()

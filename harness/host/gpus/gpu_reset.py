@@ -30,7 +30,7 @@ class Reset:
     detail: str
 
 
-def reset_gpu(gpu: GpuFacts, root: Path = Path("/")) -> Reset:
+def reset_gpu(gpu: GpuFacts, root: Path) -> Reset:
     """Reset a GPU. Refuse it if the GPU may drive a screen or a process holds memory on it, or if that is not known.
 
     On a simulated host only the kernel's file is written: AMD's tools would reset a GPU of the real machine.

@@ -38,7 +38,7 @@ class GpuSample:
         return f"GPU {self.card} is {self.busy_percent} % busy at {watts:.0f} W of {limit:.0f} W"
 
 
-def sample_gpus(root: Path = Path("/")) -> tuple[GpuSample, ...]:
+def sample_gpus(root: Path) -> tuple[GpuSample, ...]:
     """Return a sample of every AMD GPU, in the order of PCI addresses."""
     folders = (folder for folder in root.glob("sys/class/drm/card*/device") if _is_gpu(folder))
     return tuple(sorted((sample_gpu(folder) for folder in folders), key=lambda sample: sample.card))

@@ -37,7 +37,7 @@ class Owner:
     of_this_run: bool
 
 
-def memory_owners(run: Collection[int], root: Path = Path("/")) -> tuple[Owner, ...]:
+def memory_owners(run: Collection[int], root: Path) -> tuple[Owner, ...]:
     """Return the owners, those that hold most first. `run`: the pids of the run."""
     held = [*_kfd(root), *_fdinfo(root)]
     found = [

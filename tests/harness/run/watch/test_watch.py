@@ -225,7 +225,7 @@ def test_a_driver_that_does_not_answer_does_not_keep_the_run_from_being_watched(
         def sample(self, of_run: Callable[[int], bool]) -> None:
             time.sleep(300)
 
-    made = Watch(RunFolder(tmp_path), ProcessExecutor(), lambda _: None, Unhealthy(None))
+    made = Watch(RunFolder(tmp_path), ProcessExecutor(), lambda _: None, Unhealthy(None, Path("/")))
     command = (sys.executable, str(RANKS), "1", str(FOR_EVER), "hang@4/0")
     made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, tmp_path, tmp_path / "log.txt"), 60, TIGHT)
     assert made.stopped_by == "watchdog"
