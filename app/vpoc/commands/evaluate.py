@@ -8,6 +8,7 @@ import click
 from vpoc.commands.shared_options import (
     DATA_OPTION,
     FEATURE_OPTIONS,
+    FEATURES_FILE_OPTION,
     IN_FILE,
     JSON_OPTION,
     LARGEST_COUNT,
@@ -16,7 +17,7 @@ from vpoc.commands.shared_options import (
     feature_options,
     together,
 )
-from vpoc.commands.training_options import OPTIMISER_OPTIONS, layer_sizes
+from vpoc.commands.training_options import HIDDEN_LAYERS_OPTION, OPTIMISER_OPTIONS, THREADS_OPTION
 from vpoc.errors import UserError
 from vpoc.files import json_bytes, require_output, require_writable, write_atomic
 from vpoc.importing import importing
@@ -34,11 +35,7 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
 
 @click.command("evaluate")
 @DATA_OPTION
-@click.option(
-    "--features",
-    type=IN_FILE,
-    help="Features of the same data and options, made before by `vpoc features`; without it they are computed first.",
-)
+@FEATURES_FILE_OPTION
 @FEATURE_OPTIONS
 @TARGET_OPTION
 @click.option(
@@ -54,9 +51,7 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
 )
 @click.option("--batch-size", type=click.IntRange(1, LARGEST_COUNT), default=64, help="Samples per step.")
 @together(OPTIMISER_OPTIONS)
-@click.option(
-    "--hidden-layers", callback=layer_sizes, metavar="SIZES", default="32,16", help="Sizes of the hidden layers."
-)
+@HIDDEN_LAYERS_OPTION
 @click.option(
     "--first-sessions",
     type=click.IntRange(1, LARGEST_COUNT),
@@ -75,7 +70,7 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
     "--bootstrap", type=click.IntRange(100, 100_000), default=1000, help="Replicates the intervals are taken from."
 )
 @click.option("--seed", type=SEED, default=7, help="Seed of weights, batch order, bootstrap and shuffles.")
-@click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch.")
+@THREADS_OPTION
 @click.option("--output", type=IN_FILE, required=True, help="Folder for evaluation.json, .md and .png.")
 @JSON_OPTION
 def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:

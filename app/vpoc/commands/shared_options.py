@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from vpoc.errors import UserError
-from vpoc.features.feature_options import CHOICES
+from vpoc.features.feature_options import CHOICES, RTH_CLOSES, FeatureOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,6 +47,11 @@ def _rule_names(_ctx: click.Context, _param: click.Parameter, value: tuple[str, 
 
 DATA_OPTION = click.option(
     "--data", type=IN_FILE, required=True, help="Merged CSV, as `vpoc merge` or `vpoc synth` write it."
+)
+FEATURES_FILE_OPTION = click.option(
+    "--features",
+    type=IN_FILE,
+    help="Features of the same data and options, made before by `vpoc features`; without it they are computed first.",
 )
 LOOKBACK_OPTION = click.option(
     "--lookback",
@@ -94,7 +99,7 @@ VALUE_AREA_OPTION = click.option(
 )
 RTH_CLOSE_OPTION = click.option(
     "--rth-close",
-    type=click.Choice(["16:00", "16:15"]),
+    type=click.Choice(list(RTH_CLOSES)),
     default="16:00",
     help="New York time at which regular hours end on full days.",
 )
@@ -145,10 +150,8 @@ ACCEPT_OPTION = click.option(
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def feature_options(chosen: dict[str, Any]) -> Any:
-    """Return the options of features, from the options of a command."""
-    from vpoc.features.feature_options import FeatureOptions  # noqa: PLC0415
-
+def feature_options(chosen: dict[str, Any]) -> FeatureOptions:
+    """The options of the features among those of a command."""
     if chosen["as_of"] == "open" and chosen["rows"] == "bar":
         raise UserError("--as-of open is for --rows session: a bar row is always as of the bar's end")
     return FeatureOptions(**{f.name: chosen[f.name] for f in fields(FeatureOptions)})

@@ -11,11 +11,11 @@ import click
 from vpoc.commands.shared_options import IN_FILE, LARGEST_COUNT, feature_options
 from vpoc.commands.training_options import TRAINING_OPTIONS
 from vpoc.errors import UserError
-from vpoc.files import remove, require_output, require_writable
+from vpoc.files import remove, require_output, require_writable, write_json
 from vpoc.importing import importing
 from vpoc.progress import Progress
 from vpoc.ranks.launch import launch, ranks_of
-from vpoc.training.train_options import CPU_DEVICES, RANKED
+from vpoc.training.train_options import CPU_DEVICES, RANKED, TrainOptions
 
 WRITTEN = (".pt", "_metadata.json", "_curves.csv", "_curves.png")
 
@@ -105,8 +105,6 @@ def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen:
     require_output(output, chosen["data"], chosen["features"], *files)
     progress = _start(chosen)
 
-    from vpoc.files import write_json  # noqa: PLC0415
-
     with importing("torch"):
         from vpoc.training import signals  # noqa: PLC0415
         from vpoc.training import verify as again  # noqa: PLC0415
@@ -144,14 +142,9 @@ def _start(chosen: dict[str, Any], rank: int = 0) -> Progress:
     return progress
 
 
-def _options(chosen: dict[str, Any]) -> Any:
-    from vpoc.features.targets import DEFAULT_TARGET, TARGETS  # noqa: PLC0415
-    from vpoc.training.train_options import TrainOptions  # noqa: PLC0415
+def _options(chosen: dict[str, Any]) -> TrainOptions:
+    from vpoc.features.targets import target_for  # noqa: PLC0415
 
-    rows = chosen["rows"]
     if len(set(chosen["model"])) < len(chosen["model"]):
         raise UserError("--model: the same one is given twice; give each once")
-    target = chosen["target"] or DEFAULT_TARGET[rows]
-    if target not in TARGETS[rows]:
-        raise UserError(f"--target {target} is not known for --rows {rows}; choose one of {', '.join(TARGETS[rows])}")
-    return TrainOptions(**{**chosen, "target": target})
+    return TrainOptions(**{**chosen, "target": target_for(chosen["rows"], chosen["target"])})

@@ -1,14 +1,13 @@
 """The options of a training."""
 
 import re
-from typing import Any
 
 import click
 
 from vpoc.commands.shared_options import (
     DATA_OPTION,
     FEATURE_OPTIONS,
-    IN_FILE,
+    FEATURES_FILE_OPTION,
     LARGEST_COUNT,
     RUN_DIR_OPTION,
     SEED,
@@ -16,6 +15,7 @@ from vpoc.commands.shared_options import (
     FiniteRange,
     together,
 )
+from vpoc.training.faults.kinds import InjectedFault
 from vpoc.training.schedule import SCHEDULES
 
 LARGEST_LAYER = 65536
@@ -38,16 +38,24 @@ def micro_batch(_ctx: click.Context, _param: click.Parameter, value: str | None)
     return int(value)
 
 
-def injected_fault(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+def injected_fault(_ctx: click.Context, _param: click.Parameter, value: str | None) -> InjectedFault | None:
     """Return the fault to inject, or None; click's usage error when `value` is anything else."""
-    from vpoc.training.faults.kinds import InjectedFault  # noqa: PLC0415
-
     try:
         return None if value is None else InjectedFault.parse(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
 
+HIDDEN_LAYERS_OPTION = click.option(
+    "--hidden-layers",
+    callback=layer_sizes,
+    metavar="SIZES",
+    default="32,16",
+    help="Sizes of the hidden layers of mlp.",
+)
+THREADS_OPTION = click.option(
+    "--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch, per process."
+)
 MODEL_OPTIONS = [
     click.option(
         "--model",
@@ -57,13 +65,7 @@ MODEL_OPTIONS = [
         help="mlp: layers on the row; attention: a transformer over the last 32 rows, 2.9 million parameters; "
         "attention-small: 0.7 million. Given more than once: one after another in the same process.",
     ),
-    click.option(
-        "--hidden-layers",
-        callback=layer_sizes,
-        metavar="SIZES",
-        default="32,16",
-        help="Sizes of the hidden layers of mlp.",
-    ),
+    HIDDEN_LAYERS_OPTION,
     click.option(
         "--sdpa",
         type=click.Choice(["auto", "math", "flash", "efficient"]),
@@ -122,7 +124,7 @@ LOOP_OPTIONS = [
         help="plain: a loader and a copy per step; resident: all samples are on the device, faster.",
     ),
     click.option("--seed", type=SEED, default=7, help="Seed of the weights and the batch order."),
-    click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch, per process."),
+    THREADS_OPTION,
     click.option(
         "--loader-workers",
         type=click.IntRange(0, 64),
@@ -224,12 +226,7 @@ KEEPING_OPTIONS = [
 TRAINING_OPTIONS = together(
     [
         DATA_OPTION,
-        click.option(
-            "--features",
-            type=IN_FILE,
-            help="Features of the same data and options, made before by `vpoc features`; without it they are "
-            "computed first, in this process.",
-        ),
+        FEATURES_FILE_OPTION,
         FEATURE_OPTIONS,
         TARGET_OPTION,
         *MODEL_OPTIONS,

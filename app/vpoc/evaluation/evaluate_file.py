@@ -7,7 +7,6 @@ import torch
 
 from vpoc import __version__
 from vpoc.device import require_device
-from vpoc.errors import UserError
 from vpoc.evaluation.all_folds import evaluate
 from vpoc.evaluation.document import document
 from vpoc.evaluation.network import NetworkFit, training_options
@@ -16,7 +15,7 @@ from vpoc.evaluation.walk_forward import Fold, Lengths
 from vpoc.features.compute import features_for
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.features.targets import DEFAULT_TARGET, TARGETS
+from vpoc.features.targets import target_for
 from vpoc.models.by_name import window_of
 from vpoc.progress import Progress
 from vpoc.training.inputs.samples import labelled
@@ -25,11 +24,8 @@ from vpoc.training.train_options import plain
 
 
 def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Evaluate with `chosen`, the options of `vpoc evaluate` by name; UserError for mistakes that the user can fix."""
-    target = chosen["target"] or DEFAULT_TARGET[options.rows]
-    if target not in TARGETS[options.rows]:
-        known = ", ".join(TARGETS[options.rows])
-        raise UserError(f"--target {target} is not known for --rows {options.rows}; choose one of {known}")
+    """Evaluate as `chosen`, the options of `vpoc evaluate` by name; UserError for what a person can put right."""
+    target = target_for(options.rows, chosen["target"])
     torch.set_num_threads(chosen["threads"])
     require_device(chosen["device"])
     features = features_for(

@@ -3,6 +3,7 @@
 import numpy as np
 
 from vpoc.arrays import Flags, Floats, Ints
+from vpoc.errors import UserError
 from vpoc.features.session_facts import SessionFacts
 
 HORIZON = 30
@@ -12,6 +13,14 @@ TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_
 SIZE_TARGETS = {"bar": ("move_30", "label_weight"), "session": ("next_vpoc_move",)}
 """Other target columns: sizes, in ticks, and the average uniqueness of a label."""
 DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}
+
+
+def target_for(rows: str, asked: str | None) -> str:
+    """The target `asked` for, by default the usual one of these `rows`; UserError where they have no such."""
+    target = asked or DEFAULT_TARGET[rows]
+    if target not in TARGETS[rows]:
+        raise UserError(f"--target {target} is not known for --rows {rows}; choose one of {', '.join(TARGETS[rows])}")
+    return target
 
 
 def move_30(close: Ints) -> Floats:
