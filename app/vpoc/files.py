@@ -5,14 +5,13 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from vpoc.errors import UserError, from_os_error
 
-_T = TypeVar("_T")
 HASH_BLOCK = 1 << 23
 
 
@@ -46,17 +45,12 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def ahead(work: Callable[[Path], _T], path: Path) -> Future[_T]:
-    """Return the future result of `work` on `path`, which a thread computes."""
-    pool = ThreadPoolExecutor(1)
-    found = pool.submit(work, path)
-    pool.shutdown(wait=False)
-    return found
-
-
 def hash_ahead(path: Path) -> Future[str]:
-    """Return the future result of `sha256_file` for `path`, which a thread computes."""
-    return ahead(sha256_file, path)
+    """`sha256_file` of `path`, which a thread finds out meanwhile."""
+    pool = ThreadPoolExecutor(1)
+    digest = pool.submit(sha256_file, path)
+    pool.shutdown(wait=False)
+    return digest
 
 
 def line_parts(path: Path, size: int) -> Iterator[bytes]:

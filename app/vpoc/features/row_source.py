@@ -4,7 +4,6 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -27,27 +26,12 @@ ROW_BLOCK_BYTES = 1 << 22
 SLICE_ROWS = 1 << 15
 
 
-class RowSource(Protocol):
-    """Bar rows, of which only a few are in memory."""
-
-    @property
-    def features(self) -> FeatureSet:
-        """The facts of all rows; its frame has no rows."""
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-
-    def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """Yield the rows in order, in frames of whole sessions with the columns of a FeatureSet; no frame is empty."""
-
-
 @dataclass(frozen=True)
 class BlockRows:
     """Rows that are computed from the bars of a merged CSV, which is read again in blocks.
 
-    `days`: all sessions; their row numbers refer to the block that each is in.
-    `blocks`: the numbers of bars and sessions of each block.
+    `features`: the facts of all rows, whose frame has none. `count`: how many rows there are.
+    `days`: all sessions; their rows are those of the block a session is in. `blocks`: bars and sessions of each.
     """
 
     data: Path
@@ -59,7 +43,10 @@ class BlockRows:
     blocks: tuple[tuple[int, int], ...]
 
     def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """See RowSource; UserError when the file has changed since."""
+        """The rows in order, each frame those of whole sessions, with the columns of a FeatureSet; none is empty.
+
+        UserError when the file is not what it was any more.
+        """
         options, done, before = self.features.options, 0, 0
         progress.phase("features", len(self.kept))
         blocks = stream_bars(self.data, ROW_BLOCK_BYTES)
@@ -111,14 +98,14 @@ def block_rows(data: Path, options: FeatureOptions, progress: Progress, accepted
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of a file that `vpoc features` wrote."""
+    """Rows of a file that `vpoc features` wrote, as those of BlockRows."""
 
     path: Path
     features: FeatureSet
     count: int
 
     def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
-        """See RowSource."""
+        """As BlockRows.frames."""
         progress.phase("features", self.count)
         file = pl.scan_parquet(self.path)
         left: pl.DataFrame | None = None
@@ -134,6 +121,10 @@ class StoredRows:
             progress.step(done, time.monotonic() - started)
             if whole:
                 yield part[:whole]
+
+
+RowSource = BlockRows | StoredRows
+"""Bar rows, of which only a few are in memory."""
 
 
 def stored_rows(path: Path) -> StoredRows:

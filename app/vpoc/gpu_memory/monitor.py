@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from vpoc.gpu_memory.amdgpu import Card, Owner, find_cards, memory_of, owners, sees_host_pids
-from vpoc.gpu_memory.torch_memory import Allocator, TorchAllocator, TorchMemory
+from vpoc.gpu_memory.torch_memory import Allocator, TorchMemory
 from vpoc.progress import rss_bytes
 
 FULL_CARD = 0.95
@@ -54,7 +54,7 @@ class DeviceMemory:
 class MemorySample:
     """Memory at one moment. Torch's bytes are sums over this process's GPUs; None without a GPU.
 
-    `driver_used_bytes` and `driver_total_bytes` are those of the fullest GPU, since one full card is enough to fail.
+    `driver_used_bytes` are those of the fullest of its GPUs, since one full card is enough to fail.
     """
 
     rss_bytes: int
@@ -79,11 +79,6 @@ class MemorySample:
     def driver_used_bytes(self) -> int | None:
         """Bytes used on the fullest GPU, by any process."""
         return self.fullest.driver_used_bytes if self.fullest else None
-
-    @property
-    def driver_total_bytes(self) -> int | None:
-        """Total bytes of the fullest GPU."""
-        return self.fullest.driver_total_bytes if self.fullest else None
 
     @property
     def fragmentation(self) -> float | None:
@@ -112,9 +107,7 @@ class MemoryMonitor:
         clock: Callable[[], float] = time.monotonic,
         variables: Mapping[str, str] = os.environ,
     ) -> None:
-        self.releases = 0
-        """The number of times that memory was released."""
-        self._allocator = allocator or TorchAllocator()
+        self._allocator = allocator or Allocator()
         self._skip_cleanup = skip_cleanup
         self._root = root
         self._clock = clock
@@ -179,7 +172,6 @@ class MemoryMonitor:
         if now - self._last_release >= RELEASE_EVERY_S:
             self._last_release = now
             self._allocator.release()
-            self.releases += 1
 
     def _look(self, device: torch.device) -> DeviceMemory:
         card = self._cards[device]

@@ -8,7 +8,7 @@ import torch
 
 from vpoc.gpu_memory.amdgpu import find_cards, has_display
 from vpoc.gpu_memory.monitor import matched_cards
-from vpoc.gpu_memory.torch_memory import Allocator, TorchAllocator
+from vpoc.gpu_memory.torch_memory import Allocator
 
 SPARE, SPARE_UNDER_DISPLAY = 0.10, 0.25
 """Shares of a card's total memory: workspaces and buffers of collectives are allocated later, outside torch's cache.
@@ -31,5 +31,5 @@ def spare_share(
     """
     if asked is not None:
         return asked
-    card = matched_cards([device], find_cards(root), allocator or TorchAllocator(), variables)[device]
+    card = matched_cards([device], find_cards(root), allocator or Allocator(), variables)[device]
     return SPARE_UNDER_DISPLAY if card is not None and has_display(card.folder) else SPARE

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -43,13 +42,6 @@ class Batch:
     divisor: float
 
 
-class Feed(Protocol):
-    """Brings the batches of an epoch to the device, starting from any of them."""
-
-    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """Return the batches of `epoch` (from 1), from number `first` (from 0) on."""
-
-
 @dataclass(frozen=True)
 class LoaderFeed:
     """A DataLoader that fetches single samples in `workers` processes, with pinned memory and a copy per step."""
@@ -63,7 +55,7 @@ class LoaderFeed:
     injector: NoFault = NO_FAULT
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """See Feed.epoch."""
+        """The batches of `epoch` (from 1), from number `first` (from 0) on, brought to the device."""
         self.ledger.to("loader")
         loader = loaded(self.samples, _Shares(self, epoch, first), self.device, self.workers, self.injector)
         pages = _Pages(self.samples)
@@ -107,7 +99,7 @@ class ResidentFeed:
         self._steps = torch.arange(1 - samples.window, 1, device=device)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """As Feed.epoch."""
+        """As LoaderFeed.epoch."""
         size = self.order.batch_size
         for chunk, left in self._chunks(epoch, first):
             for at in range(0, len(left), size):
@@ -148,6 +140,9 @@ class ResidentFeed:
         weights = chunk.weights[places]
         inputs = _windows(chunk.inputs, chunk.ends[places], self._steps)
         return Micro(inputs, chunk.labels[places], torch.zeros_like(weights) if empty else weights)
+
+
+Feed = LoaderFeed | ResidentFeed
 
 
 def _windows(rows: torch.Tensor, ends: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
