@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from harness.evidence.verdicts.scope import parts_of
-from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.evidence.verdicts.verdict import SEEN, Tier, Verdict
 from harness.matrix.cells import Matrix
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -90,16 +90,20 @@ def _that_count(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
     return (one for one in verdicts if one.runs and not one.stale)
 
 
-def _promise_among(found: Sequence[Verdict]) -> Callable[[Verdict], tuple[bool, bool, int, float, float, bool]]:
-    """Return a function that gives the promise of a verdict among these; a larger one is better."""
+def _promise_among(found: Sequence[Verdict]) -> Callable[[Verdict], tuple[bool, bool, int, bool, float, float, bool]]:
+    """Return what gives the promise of a verdict among these."""
+    newest = max((one.last_at for one in found), default=0.0)
+    data = {one.data for one in found if one.last_at == newest}
     good = {verdict.cell: verdict.low for verdict in found if verdict.tier == "known-good"}
     # One failure with another workload does not outweigh a known-good verdict; a clearly lower pass rate does.
     bad = {v.cell for v in found if v.tier in NOT_TO_BE_USED and v.high < good.get(v.cell, 2)}
 
-    def promise(verdict: Verdict) -> tuple[bool, bool, int, float, float, bool]:
+    def promise(verdict: Verdict) -> tuple[bool, bool, int, bool, float, float, bool]:
         tier, may = TIERS.index(verdict.tier), verdict.qualifies_for_promotion
         # That a short run took a few seconds longer shows nothing.
         bounds = (round(verdict.mtbf_low, HOURS_DIGITS), verdict.low)
-        return verdict.cell not in bad, may, tier, *bounds, verdict.preset == "plain"
+        # A few runs on other bars than those of the newest run show no more than a few on these.
+        asked = verdict.tier != SEEN or verdict.data in data
+        return verdict.cell not in bad, may, tier, asked, *bounds, verdict.preset == "plain"
 
     return promise

@@ -22,7 +22,7 @@ from harness.evidence.verdicts.recommend import (
 )
 from harness.evidence.verdicts.scope import ScopeParts, parts_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
-from harness.evidence.verdicts.words import UNCOMMITTED, hours_in_words, in_words, mtbf_in_words
+from harness.evidence.verdicts.words import UNCOMMITTED, hours_in_words, in_words, mtbf_in_words, work_in_words
 from harness.matrix.cells import Matrix
 from harness.report.model import Answer, AnswerGrid, AnswerPlace
 from harness.report.sections.choice import Tags
@@ -116,7 +116,7 @@ def _claim(best: Verdict, tags: Tags) -> str:
     if best.tier in NOT_TO_BE_USED:
         why = f", most often for `{best.diagnosis}`" if best.diagnosis else ""
         return f"No cell trains to the end on {place}: the best, {cell}, is {best.tier}, {_failed(best)}{why}"
-    shown = f"{in_words(best.totals)}, workload `{best.workload}`"
+    shown = f"{in_words(best.totals)}, workload `{work_in_words(best)}`"
     if best.uncommitted:
         return f"{cell} trained on {place}, {shown}, but {UNCOMMITTED}, so that it is `seen` at most"
     if best.tier == "seen":

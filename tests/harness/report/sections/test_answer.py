@@ -88,9 +88,22 @@ def test_both_gpus_come_first_where_a_cell_is_reliable_on_them(
     said = answer(on_gpus("plain", 40), on_gpus("no-p2p", 40, **TWO), make_rows("cpu-plain", 40)).sentence
     assert said.startswith(
         f"Use `{STACK}-no-p2p` on two GPUs (gfx1100) with ddp, which is known-good: "
-        "40 of 40 starts, 40.0 h of training, no failure, 2 boots, workload `quick`; 10 h of training end uninterrupted"
+        "40 of 40 starts, 40.0 h of training, no failure, 2 boots, workload `quick on merged.csv`; 10 h of training "
     )
     assert said.count(". ") == 0
+
+
+def test_where_little_is_shown_it_is_about_the_bars_of_the_newest_run(
+    answer: Callable[..., Answer], make_rows: MakeRows
+) -> None:
+    def said(*rows: list[Row]) -> str:
+        return answer(*rows).sentence
+
+    own = [row._replace(family="lookback 25", data="mine.csv") for row in make_rows("cpu-plain", 2)]
+    others = [row._replace(finished=row.finished + 1) for row in make_rows("cpu-plain", 1)]
+    assert "1 of 1 starts, 1.0 h of training, no failure, 1 boot, workload `quick on merged.csv`" in said(own, others)
+    enough = [row._replace(family="lookback 25", data="mine.csv") for row in make_rows("cpu-plain", 40)]
+    assert "40 of 40 starts" in said(enough, make_rows("cpu-plain", 1))
 
 
 def test_an_image_of_uncommitted_changes_is_no_answer(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
