@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from docker.types import LogConfig, Mount, Ulimit
-
 from harness.base.errors import UserError
 from harness.environments.executors.pids import LEAST_PIDS
 from harness.host.facts import GpuFacts
@@ -78,7 +76,10 @@ class Container:
         return {**asdict(self), "groups": self.groups}
 
     def create_arguments(self) -> dict[str, Any]:
-        """Return the arguments of the Docker SDK's `containers.create` for this container."""
+        """The container as arguments of the Docker SDK's `containers.create`."""
+        # Every record is read with this module, and the SDK takes its time to import.
+        from docker.types import LogConfig, Mount, Ulimit  # noqa: PLC0415
+
         mounts = [Mount(str(WORK), self.work, type="bind")]
         mounts += [Mount(str(inside(Path(file))), file, type="bind", read_only=True) for file in self.data]
         memory = {"mem_limit": self.memory_bytes, "memswap_limit": self.memory_bytes} if self.memory_bytes else {}

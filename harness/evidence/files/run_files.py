@@ -3,12 +3,13 @@
 `harness.cli.schemas` generates the JSON Schemas and the table in the docs from these types.
 """
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.files.json_files import File, Moment, OneLine, Versioned
+from harness.environments.executors.container import container_from_record
 from harness.evidence.files.app_files import InputFile, Phase, Result, Wait
 from harness.host.facts import HostFacts
 from harness.host.jobs import NODE_NAME
@@ -19,6 +20,15 @@ OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"
 HealthCheck = Literal["memory", "kernel-log", "probe", "reset"]
 HealthOccasion = Literal["before-run", "after-failure", "after-completion", "recheck"]
 Interruption = Literal["ctrl-c", "hup", "term", "shutdown", "harness-killed", "engine", "scheduler"]
+
+
+def _of_a_container(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a container of which there is a command line."""
+    try:
+        container_from_record(values).command_line({}, ())
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"they are of no container: {error}") from None
+    return values
 
 
 class Scheduled(File):
@@ -47,7 +57,9 @@ class Intent(Versioned):
     revision: str | None = Field(
         None, description="commit of the source that the image names; `-dirty` for changes that no commit has"
     )
-    container: dict[str, Any] | None = Field(None, description="what limits the container, as it was asked for")
+    container: Annotated[dict[str, Any], AfterValidator(_of_a_container)] | None = Field(
+        None, description="what limits the container, as it was asked for"
+    )
     workload: str
     workload_hash: str
     family: str | None = Field(None, description="hash of all options but epochs, sessions and data")

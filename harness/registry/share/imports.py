@@ -25,7 +25,6 @@ from harness.base.files.storage import (
     unfinished,
     write_durably,
 )
-from harness.environments.executors.container import container_from_record
 from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.files.run_folder import LARGEST_OWN_BYTES, RunFolder
 from harness.evidence.gpus.health_log import health_file, read_steps
@@ -180,9 +179,6 @@ def _storable(record: Record, database: sqlite3.Connection) -> bool:
     row = Row.of(record)
     times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
     try:
-        if record.intent.container:
-            # Build the command as the report does.
-            container_from_record(record.intent.container).command_line({}, ())
         database.execute(SELECT, row)
     except (OverflowError, TypeError, ValueError, AttributeError, sqlite3.Error):
         return False

@@ -160,6 +160,21 @@ def test_a_record_with_a_number_that_nothing_can_compute_with_is_damaged(
     assert [row.run_id for row in Index(results).rows()] == ["r0"]
 
 
+def test_a_record_of_a_container_that_none_can_be_is_damaged(tmp_path: Path, make_record: MakeRecord) -> None:
+    """One in a shared folder, of a device that was a text, ended every report."""
+    results = Results(tmp_path)
+    keep(results, make_record("r1"))
+    for name in (RunFolder.INTENT, RunFolder.RECORD):
+        file = results.run_folder("r1") / name
+        values = json.loads(file.read_bytes())
+        container = {"image": "i", "user": 1, "group": 1, "work": "/w", "devices": ["kfd"]}
+        values.get("intent", values)["container"] = container
+        file.write_text(json.dumps(values))
+    damaged: list[str] = []
+    assert not list(results.records(damaged))
+    assert len(damaged) == 1
+
+
 def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path, make_record: MakeRecord) -> None:
     results = Results(tmp_path)
     for number in range(3):

@@ -307,7 +307,7 @@ def test_a_container_that_no_report_can_show_is_refused(
 ) -> None:
     container = {"image": "i", "user": 1, "group": 1, "work": "/w", "data": [], **odd}
     files = changed(exported_files, lambda intent: intent.update({"container": container}))
-    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "holds impossible values")
+    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "is no run")
 
 
 @pytest.mark.parametrize(
