@@ -2,21 +2,21 @@
 
 from pydantic import Field
 
-from harness.base.files.json_files import File
+from harness.base.files.json_files import File, OneLine
 
 
 class GpuFacts(File):
     """A GPU as the host's driver describes it."""
 
     index: int
-    gfx: str
-    name: str
+    gfx: OneLine
+    name: OneLine
     memory_bytes: int | None
     render_node: str | None
     kfd_id: int | None = Field(description="the driver's id of it, in /sys/class/kfd/kfd/proc")
-    displays: tuple[str, ...] = Field((), description="its connectors with a screen attached, on or asleep")
-    firmware: dict[str, str] = Field({}, description="version by block, of those that computing depends on")
-    vbios: str | None = Field(None, description="version of its VBIOS")
+    displays: tuple[OneLine, ...] = Field((), description="its connectors with a screen attached, on or asleep")
+    firmware: dict[OneLine, OneLine] = Field({}, description="version by block, of those that computing depends on")
+    vbios: OneLine | None = Field(None, description="version of its VBIOS")
 
 
 class HostFacts(File):
@@ -29,15 +29,17 @@ class HostFacts(File):
     fingerprint: str
     kind: str
     machine: str = Field(description="the same whatever kernel and driver it runs")
-    operating_system: str
-    kernel: str
-    driver: str | None
-    cpu: str
+    operating_system: OneLine
+    kernel: OneLine
+    driver: OneLine | None
+    cpu: OneLine
     cores: int
     memory_bytes: int
     gpus: tuple[GpuFacts, ...]
     boot_id: str
-    changes: tuple[str, ...] = Field((), description="what `matrix host-changed` noted, the oldest first")
+    changes: tuple[OneLine, ...] = Field((), description="what `matrix host-changed` noted, the oldest first")
     former_fingerprints: tuple[str, ...] = Field((), description="its fingerprint before each of these changes")
-    kernel_parameters: dict[str, str] = Field({}, description="those of the kernel and of amdgpu that ROCm depends on")
+    kernel_parameters: dict[OneLine, OneLine] = Field(
+        {}, description="those of the kernel and of amdgpu that ROCm depends on"
+    )
     simulated: bool = Field(False, description="read from a folder that stands for /sys, /proc and /dev")

@@ -21,6 +21,8 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 # Largest options of a result, in bytes of JSON.
 MOST_OPTIONS_BYTES = 64 << 10
+# Of any file, by Linux.
+LONGEST_PATH = 4096
 
 
 def _of_some_size(options: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +75,7 @@ class Progress(Versioned):
 class InputFile(File):
     """The data file that a run is given."""
 
-    path: str
+    path: str = Field(max_length=LONGEST_PATH)
     sha256: Sha256
 
 

