@@ -5,11 +5,15 @@ from harness.evidence.files.run_files import Explanation, Intent, Record
 NO_GPU = "this run used no GPU; of one that does the line means that"
 
 
-def as_on_its_device(record: Record) -> Record:
-    """Return a record, perhaps of an earlier harness, with the remedy for the device that its run used."""
-    if record.explanation is None or may_use_a_gpu(record.intent):
-        return record
-    return record.model_copy(update={"explanation": on_its_device(record.explanation, record.intent)})
+def explanation_in_record(record: Record, *, imported: bool) -> Explanation | None:
+    """Return the explanation in a record, maybe of an earlier harness or of another host, as it holds here."""
+    told = record.explanation
+    if told and imported:
+        # As below.
+        from harness.diagnosis.judge import in_words_of_here  # noqa: PLC0415
+
+        told = in_words_of_here(told)
+    return told and on_its_device(told, record.intent)
 
 
 def on_its_device(explanation: Explanation, intent: Intent) -> Explanation:

