@@ -31,6 +31,7 @@ SHORT_LOCK_SECONDS = 600.0
 # A shorter wait is not reported, in seconds.
 QUIET_SECONDS = 1.0
 LOOK_SECONDS = 0.1
+ROOT = 0
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Most bytes that are read at once: no file of this tool comes near that.
 LARGEST_READ = 64 << 20
@@ -186,7 +187,12 @@ def size_of(file: Path) -> int:
 
 
 def make_folder_durably(folder: Path) -> None:
-    """Make a folder and its parents so that they still exist after a crash; raises OSError."""
+    """Make a folder and those above it so that they are still there after a crash; raises OSError.
+
+    Who shares a folder may lay a link there to a folder that only this user may write to: it is not followed.
+    """
+    if folder.is_symlink() and folder.lstat().st_uid not in (os.geteuid(), ROOT):
+        raise AnotherUsersError(errno.EACCES, "is a link of another user's", str(folder))
     if not folder.is_dir():
         make_folder_durably(folder.parent)
         folder.mkdir(exist_ok=True)

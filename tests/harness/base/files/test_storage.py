@@ -223,3 +223,18 @@ def test_in_a_folder_that_a_group_shares_no_umask_keeps_others_out(
 )
 def test_the_remedy_is_that_of_the_error(number: int, told: str) -> None:
     assert told in remedy_for(OSError(number, ""))
+
+
+def test_no_folder_is_made_behind_a_link_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of a folder of shared results it led what is written there into one that only this user may."""
+    (tmp_path / "own").mkdir()
+    link = tmp_path / "runs"
+    link.symlink_to("own")
+    write_durably(link / "mine", b"")
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    else:
+        os.chown(link, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(UserError, match=r"another\.json: cannot be written: is a link of another user's; choose a"):
+        write_durably(link / "another.json", b"")
+    assert [place.name for place in (tmp_path / "own").iterdir()] == ["mine"]
