@@ -92,7 +92,7 @@ def read_answer(log: Path) -> Probed:
             text = stream.read(LARGEST_ANSWER)
         answer = _Answer.model_validate(load_json(text[text.find(b"{") : text.rfind(b"}") + 1]))
     except (OSError, ValueError):
-        return Probed(None, f"the probe gave no answer: {shown(last_line(log), LONGEST_SAID)}")
+        return Probed(None, f"the probe gave no answer: {last_line(log)}")
     killable = all(one.killable for one in answer.checks)
     if answer.breaks_at is None:
         passed = sum(one.outcome == "passed" for one in answer.checks)
@@ -101,7 +101,7 @@ def read_answer(log: Path) -> Probed:
         return Probed(None, f"only {passed} of {len(PROBE_CHECKS)} checks were made", killable)
     broken = next((one for one in answer.checks if one.check == answer.breaks_at), None)
     if broken is None:
-        return Probed(None, f"the probe gave no answer: {shown(last_line(log), LONGEST_SAID)}")
+        return Probed(None, f"the probe gave no answer: {last_line(log)}")
     detail = f"{shown(broken.check)} {shown(broken.outcome)}: {shown(broken.detail, LONGEST_SAID)}"
     # Without torch nothing was asked of the GPU.
     if broken.check == "import":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from harness.base.errors import NoSpaceError
-from harness.base.files.untrusted_tree import ANY_SIZE, LONGEST_SAID, NotAFileError, shown
+from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError
 from harness.base.wording import size_in_words
 from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
@@ -146,7 +146,7 @@ def loader_of(spec: RunSpec, executor: Executor, root: Path) -> Loader | None:
             exit_ = watch.execute(job, LOAD_SECONDS)
         if watch.stopped_by or exit_ is None or exit_.out_of_memory or exit_.code < 0:
             return "", f"{watch.stopped_by}: {watch.stop_detail}" if watch.stopped_by else f"ended with {exit_}"
-        return ("", "") if exit_.ok else (f"does not load: {shown(last_line(job.log), LONGEST_SAID)}", "")
+        return ("", "") if exit_.ok else (f"does not load: {last_line(job.log)}", "")
 
     return loads
 

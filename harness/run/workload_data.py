@@ -44,7 +44,7 @@ APP_MERGES = "`vpoc merge` makes one"
 VPOC = ".venv/bin/matrix exec cpu-plain vpoc"
 MERGE = f"{VPOC} merge --bars {{bars}} --vix VIX.csv --output merged.csv"
 HOW_TO_MERGE = f"`{MERGE.format(bars='BARS.csv')}` makes one (docs/data.md)"
-ACCEPT = re.compile(r"say --accept (\w+)$")
+ACCEPT = re.compile(r"say --accept (\w+)(?='$)")
 
 
 class DataRefusedError(UserError):
@@ -205,7 +205,7 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     if not 0 <= ended.code < SHELL_SIGNALS or ended.out_of_memory:
         raise UserError(f"--data {file}: could not be checked: vpoc check ended with {ended}: {said}")
     if not ended.ok:
-        said = said.removeprefix(APP_ERROR).replace(str(seen), str(file)).replace(APP_MERGES, HOW_TO_MERGE)
+        said = said.replace(str(seen), str(file)).replace(APP_MERGES, HOW_TO_MERGE)
         said = said.replace("`vpoc ", f"`{VPOC} ")
         if workload.name != OWN_DATA:
             # The app names its own command-line option.

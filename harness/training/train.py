@@ -235,9 +235,9 @@ def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
     folder = bench.results.folder_of(record.intent.run_id)
     if job.program:
         return why_mistaken(record, folder)
-    said, work = last_line(folder.log, APP_ERROR).removeprefix(APP_ERROR), folder.work
+    said, work = last_line(folder.log, APP_ERROR), folder.work
     if record.intent.container:
         container = container_from_record(record.intent.container)
         said, work = container.as_outside(said), WorkFolder(PurePath(container.work))
-    # The app names files in its own folder; the user has them in `job.output`.
-    return said.replace(f"{work.output}/", f"{job.output}/")
+    # The app names files of its own folder; the user's are in `job.output`.
+    return f"the app says: {said.replace(f'{work.output}/', f'{job.output}/')}"

@@ -78,7 +78,7 @@ def test_output_faster_than_it_is_read_takes_little_memory_and_time(megabytes: i
     with log.open() as stream:
         assert next(stream) == "the beginning\n"
         assert any(LEFT_OUT.fullmatch(line) for line in stream)
-    assert last_line(log) == "the end"
+    assert last_line(log) == "'the end'"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 < 400 << 20
 
 

@@ -4,17 +4,21 @@ import os
 from pathlib import Path
 
 from harness.base.files.storage import open_regular
+from harness.base.files.untrusted_tree import shown
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 
 LAST_BYTES = 1 << 16
 # The app's own errors begin with this.
 APP_ERROR = "vpoc: "
+# The longest of its errors have some 500 characters.
+LONGEST = 1000
 
 
 def last_line(log: Path, prefix: str = "") -> str:
-    """Return the last line that is not blank, from the last LAST_BYTES of a log; or why there is none.
+    """Return, quoted, what a program says last, in the last LAST_BYTES of its log; or why there is nothing.
 
-    If lines begin with the prefix, the last one of these: the two outputs of a container are mixed in any order.
+    Where lines begin with the prefix, the last of these, without it: what a container writes to its two outputs comes
+    in any order.
     """
     try:
         with open_regular(log) as stream:
@@ -25,4 +29,5 @@ def last_line(log: Path, prefix: str = "") -> str:
         return "there is no log"
     nothing = "the log is empty" if size <= LAST_BYTES else "the log ends in blank lines"
     said = [line.strip() for line in reversed(lines) if line.strip() not in ("", MAY_LACK_SOME)]
-    return next((line for line in said if line.startswith(prefix)), said[0] if said else nothing)
+    line = next((line for line in said if line.startswith(prefix)), said[0] if said else None)
+    return nothing if line is None else shown(line.removeprefix(prefix), LONGEST)

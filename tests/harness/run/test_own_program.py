@@ -100,7 +100,7 @@ print("step 1/1 loss 0")
 @pytest.mark.parametrize(
     ("text", "diagnosis", "detail", "line"),
     [
-        ("raise ValueError('no such column')", "app-error", "exit 1: ValueError: no such column", "ValueError"),
+        ("raise ValueError('no such column')", "app-error", "exit 1: 'ValueError: no such column'", "ValueError"),
         ("import ctypes; ctypes.string_at(0)", "crash", "SIGSEGV", "Fatal Python error: Segmentation fault"),
     ],
 )

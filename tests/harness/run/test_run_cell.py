@@ -133,14 +133,14 @@ def test_what_a_container_reads_is_held_open_while_it_runs_and_what_it_says_is_o
     assert refused
     # Of what is inside a container nobody knows the paths.
     said = f"{data}: line 3 of {tmp_path}/output/x, not /data/bars.csv2 nor /a/work"
-    assert record.detail.startswith(f"the train process ended with exit 1: vpoc: {said}; its image was not built here")
+    assert record.detail.startswith(f"the train process ended with exit 1: '{said}'; its image was not built here")
 
 
 @pytest.mark.slow
 def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -> None:
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("failed", "app-error")
-    assert record.detail == "the train process ended with exit 1: RuntimeError: HIP error: the GPU said no"
+    assert record.detail == "the train process ended with exit 1: 'RuntimeError: HIP error: the GPU said no'"
     assert record.host_problems == ()
     assert record.explanation is not None
     assert set(record.longest_stall) == {"import"}

@@ -119,7 +119,9 @@ def test_a_file_of_the_run_is_named_where_the_user_has_it(place: Place, monkeypa
     said = "vpoc: /work/output/bars_checkpoints/step-1.pt: is not of /data/es.csv"
     monkeypatch.setattr(scripted_attempts, "WORDS", said)
     monkeypatch.setattr(scripted_attempts, "resolve_run", contained)
-    with pytest.raises(UserError, match=f"^{place.job.output}/bars_checkpoints/step-1.pt: is not of /home/me/es.csv$"):
+    with pytest.raises(
+        UserError, match=f"^the app says: '{place.job.output}/bars_checkpoints/step-1.pt: is not of /home/me/es.csv'$"
+    ):
         place.train(Script(class_="user-code", exit="exit 2"))
 
 
@@ -127,7 +129,7 @@ def test_a_file_of_the_run_is_named_where_the_user_has_it(place: Place, monkeypa
 def test_of_a_training_that_the_app_refused_its_words_are_reported_and_nothing_is_left_to_continue(
     place: Place, steps: tuple[int, ...] | None, left: bool
 ) -> None:
-    with pytest.raises(UserError, match=r"^something is wrong with the data$"):
+    with pytest.raises(UserError, match=r"^the app says: 'something is wrong with the data'$"):
         place.train(Script(class_="user-code", exit="exit 2", accounted=steps))
     assert (place.file.unfinished_other("another") is not None) == left
     assert (place.file.read("key") is not None) == left

@@ -121,7 +121,7 @@ def test_output_of_a_process_is_bounded(tmp_path: Path) -> None:
     text = log.read_text()
     assert len(text) < HEAD_BYTES + TAIL_BYTES + 100
     assert text.startswith("the beginning\n")
-    assert last_line(log) == "the end"
+    assert last_line(log) == "'the end'"
     (count,) = re.findall(r"^\.\.\. ([\d,]+) bytes left out \.\.\.$", text, re.MULTILINE)
     assert int(count.replace(",", "")) == 40_000_000 + 22 - HEAD_BYTES - TAIL_BYTES
 
@@ -141,7 +141,7 @@ os.kill(os.getpid(), 9)
     killed = subprocess.run([sys.executable, "-c", harness], check=False, timeout=60)
     assert killed.returncode == -9
     until = time.monotonic() + 30
-    while last_line(log) != "the end":
+    while last_line(log) != "'the end'":
         assert time.monotonic() < until, "it died with its harness"
         time.sleep(0.1)
 
