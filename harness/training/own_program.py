@@ -94,8 +94,8 @@ def publish_program(
     """
     work, program, replaced = folder.work, record.intent.program, []
     try:
-        # The harness itself writes the list of attempts in that folder.
-        names = sorted(one.name for one in written_files(work) if one.name != ATTEMPTS_FILE)
+        # The list of attempts there is the harness's own, and a file: nothing can be below it.
+        names = sorted(one.name for one in written_files(work) if one.name.split("/")[0] != ATTEMPTS_FILE)
     except (FileNotFoundError, NotAFileError) as error:
         raise UserError(f"{work.program}: {error}; run it again") from None
     checked = {one.file: number for number, one in enumerate(program.produces if program else (), 1)}

@@ -13,6 +13,7 @@ from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
 from harness.run.asked import Run
+from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.own_program import publish_program
 from harness.training.state import new_state
 from tests.harness.training.scripted_attempts import DONE, Place, Pretending, resumed_at, write_checkpoint
@@ -108,6 +109,11 @@ def test_no_file_of_a_program_that_was_kept_is_replaced_by_a_later_one(
     folder, output = RunFolder(tmp_path / "run"), tmp_path / "out"
     written = tmp_path / "run" / "work" / WorkFolder.PROGRAM / "model.bin"
     written.parent.mkdir(parents=True)
+    # Where the list of attempts is, which is the harness's.
+    (written.parent / ATTEMPTS_FILE).mkdir()
+    (written.parent / ATTEMPTS_FILE / "x").touch()
+    output.mkdir()
+    (output / ATTEMPTS_FILE).touch()
     kept: list[Path] = []
     for content in "1234":
         written.write_text(content, encoding="utf-8")
