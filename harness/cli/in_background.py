@@ -46,7 +46,10 @@ def through_closed_terminal(settings: Settings, *, what: str, watched: str = "at
 def search_shown(settings: Settings, *, what: str = "search", watched: str = "attaches") -> Iterator[CampaignDisplay]:
     """Show the runs of a search, which outlives its terminal; on an interruption print how to continue, and exit."""
     try:
-        with through_closed_terminal(settings, what=what, watched=watched), CampaignDisplay(err) as display:
+        with (
+            through_closed_terminal(settings, what=what, watched=watched),
+            CampaignDisplay(err, command=settings.invocation.command) as display,
+        ):
             yield display
     except KeyboardInterrupt:
         err.print(f"Interrupted; {CONTINUES}.")

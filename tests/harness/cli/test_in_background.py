@@ -17,8 +17,9 @@ from click.testing import CliRunner
 from harness.base.closed_terminal import Terminal
 from harness.base.paths import CHECKOUT
 from harness.cli import inject, isolate, kinds, minimise, run_cell
-from harness.cli.in_background import through_closed_terminal
+from harness.cli.in_background import search_shown, through_closed_terminal
 from harness.cli.shared import Settings
+from harness.evidence.files.run_files import Explanation, Record
 from harness.faults.injection import Injection
 from harness.faults.kinds import KINDS
 
@@ -60,6 +61,16 @@ def test_it_is_said_first_and_what_ends_it_then(
 def test_without_a_terminal_that_was_closed_the_signal_ends_it(settings: Settings) -> None:
     with pytest.raises(KeyboardInterrupt, match="SIGHUP"), through_closed_terminal(settings, what="search"):
         hang_up(None)
+
+
+def test_a_search_names_the_results_in_which_its_runs_are(
+    tmp_path: Path, make_record: Callable[..., Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Explanation(rule=None, class_="crash", cause="", remedy="", link=None, presets=(), lines=())
+    record = make_record("r1", "failed", "crash").model_copy(update={"explanation": told})
+    with search_shown(Settings(CHECKOUT / "matrix.yaml", tmp_path, None, given=("--results", "R"))) as display:
+        display.lane(0).finished(record)
+    assert "matrix --results R explain r1` says more" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("on_terminal")
