@@ -78,12 +78,26 @@ def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> Feat
             f"{path}: its features are not those of this version, or have other names; make it again with "
             "`vpoc features`"
         )
+    usual = _facts(FeatureSet(frame.head(0), FeatureOptions(), "", 0, 0, 0, 0, {}))
+    numbers = all(frame.schema[name].is_numeric() for name in NAMES)
+    # Whoever makes a file can give it its hash, too.
+    if not (_is_like(facts, usual) and numbers and frame["trade_date"].is_sorted()):
+        raise _damaged(path)
     made = {
         "options": FeatureOptions(**facts["options"]),
         "market": Market(**facts["market"]),
         **{name: tuple(facts[name]) for name in ("accepted", "smaller_kept")},
     }
     return FeatureSet(**{**facts, "frame": frame, **made})
+
+
+def _is_like(told: Any, usual: Any) -> bool:
+    """Return whether what was read from JSON has the keys and types of what `write_features` was given."""
+    if isinstance(usual, dict) and usual:
+        same = isinstance(told, dict) and told.keys() == usual.keys()
+        return same and all(_is_like(told[name], value) for name, value in usual.items())
+    kinds: dict[type[Any], Any] = {tuple: list, float: (int, float)}
+    return isinstance(told, kinds.get(type(usual), type(usual)))
 
 
 def require_same_features(

@@ -4,6 +4,7 @@ from dataclasses import asdict, fields, replace
 import polars as pl
 import pytest
 
+from vpoc.checksummed_parquet import write_checksummed
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features import store
@@ -64,6 +65,24 @@ def test_other_files_are_refused(built, tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote, or changed since"):
         read_features(path)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"options": {}}, {"options": "x"}, {"market": {"a": 1}}, {"accepted": 5}, {"bar_seconds": "a"}, {"more": 1}],
+)
+def test_a_file_with_a_right_hash_and_odd_facts_is_refused(built, tmp_path, odd):
+    facts = {"schema": store.FEATURES_SCHEMA, "app_version": store.__version__, **store._facts(built), **odd}
+    write_checksummed(tmp_path / "f.parquet", built.frame, store.FEATURES_KEY, facts)
+    with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
+        read_features(tmp_path / "f.parquet")
+
+
+@pytest.mark.parametrize("odd", [lambda frame: frame.reverse(), lambda frame: frame.with_columns(va_width=pl.lit("x"))])
+def test_a_file_with_a_right_hash_and_odd_rows_is_refused(built, tmp_path, odd):
+    write_features(tmp_path / "f.parquet", replace(built, frame=odd(built.frame)))
+    with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
+        read_features(tmp_path / "f.parquet")
 
 
 def test_features_of_another_version_are_refused(built, tmp_path):
