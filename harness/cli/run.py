@@ -14,6 +14,7 @@ from harness.base.wording import many
 from harness.campaign.answered import Command, LastAnswer, last_answer, remember_answer
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.plan import NOTHING_RUNS
+from harness.campaign.campaign import Campaign
 from harness.campaign.other_hosts.follow import CONTINUES
 from harness.campaign.planning.forecast import forecast, forecast_lines, screen_lines
 from harness.campaign.planning.prepare import PreparedCampaign
@@ -46,6 +47,7 @@ from harness.cli.shared import (
 from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.fingerprint import machine_of
+from harness.report.sections.of_program import answer_of_program
 from harness.screen import tables
 from harness.screen.answer import print_answer, print_next
 from harness.screen.display import CampaignDisplay
@@ -231,7 +233,11 @@ def _answer(ended: CampaignResult, prepared: PreparedCampaign, settings: Setting
     of_program = prepared.plan.workload.program is not None
     if found and not of_program:
         named = found.named
-    return LastAnswer(named, found.sentence if found else None, following, of_program)
+    sentence = found.sentence if found else None
+    if of_program and not found and (rows := Campaign(ended.campaign, settings.results).finished_runs()):
+        sentence, step = answer_of_program(rows, settings.invocation)
+        following = following or step
+    return LastAnswer(named, sentence, following, of_program)
 
 
 def _warn_of_sleep(why: str) -> None:

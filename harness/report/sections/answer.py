@@ -73,10 +73,10 @@ def answer_of(
         claim = _of_those_that_name_none(others, concluded)
     return Answer(
         sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
-        grids=_grids(here, matrix, ids or {}, best),
+        grids=_grids(here, matrix, ids or {}, best, of_program=of_program),
         failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
         next=step,
-        train_now=None if train_now == step else train_now,
+        train_now=None if of_program or train_now == step else train_now,
     )
 
 
@@ -162,18 +162,19 @@ def _of_other_counts(best: Verdict, here: Sequence[Verdict], gpus: int) -> list[
 
 
 def _grids(
-    here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str], best: Verdict | None
+    here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str], best: Verdict | None, *, of_program: bool
 ) -> tuple[AnswerGrid, ...]:
     """Return a grid of stacks and presets for each scope: GPUs before the CPU, more GPUs before fewer.
 
-    `best` is the verdict that the answer is about. Its cell shows figures of the same workload, because others would
-    contradict the answer.
+    `best` is the verdict that the answer is about: beside it other figures of the same cell would contradict it. In one
+    `of_program` those of programs of the user's own come first, elsewhere last.
     """
     scopes: dict[str, dict[str, Verdict]] = {}
 
     def weight(one: Verdict) -> tuple[bool, bool, bool, bool, float, int]:
         comparable = best is not None and key_of(one) == key_of(best)
-        return one.runs > 0, not one.own_program, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
+        asked = one.own_program == of_program
+        return one.runs > 0, asked, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
 
     for one in here:
         if one.stale:

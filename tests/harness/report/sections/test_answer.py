@@ -20,13 +20,14 @@ from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from harness.report.invocation import AS_MADE
+from harness.report.invocation import AS_MADE, Invocation
 from harness.report.markdown import to_markdown
 from harness.report.model import Answer, Report
 from harness.report.page import to_html
 from harness.report.sections.answer import answer_of
 from harness.report.sections.failures import failures
 from harness.report.sections.next_steps import what_next
+from harness.report.sections.of_program import answer_of_program
 from harness.screen.answer import print_answer
 from harness.search.stages.conclusion import conclude_stages
 from harness.search.stages.contenders import Contender
@@ -137,6 +138,18 @@ def test_a_mistake_in_a_program_of_the_users_own_moves_no_answer(
     assert "`cpu-plain`" in told.sentence
     assert told.grids == answer(rows).grids
     assert told.failures[0].startswith("`app-error`: 3 of 6 counted runs, in `cpu-plain`.")
+
+
+def test_the_answer_of_a_programs_campaign_is_about_the_program(matrix: Matrix, make_rows: MakeRows) -> None:
+    ours = make_rows("cpu-no-sdma", 3)
+    mine = make_rows("cpu-no-sdma", 1, 1, "app-error", program=OWN, workload="app-mine", family="mine")
+    here = judge([*ours, *mine], {}, matrix.verdicts)
+    sentence, step = answer_of_program(mine, Invocation("matrix"))
+    told = answer_of(here, [], {}, {}, matrix, 0, step, sentence, train_now=STEP, of_program=True)
+    assert told.sentence.startswith("Your program completed in 1 of 2 runs, in `cpu-no-sdma`; its numbers are not")
+    assert (told.next.command, told.train_now) == (f"matrix explain {mine[1].run_id}", None)
+    assert (told.grids[0].title, told.grids[0].places[0].text) == ("On the CPU, workload app-mine", "1/2 flaky")
+    assert answer_of_program(mine[:1], Invocation("matrix"))[1].command == "matrix status cpu-no-sdma"
 
 
 def test_programs_of_the_users_own_alone_name_no_cell(
