@@ -105,10 +105,17 @@
 
   // ---- a cell
 
+  // A phone shows each value behind the heading of its column.
+  function nameCells({ tHead, tBodies }) {
+    for (const { cells } of tBodies[0].rows) [...cells].forEach((cell, at) => { cell.dataset.name = tHead.rows[0].cells[at].textContent; });
+  }
+
   function table(names, rows) {
-    return make("div", { class: "scroll" }, make("table", {},
+    const made = make("table", { class: "listed" },
       make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)))),
-      make("tbody", {}, ...rows)));
+      make("tbody", {}, ...rows));
+    nameCells(made);
+    return make("div", { class: "scroll" }, made);
   }
 
   function facts(pairs) {
@@ -156,6 +163,7 @@
     const extend = () => {
       const from = body.rows.length;
       body.append(...runs.slice(from, from + (from ? MORE : SHOWN_AT_ONCE)).map(runRow));
+      nameCells(shown.firstChild);
       more.textContent = `Show more of the ${runs.length} runs`;
       more.hidden = body.rows.length >= runs.length;
     };
@@ -451,9 +459,7 @@
     if (button?.classList.contains("sort")) sortBy(button.closest("th").cellIndex, button);
   });
   if (byId("rows-with")) byId("rows-with").addEventListener("input", (event) => showRowsWith(event.target.value));
-  for (const { tHead, tBodies } of document.querySelectorAll(".listed")) {
-    for (const { cells } of tBodies[0].rows) [...cells].forEach((cell, at) => { cell.dataset.name = tHead.rows[0].cells[at].textContent; });
-  }
+  document.querySelectorAll(".listed, .grid.many").forEach(nameCells);
   if (byId("by-host")) {
     byId("by-host").addEventListener("change", filter);
     byId("by-workload").addEventListener("change", filter);
