@@ -117,7 +117,8 @@ def test_the_first_screen_has_the_sentence_the_next_command_and_the_grid(
     # A page that is wider than its window is moved to and fro at every line.
     assert evening_page.evaluate("document.documentElement.scrollWidth") == size["width"]
     # Of a table that is wider a phone hides the columns that decide.
-    wider = "() => [...document.querySelectorAll('.scroll, html')].filter((one) => one.scrollWidth > one.clientWidth).length"
+    all_of = "() => [...document.querySelectorAll('.scroll, html')]"
+    wider = f"{all_of}.filter((one) => one.scrollWidth > one.clientWidth).length"
     evening_page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert evening_page.evaluate(wider) == 0
     # An option that is broken behind its hyphens reads as two words.
