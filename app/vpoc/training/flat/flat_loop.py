@@ -7,13 +7,11 @@ from collections.abc import Iterator
 import torch
 
 from vpoc.arrays import Floats
-from vpoc.step_stage import FORWARD, OUTSIDE, StepStage
+from vpoc.step_stage import FORWARD, OUTSIDE
 from vpoc.training.flat.flat import PICKED_ROWS, FlatMlp, blocks
 from vpoc.training.flat.flat_adam import FlatAdam
 from vpoc.training.inputs.feeds import Chunk, ResidentFeed
-from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, AdamMoments, Requests, Step, Trainer
-from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions
 
 
@@ -52,7 +50,7 @@ class VectorTrainer(Trainer):
         kept = self.adam.state_dict()["state"]
         names = [name for name, _ in self.strategy.model.named_parameters()]
         return {
-            name: {key: value.detach().to("cpu", copy=True) for key, value in kept.get(number, {}).items()}
+            name: {key: value.to("cpu") for key, value in kept.get(number, {}).items()}
             for number, name in enumerate(names)
         }
 
@@ -81,19 +79,16 @@ class FlatTrainer(VectorTrainer):
     finite, the steps after it have already been made.
     """
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
-        super().__init__(strategy, options, ledger, stage)
+    def make_optimizer(self) -> None:
+        """That of FlatMlp."""
         self.flat = FlatMlp(
-            strategy.model,
+            self.strategy.model,
             lambda step: self.rate(step),  # noqa: PLW0108 - it is set later
-            options.batch_size,
-            weight_decay=options.weight_decay,
-            clip_norm=options.clip_norm,
+            self.options.batch_size,
+            weight_decay=self.options.weight_decay,
+            clip_norm=self.options.clip_norm,
         )
         self.adam = self.flat.adam
-
-    def make_optimizer(self) -> None:
-        """Do nothing: FlatMlp has its own optimizer."""
 
     def epoch(self, feed: ResidentFeed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:  # type: ignore[override]
         """See Trainer.epoch, except that a loss which is not finite is noticed some steps late."""

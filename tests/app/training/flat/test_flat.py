@@ -234,17 +234,6 @@ def test_state_is_a_copy_and_empty_before_the_first_step():
     require_same_state(flat.adam.state_dict(), fresh)
 
 
-def test_a_state_of_something_else_is_refused():
-    data, other = made(8, 12, 6), FlatMlp(mlp(12, [8, 8]), rate, 8)
-    other.steps(data.inputs, data.labels, data.weights, [8.0])
-    flat = FlatMlp(mlp(12, [8]), rate, 8)
-    with pytest.raises(ValueError, match="state of 6 parameters, there are 4"):
-        flat.adam.load_state_dict(other.adam.state_dict())
-    uneven = {"state": {number: {"step": torch.tensor(float(number))} for number in range(4)}}
-    with pytest.raises(ValueError, match="different numbers of steps"):
-        flat.adam.load_state_dict(uneven)
-
-
 @pytest.mark.parametrize(
     "layers",
     [
