@@ -85,9 +85,7 @@ def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, 
     digest.update(memoryview(content)[match.end(1) :])
     if digest.hexdigest().encode() != match[1]:
         raise DamagedError
-    facts = json.loads(pl.read_parquet_metadata(io.BytesIO(content)).get(key, "{}"))
-    if facts.pop("file_sha256", None) is None:
-        raise DamagedError
+    facts = _facts(io.BytesIO(content), key)
     return pl.read_parquet(io.BytesIO(content)), facts
 
 
@@ -115,7 +113,11 @@ def checksummed_facts(path: Path, key: str) -> dict[str, Any]:
         if digest.hexdigest().encode() != match[1]:
             raise DamagedError
         stream.seek(0)
-        facts: dict[str, Any] = json.loads(pl.read_parquet_metadata(stream).get(key, "{}"))
+        return _facts(stream, key)
+
+
+def _facts(stream: IO[bytes], key: str) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(pl.read_parquet_metadata(stream).get(key, "{}"))
     if facts.pop("file_sha256", None) is None:
         raise DamagedError
     return facts

@@ -15,15 +15,6 @@ def words(seed: int, stream: int, count: int) -> Words:
     return _mix(counter)
 
 
-def bits_set(value: Words) -> npt.NDArray[np.int64]:
-    """Return the number of bits of each word that are 1 (a sum of coin tosses: binomial, close to normal)."""
-    value = value - ((value >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    value = (value & np.uint64(0x3333333333333333)) + ((value >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    value = (value + (value >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    counts: npt.NDArray[np.int64] = ((value * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.int64)
-    return counts
-
-
 def _mix(value: Words) -> Words:
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

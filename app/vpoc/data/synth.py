@@ -13,7 +13,7 @@ from vpoc.arrays import Ints
 from vpoc.data.columns import PRICES, STAMP_FORMAT
 from vpoc.data.exchange.calendar import FIRST, LAST, rth_close
 from vpoc.data.exchange.sessions import RTH_CLOSE, RTH_OPEN, ZONE
-from vpoc.data.prng import bits_set, words
+from vpoc.data.prng import Words, words
 
 FIRST_TRADE_DATE = np.datetime64("2018-01-02")
 BARS = 23 * 60
@@ -53,8 +53,8 @@ def _columns(sessions: int, seed: int) -> dict[str, Ints]:
     for session in range(sessions):
         first, second, third, fourth = words(seed, session, 4 * BARS).reshape(4, BARS)
         pace = 2 + int(third[0] % np.uint64(6))
-        steps = np.where(RTH, bits_set(first) + bits_set(second) - 64, bits_set(first & np.uint64(0xFFFF)) - 8)
-        # Rounding towards zero on both sides keeps the walk fair.
+        steps = np.where(RTH, _bits_set(first) + _bits_set(second) - 64, _bits_set(first & np.uint64(0xFFFF)) - 8)
+        # Rounding toward zero on both sides keeps the walk fair.
         steps = np.sign(steps) * (np.abs(steps) * pace // 4)
         close = price - (price - FAIR_PRICE) // 64 + np.cumsum(steps)
         open_ = close - steps
@@ -64,12 +64,18 @@ def _columns(sessions: int, seed: int) -> dict[str, Ints]:
         busy[np.flatnonzero(RTH)[-1]] *= 10
         noise = 128 + (fourth % np.uint64(256)).astype(np.int64)
         volume = busy * noise * (high - low + 4) // (256 * 8)
-        quoted = vix + np.cumsum(np.where(RTH, bits_set(fourth & np.uint64(0xFF)) - 4, 0)) - (vix - 1_800) // 16
+        quoted = vix + np.cumsum(np.where(RTH, _bits_set(fourth & np.uint64(0xFF)) - 4, 0)) - (vix - 1_800) // 16
         quoted = np.clip(quoted, 900, 8_000)
         price, vix = int(close[-1]), int(quoted[-1])
         for name, values in zip(parts, (open_, high, low, close, volume, quoted), strict=True):
             parts[name].append(values)
     return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+def _bits_set(value: Words) -> Ints:
+    """How many bits of each word are 1 (a sum of coin tosses: binomial, near to normal)."""
+    counts: Ints = pl.Series(value).bitwise_count_ones().cast(pl.Int64).to_numpy()
+    return counts
 
 
 def _stamps(sessions: int) -> pl.Series:

@@ -6,7 +6,7 @@ Bars without volume are bars: features computed from them are 0, not missing.
 import numpy as np
 
 from vpoc.arrays import Flags, Ints
-from vpoc.data.exchange.selection import HISTORY
+from vpoc.data.exchange.selection import some_unknown
 from vpoc.features.session_facts import SessionFacts
 
 Absent = dict[str, Flags]
@@ -24,24 +24,19 @@ def absent_of_sessions(days: SessionFacts, kept: Ints, *, at_open: bool) -> Abse
         "on_vol_share": now | night[kept + at_open],
         "on_range_frac": night[kept + at_open],
         **dict.fromkeys(("vix", "range_to_expected_move"), now),
-        **{name: now | flags for name, flags in _without_closes(days, kept, through=1).items()},
+        **{name: now | flags for name, flags in _without_closes(days, kept, through=True).items()},
     }
 
 
 def absent_of_bars(days: SessionFacts, place: Ints) -> Absent:
     """Return the features that bar rows of the sessions `place` [numbers] lack, [sessions]; each bar knows its VIX."""
     night = days.sessions.without_overnight[place]
-    return {"on_vol_share": night, "on_range_frac": night, **_without_closes(days, place, through=0)}
+    return {"on_vol_share": night, "on_range_frac": night, **_without_closes(days, place, through=False)}
 
 
-def _without_closes(days: SessionFacts, t: Ints, *, through: int) -> Absent:
-    """Return where the VIX is missing: before `t`, and in any of 20 sessions.
-
-    Only complete sessions count. The 20 sessions end before `t`, or with `t` when `through` is 1.
-    """
-    done = np.flatnonzero(days.sessions.complete)
-    unknown = days.sessions.without_evening[done]
-    before = np.searchsorted(done, t)
-    count = np.concatenate([[0], np.cumsum(unknown)])
-    stop = before + through
-    return {"vix_chg": unknown[before - 1], "vix_z20": count[stop] > count[np.maximum(stop - HISTORY, 0)]}
+def _without_closes(days: SessionFacts, t: Ints, *, through: bool) -> Absent:
+    """Where the VIX of the complete session before `t` is not known, or one of 20, with that of `t` (`through`)."""
+    complete, unknown = days.sessions.complete, days.sessions.without_evening
+    done = np.flatnonzero(complete)
+    before = done[np.searchsorted(done, t) - 1]
+    return {"vix_chg": unknown[before], "vix_z20": some_unknown(complete, unknown, through=through)[t]}

@@ -23,9 +23,7 @@ SPINS = 100
 SHORTEST_SLEEP_S = 20e-6
 LONGEST_SLEEP_S = 1e-3
 PEERS_CHECKED_EVERY_S = 0.05
-"""Seconds after which a waiting rank checks again that the others still run."""
-_VALUES, _NUMBERS = 0, 1
-"""The two contents that have a checksum."""
+"""How often a rank that waits makes sure that the others still run."""
 ROUND, SUM = 0, 1
 
 
@@ -68,7 +66,8 @@ class SharedGradients:
         self._flip_next = False
         slots = np.dtype(
             [
-                ("checks", np.uint64, (2, 2)),
+                # The round and a checksum of each content.
+                ("checks", [("values", np.uint64, 2), ("numbers", np.uint64, 2)]),
                 ("line", np.uint8, LINE - 32),
                 ("numbers", np.float64, MOST_NUMBERS),
                 # Whole cache lines, and therefore whole words for the checksum.
@@ -105,23 +104,20 @@ class SharedGradients:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def sum(self, values: Floats32, out: Floats32 | None = None) -> Floats32:
-        """Return the sum of the ranks' `values`, [numel], added as ((r0 + r1) + r2) and so on.
-
-        It is written to `out` if that is given; `out` may be `values`.
+    def sum(self, values: Floats32) -> Floats32:
+        """The sum of the ranks' `values`, [numel], as ((r0 + r1) + r2) + ..., in `values` itself.
 
         Raises:
             RankLost, Corrupted: see the class.
         """
         if values.shape != (self._numel,) or values.dtype != np.float32:
             raise ValueError(f"{values.dtype} {values.shape} instead of float32 ({self._numel},)")
-        self._put(_VALUES, values)
-        slots = self._others(_VALUES)
-        total = np.empty_like(values) if out is None else out
-        np.copyto(total, slots[0]["values"][: self._numel])
+        self._put("values", values)
+        slots = self._others("values")
+        np.copyto(values, slots[0]["values"][: self._numel])
         for slot in slots[1:]:
-            np.add(total, slot["values"][: self._numel], out=total)
-        return total
+            np.add(values, slot["values"][: self._numel], out=values)
+        return values
 
     def gather(self, numbers: Floats) -> Floats:
         """Return the ranks' `numbers`, [k] with the same k of at most 1024, as [world, k].
@@ -131,8 +127,8 @@ class SharedGradients:
         """
         if numbers.ndim != 1 or len(numbers) > MOST_NUMBERS or numbers.dtype != np.float64:
             raise ValueError(f"{numbers.dtype} {numbers.shape} instead of float64 with at most {MOST_NUMBERS}")
-        self._put(_NUMBERS, numbers)
-        return np.stack([slot["numbers"][: len(numbers)] for slot in self._others(_NUMBERS)])
+        self._put("numbers", numbers)
+        return np.stack([slot["numbers"][: len(numbers)] for slot in self._others("numbers")])
 
     def sum_numbers(self, numbers: Floats) -> Floats:
         """Return the sum of the ranks' `numbers`, [k], in the order of the ranks; errors as in `gather`."""
@@ -155,10 +151,10 @@ class SharedGradients:
     def _slot(self, rank: int) -> Any:
         return self._memory[rank]["slots"][self._round % 2]
 
-    def _put(self, kind: int, content: npt.NDArray[Any]) -> None:
+    def _put(self, kind: str, content: npt.NDArray[Any]) -> None:
         self._round += 1
         slot = self._slot(self._rank)
-        section = slot["values" if kind == _VALUES else "numbers"]
+        section = slot[kind]
         section[: len(content)] = content
         slot["checks"][kind] = self._round, _checksum(section)
         if self._flip_next:
@@ -168,13 +164,13 @@ class SharedGradients:
         self._memory[self._rank]["counter"] = self._round
         self._wait()
 
-    def _others(self, kind: int) -> list[Any]:
-        """Return the slots of all ranks, in their order, after checking each."""
+    def _others(self, kind: str) -> list[Any]:
+        """The slots of all ranks, in their order, each of them checked."""
         slots = [self._slot(rank) for rank in range(self._world)]
         for rank, slot in enumerate(slots):
             if slot["checks"][kind][ROUND] != self._round:
                 raise Corrupted(rank, "does not hold this step, but another")
-            if slot["checks"][kind][SUM] != _checksum(slot["values" if kind == _VALUES else "numbers"]):
+            if slot["checks"][kind][SUM] != _checksum(slot[kind]):
                 raise Corrupted(rank, "does not hold what was put there: bits have changed")
         return slots
 

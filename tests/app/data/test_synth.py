@@ -2,12 +2,11 @@ import io
 
 import numpy as np
 import polars as pl
-import pytest
 
 from vpoc.data import synth
 from vpoc.data.exchange.sessions import new_york, split_sessions
 from vpoc.data.load import load_bars
-from vpoc.data.prng import bits_set, words
+from vpoc.data.prng import words
 from vpoc.data.synth import BARS, synthetic_csv
 from vpoc.files import sha256
 
@@ -77,8 +76,3 @@ def test_vix_is_null_until_it_is_quoted():
 def test_words_are_splitmix64_with_a_mixed_start():
     # Reference values of splitmix64 for seed 0 (Vigna, splitmix64.c): the start mixes to 0.
     assert words(0, 0, 2).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
-
-
-@pytest.mark.parametrize("value", [0, 1, 0xFFFF, 2**63, 2**64 - 1, 0x123456789ABCDEF])
-def test_bits_set(value):
-    assert bits_set(np.array([value], np.uint64)).tolist() == [value.bit_count()]

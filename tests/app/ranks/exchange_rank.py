@@ -30,10 +30,10 @@ def in_order(world: int, number: int) -> np.ndarray:
 
 def sums(exchange: SharedGradients, rank: int, world: int) -> int:
     right = 0
-    out = np.empty(NUMEL, np.float32)
     for number in range(ROUNDS // 10):
-        found = exchange.sum(synthetic(rank, number), out)
-        assert found is out
+        mine = synthetic(rank, number)
+        found = exchange.sum(mine)
+        assert found is mine
         right += found.tobytes() == in_order(world, number).tobytes()
     return right
 
@@ -50,7 +50,7 @@ def with_delays(exchange: SharedGradients, rank: int, world: int) -> int:
             right += np.array_equal(exchange.gather(mine), [[r + 0.1, number / 7] for r in range(world)])
             continue
         values = np.full(NUMEL, (rank + 1) * (number + 1), np.float32)
-        right += bool((exchange.sum(values, values) == (number + 1) * world * (world + 1) / 2).all())
+        right += bool((exchange.sum(values) == (number + 1) * world * (world + 1) / 2).all())
     return right
 
 

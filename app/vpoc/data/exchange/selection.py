@@ -54,7 +54,6 @@ def select_sessions(
         giving[-1:] |= sessions.in_progress
     before: Ints = np.cumsum(sessions.complete) - sessions.complete
     full = sessions.complete & (sessions.close == sessions.close.max(initial=0))
-    known = _all_known(sessions.complete, vix_close, through=rows == "session")
     adjacent = np.zeros(len(sessions), dtype=np.bool_)
     adjacent[:-1] = (np.diff(sessions.number) == 1) & (np.diff(rolls) == 0)
     links = chain(sessions, rolls)
@@ -65,7 +64,7 @@ def select_sessions(
         "after_gap": unrolled < LOOK_BACK,
         "after_roll": links < LOOK_BACK,
         "short_history": np.cumsum(full) - full < HISTORY,
-        "without_vix": ~known,
+        "without_vix": some_unknown(sessions.complete, np.isnan(vix_close), through=rows == "session"),
     }
     if next_open:
         reasons["without_next_open"] = ~adjacent
@@ -104,14 +103,9 @@ def require_enough(
     )
 
 
-def _all_known(complete: Flags, vix_close: Floats, *, through: bool) -> Flags:
-    """Return flags [sessions]: whether the last 20 VIX closes of complete sessions are known.
-
-    `through`: its own included.
-    """
-    unknown = np.isnan(vix_close)
+def some_unknown(complete: Flags, unknown: Flags, *, through: bool) -> Flags:
+    """Which sessions have an `unknown` one among the last 20 complete ones before them, or with them (`through`)."""
     among = np.concatenate([[0], np.cumsum(unknown[complete])])
     stop = np.cumsum(complete) - (0 if through else complete)
-    begin = np.maximum(stop - HISTORY, 0)
-    known: Flags = among[stop] == among[begin]
-    return known
+    some: Flags = among[stop] > among[np.maximum(stop - HISTORY, 0)]
+    return some

@@ -29,7 +29,7 @@ class Averaging(Single):
         """See Single.synchronise."""
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         mine = torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy()
-        whole = torch.from_numpy(self._shared.sum(mine, out=mine))
+        whole = torch.from_numpy(self._shared.sum(mine))
         for gradient, part in zip(gradients, torch.split(whole, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
         sums: list[float] = self._shared.sum_numbers(np.asarray(numbers, dtype=np.float64)).tolist()
