@@ -21,15 +21,15 @@ def _main() -> int:
     die_with(call.parent)
     # Disable core files: a check that crashes must not leave gigabytes.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    site = call.site()
     faulthandler.enable()
-    faulthandler.dump_traceback_later(max(site.stacks_at - time.monotonic(), 0.01))
-    answer, code = _answer(call, site)
-    answer.write(site.folder)
+    faulthandler.dump_traceback_later(max(call.site.stacks_at - time.monotonic(), 0.01))
+    answer, code = _answer(call)
+    answer.write(call.site.folder)
     return code
 
 
-def _answer(call: Call, site: Site) -> tuple[Answer, int]:
+def _answer(call: Call) -> tuple[Answer, int]:
+    site = call.site
     try:
         module, _, function = call.check.partition(":")
         detail = getattr(import_module(module), function)(site, *call.arguments)

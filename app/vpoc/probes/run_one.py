@@ -13,7 +13,7 @@ from pathlib import Path
 from vpoc.errors import UserError, from_os_error
 from vpoc.probes.check import CRASHED, FAILED, HUNG, PASSED, Check, CheckResult
 from vpoc.probes.processes import POLL_S, end_session
-from vpoc.probes.site import STDERR, Answer, Call
+from vpoc.probes.site import STDERR, Answer, Call, Site
 
 TERM_S = 2.0
 KILL_S = 10.0
@@ -38,8 +38,8 @@ def run_check(
     with _folder() as folder:
         start = time.monotonic()
         stacks_at = start + limit - min(STACKS_BEFORE_S, limit / 4)
-        call = Call(check.function, check.arguments, device, str(folder), stacks_at, spare, os.getpid())
-        process = _start(call, folder)
+        site = Site(device, folder, stacks_at, spare)
+        process = _start(Call(check.function, check.arguments, site, os.getpid()), folder)
         while process.poll() is None and time.monotonic() < start + limit and not interrupted():
             time.sleep(POLL_S)
         ended = process.poll() is not None
@@ -48,7 +48,7 @@ def run_check(
         if not ended and interrupted():
             return None
         code = process.returncode if ended else None
-        outcome, detail = _judge(Answer.read(folder), code, limit, call.site().stage())
+        outcome, detail = _judge(Answer.read(folder), code, limit, site.stage())
         if left:
             states = ", ".join(f"{pid} in state {state}" for pid, state in sorted(left.items()))
             detail += f"; cannot be killed: process {states}"

@@ -67,26 +67,20 @@ class Call:
 
     check: str
     arguments: tuple[str, ...]
-    device: str
-    folder: str
-    stacks_at: float
-    spare: float | None
+    site: Site
     parent: int
     """Process that waits for the check; the check is killed when it ends."""
 
     def to_json(self) -> str:
-        """Serialise the call for the command line."""
-        return json.dumps(asdict(self))
+        """For the command line."""
+        return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_json(cls, text: str) -> "Call":
         """Parse a call from the command line."""
         document = json.loads(text)
-        return cls(**{**document, "arguments": tuple(document["arguments"])})
-
-    def site(self) -> Site:
-        """Return the site that the check runs in."""
-        return Site(self.device, Path(self.folder), self.stacks_at, self.spare)
+        site = Site(**{**document["site"], "folder": Path(document["site"]["folder"])})
+        return cls(document["check"], tuple(document["arguments"]), site, document["parent"])
 
 
 @dataclass(frozen=True)

@@ -59,19 +59,15 @@ def zero_histograms(rows: int, columns: int, volume: int) -> SmallInts:
 
 
 def profile_facts(parts: Sequence[Histograms], method: str) -> ProfileFacts:
-    """Return the facts of the profiles of all `parts`. `method`: of the value area."""
-    found = concatenated([_shape(part, method) for part in parts])
-    search = found.search
+    """Facts of the profiles of all `parts`. `method`: of the value area."""
+    searches, others = zip(*(_but_levels(part, method) for part in parts), strict=True)
+    # Value areas grow step by step: many at a time cost little more than a few.
+    search = concatenated(searches)
     return ProfileFacts(
         low=search.origin + search.first,
         high=search.origin + search.last,
         levels=search.levels(method),
-        lower=found.lower,
-        upper=found.upper,
-        entropy=found.entropy,
-        hvn=found.hvn,
-        lvn=found.lvn,
-        time=replace(found.time, tpoc=search.origin + found.time.tpoc),
+        **{name: concatenated([each[name] for each in others]) for name in others[0]},
     )
 
 
@@ -83,19 +79,8 @@ def concatenated(parts: Sequence[_T]) -> _T:
     return cast("_T", kind(**{f.name: concatenated([getattr(part, f.name) for part in parts]) for f in fields(kind)}))
 
 
-@dataclass(frozen=True)
-class _Shape:
-    search: LevelSearch
-    lower: Ints
-    upper: Ints
-    entropy: Floats
-    hvn: Ints
-    lvn: Ints
-    time: TimeFacts
-
-
-def _shape(part: Histograms, method: str) -> _Shape:
-    """Return all facts but the value areas; column numbers include the padding."""
+def _but_levels(part: Histograms, method: str) -> tuple[LevelSearch, dict[str, Any]]:
+    """Return what the value areas are found from, where columns count with the padding, and the other facts."""
     count, width = part.padded.shape
     flat = part.padded.reshape(-1)
     starts = np.arange(count) * width
@@ -118,15 +103,15 @@ def _shape(part: Histograms, method: str) -> _Shape:
         widths=np.full(count, width),
         gains=value_area_gains(flat, exists.reshape(-1), method),
     )
-    return _Shape(
-        search=search,
-        lower=lower,
-        upper=upper,
-        entropy=entropy(logs_of(flat, edges[:, 0], edges[:, 3]), last + 1 - first, volume),
-        hvn=hvn,
-        lvn=lvn,
-        time=time_facts(part.tpo, first, last, exists),
-    )
+    time = time_facts(part.tpo, first, last, exists)
+    return search, {
+        "lower": lower,
+        "upper": upper,
+        "entropy": entropy(logs_of(flat, edges[:, 0], edges[:, 3]), last + 1 - first, volume),
+        "hvn": hvn,
+        "lvn": lvn,
+        "time": replace(time, tpoc=search.origin + time.tpoc),
+    }
 
 
 def _segments(flat: SmallInts, edges: Ints) -> tuple[Ints, Ints, Ints]:

@@ -18,11 +18,11 @@ from vpoc.training.checkpoint import set_aside
 from vpoc.training.fit import Fit, Trained
 from vpoc.training.ledger import Ledger
 from vpoc.training.model_file.artefact import serialise
-from vpoc.training.preparing.device_setup import leave_ranks
 from vpoc.training.preparing.prepare import prepare
 from vpoc.training.preparing.prepared import Prepared
 from vpoc.training.result import about, judgement, metadata, training_facts
-from vpoc.training.train_options import TrainOptions
+from vpoc.training.strategies.distributed import part
+from vpoc.training.train_options import DISTRIBUTED, TrainOptions
 
 ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
 
@@ -50,7 +50,8 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
         if ranks.rank == 0:
             trainings.append(write_model(trained, output, files, speak))
     progress.phase("teardown")
-    leave_ranks(options, device)
+    if options.strategy in DISTRIBUTED:
+        part(device)
     if options.run_dir is not None and ranks.rank == 0:
         *earlier, main = trainings
         facts = {

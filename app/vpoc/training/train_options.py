@@ -8,7 +8,9 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.training.faults.kinds import InjectedFault
 
 RANKED = ("ddp", "averaging", "fsdp")
-"""Strategies with one process per device."""
+"""Strategies with a process per device."""
+DISTRIBUTED = ("ddp", "fsdp")
+"""Those whose ranks talk through torch.distributed."""
 CPU_DEVICES = 2
 """Number of processes, or of parts of a model, on the CPU, where devices cannot be counted."""
 

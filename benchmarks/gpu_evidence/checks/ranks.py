@@ -15,8 +15,8 @@ from vpoc.probes.site import Site, Skipped
 from vpoc.ranks.launch import Ranks
 from vpoc.training.fit import Fit
 from vpoc.training.model_file.artefact import weights_sha256
-from vpoc.training.preparing.device_setup import leave_ranks
 from vpoc.training.strategies.distributed import join, part
+from vpoc.training.train_options import DISTRIBUTED
 
 NUMBERS = (1 << 10, 1 << 20, 1 << 24)
 CLOSE = 1e-5
@@ -56,7 +56,8 @@ def wrapped(site: Site, kit: Kit, strategy: str) -> Finding:
             raise Skipped(str(error)) from error
         raise
     found = _numbers(training)
-    leave_ranks(chosen, site.devices[0])
+    if strategy in DISTRIBUTED:
+        part(site.devices[0])
     worst = max(abs(a - b) / abs(b) for a, b in zip(found, right, strict=True))
     how = "bitwise those" if found == right else f"within {worst:.1g} of those"
     numbers = {"worst": worst, "steps": steps}
@@ -94,7 +95,7 @@ def rank_of_two(site: Site, number: str, count: str, store: str, arrays: str, st
     training = fit(Arrays(Path(arrays)), "mlp", site.folder, int(steps), chosen, ranks=ranks)
     found = _numbers(training)
     digest = weights_sha256(weights_of(training))
-    leave_ranks(chosen, site.devices[0])
+    part(site.devices[0])
     return json.dumps([found, digest])
 
 

@@ -135,7 +135,7 @@ def _backend(site: Site) -> str:
 
 def _start_rank(site: Site, function: str, *arguments: str) -> subprocess.Popen[bytes]:
     site.folder.mkdir()
-    call = Call(function, arguments, site.device, str(site.folder), site.stacks_at, site.spare, os.getpid())
+    call = Call(function, arguments, site, os.getpid())
     # All ranks are on this machine: the loopback works without a network and without a name for the host.
     network = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     return subprocess.Popen(

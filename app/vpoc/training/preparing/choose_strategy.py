@@ -13,11 +13,11 @@ from vpoc.training.faults.kinds import BETWEEN_RANKS, IN_RUN_FOLDER
 from vpoc.training.precision import forward_dtype
 from vpoc.training.strategies.averaging import Averaging
 from vpoc.training.strategies.data_parallel import DataParallel
-from vpoc.training.strategies.distributed import Distributed, join
+from vpoc.training.strategies.distributed import Distributed
 from vpoc.training.strategies.model_parallel import ModelParallel
 from vpoc.training.strategies.sharded import Sharded, fully_shard
 from vpoc.training.strategies.single import Single
-from vpoc.training.train_options import CPU_DEVICES, RANKED, TrainOptions
+from vpoc.training.train_options import CPU_DEVICES, DISTRIBUTED, RANKED, TrainOptions
 
 
 def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
@@ -61,7 +61,7 @@ def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
         raise UserError(
             f"--devices {options.devices}: {ranks.local_world} ranks were started on this host; leave --devices out"
         )
-    if options.backend and options.strategy not in ("ddp", "fsdp"):
+    if options.backend and options.strategy not in DISTRIBUTED:
         raise UserError(f"--backend is for ddp and fsdp, not for --strategy {options.strategy}; leave it out")
     if options.mixed_precision_dtype and not options.use_mixed_precision:
         raise UserError("--mixed-precision-dtype says which type --use-mixed-precision takes; give both")
@@ -77,12 +77,6 @@ def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
         fully_shard()
         if scaled:
             raise UserError("--strategy fsdp has no loss scaler; give --mixed-precision-dtype bfloat16")
-
-
-def join_ranks(options: TrainOptions, ranks: Ranks, device: torch.device) -> None:
-    """Join the other ranks if the strategy uses torch.distributed."""
-    if options.strategy in ("ddp", "fsdp"):
-        join(ranks, options.backend, device, options.rank_timeout)
 
 
 def strategy_of(

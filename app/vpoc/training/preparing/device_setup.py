@@ -9,9 +9,9 @@ from vpoc.models.by_name import choose_sdpa
 from vpoc.progress import Progress
 from vpoc.ranks.launch import Ranks
 from vpoc.training.precision import forward_dtype
-from vpoc.training.preparing.choose_strategy import devices_of, join_ranks, require_strategy
-from vpoc.training.strategies.distributed import part
-from vpoc.training.train_options import TrainOptions
+from vpoc.training.preparing.choose_strategy import devices_of, require_strategy
+from vpoc.training.strategies.distributed import join
+from vpoc.training.train_options import DISTRIBUTED, TrainOptions
 
 CUBLAS_WORKSPACE = ":4096:8"
 """The larger of the two settings with which cuBLAS is deterministic, according to its manual; hipBLAS needs none."""
@@ -34,11 +34,6 @@ def start_devices(options: TrainOptions, ranks: Ranks, progress: Progress) -> tu
     memory = MemoryMonitor(devices, skip_cleanup=options.skip_gpu_cleanup)
     if devices[0].type == "cuda":
         progress.device_memory = memory.read
-    join_ranks(options, ranks, devices[0])
+    if options.strategy in DISTRIBUTED:
+        join(ranks, options.backend, devices[0], options.rank_timeout)
     return devices, memory
-
-
-def leave_ranks(options: TrainOptions, device: torch.device) -> None:
-    """Leave the other ranks."""
-    if options.strategy in ("ddp", "fsdp"):
-        part(device)
