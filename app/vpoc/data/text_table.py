@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from vpoc.data.columns import PRICES, YEARS
+from vpoc.data.columns import PRICES
+from vpoc.data.rules import SYMBOL_MISSING
 from vpoc.errors import UserError
 
 MAX_VOLUME = 10**12
@@ -33,18 +34,6 @@ class Table:
     def line(self, row: int) -> str:
         """Return the place of row `row` (from 0), for an error message."""
         return f"{self.path}, line {self.header_lines + row + 1}"
-
-
-def require_years(table: Table, column: str, stamps: pl.Series) -> None:
-    """Raise UserError, with the line, when one of `stamps` [rows] of `column` is not in the years 1980..2100."""
-    first, last = YEARS
-    wrong = ~stamps.dt.year().is_between(first, last)
-    if wrong.any():
-        row = int(wrong.arg_max() or 0)
-        shown = table.frame[column][row]
-        raise UserError(
-            f"{table.line(row)}: {column} is {shown!r}, not in the years {first} to {last}; correct the row"
-        )
 
 
 def without_separators(table: Table) -> Table:
@@ -90,11 +79,12 @@ def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDA
 
 
 def volumes(table: Table) -> npt.NDArray[np.int64]:
-    """Return the `volume` column as int64 [rows], in contracts.
+    """The `volume` column as int64 [rows], contracts; UserError, with the line, unless whole, from 0 to 10^12."""
+    return whole_volumes(table, numbers(table, "volume"))
 
-    UserError, with the line, unless all volumes are whole numbers from 0 to 10^12.
-    """
-    values = numbers(table, "volume")
+
+def whole_volumes(table: Table, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """As `volumes`, of the `values` in that column."""
     for bad, what in (
         (values < 0, "is negative"),
         (values != np.rint(values), "is not a whole number"),
@@ -105,3 +95,16 @@ def volumes(table: Table) -> npt.NDArray[np.int64]:
             shown = table.frame["volume"][row]
             raise UserError(f"{table.line(row)}: volume {shown} {what}; correct or remove the row")
     return values.astype(np.int64)
+
+
+def symbols(table: Table) -> pl.Series | None:
+    """The symbols, None when the column is missing or empty; UserError, with the line, when only some rows have one."""
+    if "symbol" not in table.frame.columns:
+        return None
+    column = table.frame["symbol"].str.strip_chars().fill_null("")
+    empty = column == ""
+    if empty.all():
+        return None
+    if empty.any():
+        raise UserError(f"{table.line(int(empty.arg_max() or 0))}: {SYMBOL_MISSING}")
+    return column

@@ -15,7 +15,7 @@ from vpoc.data.readers.column_names import COLUMN_NAMES, NEEDED, find_columns, s
 from vpoc.data.readers.raw import RawBars
 from vpoc.data.readers.stamps import CANONICAL, MONTH_FIRST, written
 from vpoc.data.readers.text import TextFile, header_of, is_number, open_text, read_values
-from vpoc.data.text_table import Table, numbers
+from vpoc.data.text_table import Table, numbers, symbols
 from vpoc.errors import UserError
 
 UNSCALED = 1e7
@@ -62,9 +62,8 @@ def read_delimited(
         dates = dates or MONTH_FIRST
     stamps = written(stamp_text(table, text.head[0] if text.levels else None, wanted), dates)
     found: dict[str, Any] = {"line": np.arange(len(volume)) + 1 + text.header_lines, **prices, "volume": volume}
-    symbols = _symbols(table)
-    if symbols is not None:
-        found["symbol"] = symbols
+    if (named := symbols(table)) is not None:
+        found["symbol"] = named
     if "vix" in wanted:
         found["vix"] = numbers(table, "vix", empty=np.nan)
     return RawBars(
@@ -171,22 +170,3 @@ def _unscaled(prices: dict[str, Floats]) -> dict[str, Floats]:
     if np.median(size) < UNSCALED:
         return prices
     return {name: values / 1e9 for name, values in prices.items()}
-
-
-def _symbols(table: Table) -> pl.Series | None:
-    """Return the symbols; None if the column is missing or empty.
-
-    UserError, with the line, if only some rows have a symbol.
-    """
-    if "symbol" not in table.frame.columns:
-        return None
-    column = table.frame["symbol"].str.strip_chars().fill_null("")
-    empty = column == ""
-    if empty.all():
-        return None
-    if empty.any():
-        row = int(empty.arg_max() or 0)
-        raise UserError(
-            f"{table.line(row)}: the symbol is empty, but not in every row; fill it in or remove the column"
-        )
-    return column

@@ -13,7 +13,7 @@ from vpoc.data.columns import PRICES
 from vpoc.data.readers.column_names import NEEDED, find_columns
 from vpoc.data.readers.raw import RawBars
 from vpoc.data.readers.stamps import Written, require_seconds, written
-from vpoc.data.text_table import MAX_VOLUME, Table
+from vpoc.data.text_table import Table, symbols, whole_volumes
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import sha256_file
 
@@ -62,11 +62,12 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     found: dict[str, Any] = {
         "line": np.arange(1, frame.height + 1),
         **{name: _numbers(table, name) for name in PRICES},
-        "volume": _volumes(table),
+        "volume": whole_volumes(table, _numbers(table, "volume")),
     }
-    symbols = _symbols(table)
-    if symbols is not None:
-        found["symbol"] = symbols
+    if "symbol" in frame.columns:
+        as_text = replace(table, frame=frame.with_columns(_cast(table, "symbol", pl.String)))
+        if (named := symbols(as_text)) is not None:
+            found["symbol"] = named
     if "vix" in frame.columns:
         found["vix"] = _cast(table, "vix", pl.Float64).fill_null(np.nan)
     return RawBars(
@@ -116,24 +117,6 @@ def _numbers(table: Table, name: str) -> Floats:
     values: Floats = _cast(table, name, pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     _refuse(table, name, ~np.isfinite(values), "is no finite number")
     return values
-
-
-def _volumes(table: Table) -> Ints:
-    values = _numbers(table, "volume")
-    _refuse(table, "volume", values != np.rint(values), "is not a whole number")
-    _refuse(table, "volume", values < 0, "is negative")
-    _refuse(table, "volume", values > MAX_VOLUME, "is more than any market trades")
-    return values.astype(np.int64)
-
-
-def _symbols(table: Table) -> pl.Series | None:
-    if "symbol" not in table.frame.columns:
-        return None
-    column: pl.Series = _cast(table, "symbol", pl.String).str.strip_chars().fill_null("")
-    if (column == "").all():
-        return None
-    _refuse(table, "symbol", (column == "").to_numpy(), "is empty, but not in every row")
-    return column
 
 
 def _cast(table: Table, name: str, kind: type[pl.DataType], *, strict: bool = True) -> pl.Series:

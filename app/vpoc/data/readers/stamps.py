@@ -10,7 +10,7 @@ import polars as pl
 
 from vpoc.arrays import Ints
 from vpoc.data.columns import YEARS
-from vpoc.data.text_table import Table, require_years
+from vpoc.data.text_table import Table
 from vpoc.errors import UserError
 
 MONTH_FIRST, DAY_FIRST = "month-first", "day-first"
@@ -63,9 +63,9 @@ def written(table: Table, dates: str | None = None) -> Written:
             "use 2018-01-02T14:30:00Z"
         )
     utc = OFFSET.search(first) is not None
-    parsed = _parse(table, column, text, form)
-    require_years(table, column, parsed)
-    return Written(as_seconds(parsed), utc, "UTC" if utc else None)
+    seconds = as_seconds(_parse(table, column, text, form))
+    require_years(table, seconds)
+    return Written(seconds, utc, "UTC" if utc else None)
 
 
 def is_known(stamp: str) -> bool:
@@ -142,7 +142,7 @@ def _epoch(table: Table, column: str, units: int) -> Written:
     if counts.null_count():
         raise _unlike_first(table, column, counts)
     seconds: Ints = counts.to_numpy() // units
-    require_seconds(seconds, lambda row: f"{table.line(row)}: {column} is {table.frame[column][row]!r}")
+    require_years(table, seconds)
     return Written(seconds, utc=True, zone="UTC")
 
 
@@ -162,9 +162,15 @@ def _named(table: Table, column: str, zone: str) -> Written:
     form = next(iter(_forms(bare[0])), None)
     if form is None:
         raise UserError(f"{table.line(0)}: {column} is {table.frame[column][0]!r}, a form that is not known")
-    parsed = _parse(table, column, bare, form)
-    require_years(table, column, parsed)
-    return Written(as_seconds(parsed), utc=False, zone=zone)
+    seconds = as_seconds(_parse(table, column, bare, form))
+    require_years(table, seconds)
+    return Written(seconds, utc=False, zone=zone)
+
+
+def require_years(table: Table, seconds: Ints) -> None:
+    """As `require_seconds`, of `seconds` that the one column of `table` is of."""
+    column = table.frame.to_series()
+    require_seconds(seconds, lambda row: f"{table.line(row)}: {column.name} is {column[row]!r}")
 
 
 def require_seconds(seconds: Ints, where: Callable[[int], str]) -> None:

@@ -11,9 +11,9 @@ import polars as pl
 from vpoc.arrays import Floats, Ints
 from vpoc.data.readers.clock import NEW_YORK, starts
 from vpoc.data.readers.column_names import find_columns, stamp_text, with_time
-from vpoc.data.readers.stamps import DATE_FORMATS, DAY_FIRST, MONTH_FIRST, written
+from vpoc.data.readers.stamps import DATE_FORMATS, DAY_FIRST, MONTH_FIRST, as_seconds, require_years, written
 from vpoc.data.readers.text import open_text, read_text
-from vpoc.data.text_table import Table, numbers, require_years
+from vpoc.data.text_table import Table, numbers
 from vpoc.errors import UserError
 
 MIDNIGHT = re.compile(r"[T ]00:00(:00)?$")
@@ -93,7 +93,7 @@ def _days(table: Table, dates: str | None) -> Ints:
             f"{table.line(row)}: {name} is {table.frame[name][row]!r}, not like 2018-01-02; correct the row"
         )
     date = whole[0]
-    require_years(table, name, date)
+    require_years(table, as_seconds(date))
     published: Ints = date.dt.combine(PUBLISHED).dt.replace_time_zone(NEW_YORK).dt.epoch("s").to_numpy()
     return published
 
