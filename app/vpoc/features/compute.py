@@ -13,7 +13,7 @@ from vpoc.data.checks.plausibility_gate import plausible_blocks, require_plausib
 from vpoc.data.exchange.sessions import split_sessions
 from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
 from vpoc.errors import UserError, from_os_error
-from vpoc.features.build import all_session_facts, build_features, features_of, no_regular_hours, stream_features
+from vpoc.features.build import all_session_facts, features_of, no_regular_hours, stream_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
 from vpoc.features.row_source import RowSource, block_rows, stored_rows
@@ -56,34 +56,30 @@ def compute_features(
         broken: list[str] = []
         blocks = plausible_blocks(data, stream_bars(data), accepted, broken)
         return replace(stream_features(blocks, options, progress=progress), accepted=tuple(broken))
-    # A cache must have only bars that every run accepts.
-    if cache is None or accepted:
-        bars = load_bars(data)
-        known_faults = require_plausible_bars(bars, accepted)
-        if vpoc_path != "cpu":
-            check_device(bars, options, vpoc_path, device, progress)
-        return replace(build_features(bars, options, progress=progress), accepted=known_faults)
+    # A cache holds bars that every run takes.
+    kept = None if accepted else cache
+    # The facts are all that session rows need: bars that are cached are used, but none are written for them.
+    facts_alone = options.rows == "session" and vpoc_path == "cpu"
+    place = kept.with_suffix("").with_suffix(".session-facts.parquet") if kept and facts_alone else None
+    known_faults: tuple[str, ...] = ()
     with ThreadPoolExecutor(1) as pool:
         written: list[Future[None]] = []
-        place = cache.with_suffix("").with_suffix(".session-facts.parquet")
-        known = options.rows == "session" and vpoc_path == "cpu"
-        found = cached_session_facts(place, data, digest, options) if known else None
+        found = cached_session_facts(place, data, digest, options) if place else None
         if found is None:
-            held = cached_bars(cache, data, digest)
-            bars = load_bars(data) if held is None else held
-            if held is None:
-                require_plausible_bars(bars, ())
-                if not known:
-                    written.append(pool.submit(write_bars, cache, bars))
+            bars = cached_bars(kept, data, digest) if kept else None
+            if bars is None:
+                bars = load_bars(data)
+                known_faults = require_plausible_bars(bars, accepted)
+                if kept and not place:
+                    written.append(pool.submit(write_bars, kept, bars))
             if vpoc_path != "cpu":
                 check_device(bars, options, vpoc_path, device, progress)
             days = all_session_facts(bars, options, progress)
-            if known:
-                # They are all that session rows need.
+            if place:
                 written.append(pool.submit(write_session_facts, place, bars, days, options))
         else:
             bars, days = found
-        features = features_of(bars, days, options, progress=progress)
+        features = replace(features_of(bars, days, options, progress=progress), accepted=known_faults)
         for each in written:
             each.result()
         return features
