@@ -9,13 +9,12 @@ import polars as pl
 
 from vpoc.arrays import Ints
 from vpoc.data.bars import DAY_SECONDS, bar_seconds
-from vpoc.data.exchange.sessions import AS_OF, RTH_OPEN
+from vpoc.data.exchange.sessions import AS_OF, RTH_OPEN, ZONE
 from vpoc.data.readers.stamps import Written, as_seconds, require_zone
 from vpoc.errors import UserError
 
-NEW_YORK = "America/New_York"
-ZONES = (NEW_YORK, "America/Chicago", "UTC")
-"""Zones that stamps without an offset may come from."""
+ZONES = (ZONE, "America/Chicago", "UTC")
+"""Where stamps without an offset may come from."""
 FIXED_ZONES = ("Etc/GMT+5", "Etc/GMT+6")
 """Fixed clocks that some exports keep all year: UTC-5 ("EST") and UTC-6 ("CST")."""
 STAMP_SIDES = ("start", "end")
@@ -71,7 +70,7 @@ def starts(
     if found[1] == "end" and len(unique) < 2:
         raise UserError(f"{path}: one bar does not show how long it is, so its start is not known; give more bars")
     ts = stamps.seconds if stamps.utc else _all_to_utc(stamps.seconds, found[0], where)
-    return Starts(ts - step if found[1] == "end" else ts, found[0], found[1], step)
+    return Starts(_begins(ts, step, found[1]), found[0], found[1], step)
 
 
 def has_break(utc: Ints, step: int = 60) -> bool:
@@ -123,7 +122,7 @@ def _fits(
     """
     found: list[tuple[float, str, str, Ints]] = []
     for side in sides:
-        begins = unique - step if side == "end" else unique
+        begins = _begins(unique, step, side)
         stamps = unique if by_close else begins
         wall, sharp = _quarters(begins), stamps[stamps % QUARTER == 0]
         for zone in zones:
@@ -147,7 +146,7 @@ def _by_regular_hours(unique: Ints, step: int, zones: Sequence[str], sides: Sequ
     """
     found: list[tuple[str, str, Ints]] = []
     for side in sides:
-        begins = unique - step if side == "end" else unique
+        begins = _begins(unique, step, side)
         for zone in zones:
             utc = _moved(begins, zone)
             day, minute = _wall_clock(utc)
@@ -164,7 +163,7 @@ def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
     """Return the only zone with which the break fits, whenever the first bar after it begins; None if several fit."""
     found: list[tuple[str, Ints]] = []
     for side in sides:
-        wall = _quarters(unique - step if side == "end" else unique)
+        wall = _quarters(_begins(unique, step, side))
         for zone in (*ZONES, *FIXED_ZONES):
             quarters = _moved(wall, zone)
             seen = any(zone == name or np.array_equal(quarters, other) for name, other in found)
@@ -174,9 +173,8 @@ def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
 
 
 def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) -> None:
-    """Raise UserError when the break does not fit in the user's zone, but does in another zone."""
-    begins = unique - step if side == "end" else unique
-    if has_break(_moved(_quarters(begins), zone), step):
+    """UserError when the user's zone moves the daily break from its place and another zone keeps it there."""
+    if has_break(_moved(_quarters(_begins(unique, step, side)), zone), step):
         return
     others = _fits(unique, step, ZONES, (side,))
     if others:
@@ -184,6 +182,11 @@ def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) 
             f"{path}: --zone {zone} does not put the daily break at 17:00-18:00 New York, but {others[0][1]} does; "
             "correct --zone"
         )
+
+
+def _begins(stamps: Ints, step: int, side: str) -> Ints:
+    """When bars begin whose stamps are of this side."""
+    return stamps - step if side == "end" else stamps
 
 
 def _quarters(begins: Ints) -> Ints:
@@ -248,8 +251,8 @@ def _closes(sharp: Ints) -> bool:
 
 
 def _wall_clock(utc: Ints) -> tuple[Ints, Ints]:
-    """Return the day (since 1970-01-01, a Thursday) and minute of the day in New York."""
-    local = pl.from_epoch(pl.Series(utc), "s").dt.replace_time_zone("UTC").dt.convert_time_zone(NEW_YORK)
+    """Day (since 1970-01-01, a Thursday) and minute of the day in New York."""
+    local = pl.from_epoch(pl.Series(utc), "s").dt.replace_time_zone("UTC").dt.convert_time_zone(ZONE)
     wall = as_seconds(local.dt.replace_time_zone(None))
     return wall // DAY_SECONDS, wall % DAY_SECONDS // 60
 

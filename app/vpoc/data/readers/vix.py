@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Floats, Ints
-from vpoc.data.readers.clock import NEW_YORK, starts
+from vpoc.data.exchange.sessions import ZONE
+from vpoc.data.readers.clock import starts
 from vpoc.data.readers.column_names import find_columns, stamp_text, with_time
 from vpoc.data.readers.stamps import DATE_FORMATS, DAY_FIRST, MONTH_FIRST, as_seconds, require_years, written
 from vpoc.data.readers.text import open_text, read_text
@@ -94,7 +95,7 @@ def _days(table: Table, dates: str | None) -> Ints:
         )
     date = whole[0]
     require_years(table, as_seconds(date))
-    published: Ints = date.dt.combine(PUBLISHED).dt.replace_time_zone(NEW_YORK).dt.epoch("s").to_numpy()
+    published: Ints = date.dt.combine(PUBLISHED).dt.replace_time_zone(ZONE).dt.epoch("s").to_numpy()
     return published
 
 
