@@ -32,7 +32,7 @@ from harness.environments.python.wheelhouse import fetch
 from harness.faults.own_engine import own_engine, why_no_own_engine
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Cell, Matrix, Preset
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from harness.registry.oci import Repository
 from harness.registry.push_pull import push_image
 from harness.rehearsal.rehearse import one_of_each_source
@@ -277,7 +277,7 @@ def main() -> None:
     engine = find_engine()
     if engine is None or find(engine, BASE) is None:
         raise SystemExit(f"benchmarks/image_figures.py: no engine, or no base {BASE}, which `make base` makes")
-    matrix = load_matrix(CHECKOUT / "matrix.yaml", BASE)
+    matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(BASE))
     with _registry() as registry:
         figures = [
             clean_builds(engine, matrix, given.builds),

@@ -30,7 +30,7 @@ from harness.environments.python.pins import lock_file
 from harness.environments.python.wheelhouse import fetch
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Cell, Matrix, Preset
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 
 PAIRS = 5
 BASE = os.environ.get("MATRIX_BASE", "vpoc-base:bookworm")
@@ -166,7 +166,7 @@ def main() -> None:
         raise SystemExit("benchmarks/images.py: no Docker engine answers; nothing was measured")
     if find(engine, BASE) is None:
         raise SystemExit(f"benchmarks/images.py: base image {BASE} is not here; `make base` makes it")
-    matrix = load_matrix(CHECKOUT / "matrix.yaml", BASE)
+    matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(BASE))
     further_presets(engine, matrix)
     edited_app(engine, matrix)
     size(engine, matrix)

@@ -38,7 +38,7 @@ from harness.host.engine import find_engine
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from harness.matrix.workloads import SyntheticData
 from harness.run.launch import base_variables
 from harness.run.workload_data import synthetic_file
@@ -238,7 +238,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.containers and find_engine() is None:
         raise UserError("no Docker engine answers")
-    matrix = load_matrix(CHECKOUT / "matrix.yaml", os.environ.get("MATRIX_BASE"))
+    matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(os.environ.get("MATRIX_BASE")))
     if options.restarts:
         sys.exit(not measure_restarts(matrix, options.output, options.restarts, options.side_by_side, options.seed))
     made: list[tuple[str, Trained]] = []

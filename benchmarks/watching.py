@@ -27,7 +27,7 @@ from harness.faults.inject import inject_all, inject_fault
 from harness.faults.injection import Injection
 from harness.faults.kinds import KINDS, WORKLOAD, FaultKind
 from harness.faults.target import InjectionTarget, make_target
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from harness.matrix.stacks import ExecutorName  # noqa: TC001
 
 PAGE = CHECKOUT / "docs" / "evidence" / "watching-figures.md"
@@ -200,7 +200,7 @@ def main() -> None:
     asked = options()
     folder = (asked.results or Path(tempfile.mkdtemp(prefix="watching-"))).resolve()
     say(f"records in {folder}")
-    matrix = load_matrix(CHECKOUT / "matrix.yaml", os.environ.get("MATRIX_BASE"))
+    matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(os.environ.get("MATRIX_BASE")))
     parts = json.loads(FIGURES.read_text(encoding="utf-8"))["parts"] if FIGURES.exists() else {}
     kinds = [kind for kind in KINDS if kind.name in asked.kinds]
     for name in asked.parts:

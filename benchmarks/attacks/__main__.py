@@ -32,7 +32,7 @@ from harness.environments.docker.build import ensure_cell_image
 from harness.evidence.files.run_folder import RunFolder
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import Matrix
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from harness.matrix.stacks import ExecutorName
 from harness.rehearsal.stand_in_app import SLOW
 
@@ -50,7 +50,7 @@ class Bench:
         make_canary(self.canary)
         file = folder / "matrix.yaml"
         file.write_text(MATRIX, encoding="utf-8")
-        matrix = load_matrix(file, base) if base else load_matrix(file)
+        matrix = load_matrix(file, Given(base))
         self._engine = find_engine() if "docker" in executors else None
         self._stand_in = folder / "stand-in"
         write_stand_in(self._stand_in)

@@ -94,7 +94,7 @@ class Settings:
         from harness.matrix.load import DEFAULT_TARGETS, Given, load_matrix  # noqa: PLC0415
 
         targets = self.targets or wheel_targets(self.root) or DEFAULT_TARGETS
-        return load_matrix(self.file, given=Given(self.base, self.mirrors, targets))
+        return load_matrix(self.file, Given(self.base, self.mirrors, targets))
 
     def cell(self, name: str) -> "Cell":
         """Return a cell of the matrix file.

@@ -49,8 +49,11 @@ class Given:
     targets: tuple[str, ...] = DEFAULT_TARGETS
 
 
-def load_matrix(file: Path, base: str | None = None, given: Given | None = None) -> Matrix:
-    """Read and check a matrix file. `base` replaces the base image of every stack that names none.
+AS_WRITTEN = Given()
+
+
+def load_matrix(file: Path, given: Given = AS_WRITTEN) -> Matrix:
+    """Read and check a matrix file.
 
     Raises:
         UserError: with one line per mistake, `file:line: where: what`.
@@ -66,7 +69,6 @@ def load_matrix(file: Path, base: str | None = None, given: Given | None = None)
     if not isinstance(document.data, dict):
         raise UserError(f"{file}: should be a mapping with the keys {', '.join(_keys(Matrix))}")
     old = document.data.get("schema") == 1
-    given = given or Given(base)
     values = upgraded_values(document.data) if old else document.data
     found = _checked(_with_places(values, file.absolute().parent), given)
     if isinstance(found, Matrix):

@@ -26,7 +26,7 @@ from harness.faults.own_engine import OwnEngine, own_engine, why_no_own_engine
 from harness.host.engine import Engine, find_engine
 from harness.host.processes.run_processes import run_mark
 from harness.matrix.cells import Matrix
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from harness.run.launch import base_variables
 from tests.images.made_images import SERVED, removed_at_the_end
 from tests.images.small_base import make_small_base
@@ -110,7 +110,7 @@ def bases(engine: Engine) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def matrix(bases: tuple[str, str]) -> Matrix:
-    return load_matrix(CHECKOUT / "matrix.yaml", bases[0])
+    return load_matrix(CHECKOUT / "matrix.yaml", Given(bases[0]))
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +129,7 @@ def small_base(engine: Engine, bases: tuple[str, str], tmp_path_factory: pytest.
 @pytest.fixture(scope="session")
 def small_images(engine: Engine, small_base: str) -> dict[str, Image]:
     """Images on that base, for tests to which it does not matter what is in an image."""
-    cells = load_matrix(CHECKOUT / "matrix.yaml", small_base).cells
+    cells = load_matrix(CHECKOUT / "matrix.yaml", Given(small_base)).cells
     made = {cell: ensure_cell_image(engine, cells[cell]) for cell in ("cpu-plain", "cpu-no-sdma")}
     for cell, image in made.items():
         # An engine deletes an image with its last tag, and the cell's is moved to the other image of the cell.

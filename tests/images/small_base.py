@@ -12,7 +12,7 @@ from harness.environments.docker.own_images import remember
 from harness.environments.python.pins import lock_file
 from harness.environments.python.wheelhouse import read_lock
 from harness.host.engine import Engine
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 
 NAME = "vpoc-test/small-"
 STAND_IN = CHECKOUT / "harness" / "rehearsal" / "stand_in_app.py"
@@ -42,7 +42,7 @@ def make_small_base(engine: Engine, base: str, folder: Path, stand_in: str = STA
     packages.mkdir()
     (packages / "mark").write_text(name)
     (folder / STAND_IN.name).write_text(stand_in)
-    stack = load_matrix(CHECKOUT / "matrix.yaml", name).stacks["cpu"]
+    stack = load_matrix(CHECKOUT / "matrix.yaml", Given(name)).stacks["cpu"]
     named = [(entry.name, entry.version) for entry in read_lock(lock_file(stack))]
     for package, version in (*named, ("vpoc", "0")):
         place = packages / f"{package}-{version}.dist-info"

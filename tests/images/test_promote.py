@@ -23,7 +23,7 @@ from harness.environments.executors.docker import LABEL
 from harness.evidence.records import Results
 from harness.host.engine import Engine, engine_errors, follow_transfer
 from harness.host.fingerprint import read_host
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from harness.registry.oci import Repository
 from harness.registry.tags.known_good import NothingPromotedError, resolve_tag
 from harness.registry.tags.local_tags import LocalTags
@@ -146,7 +146,7 @@ def told(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def promoted_at(place: str | None, results: Results, file: Path, now: float) -> None:
-    promote(results, load_matrix(file, os.environ["MATRIX_BASE"]), "cpu-plain", place, now, print)
+    promote(results, load_matrix(file, Given(os.environ["MATRIX_BASE"])), "cpu-plain", place, now, print)
 
 
 def in_registry(results: Results, place: str) -> Any:
@@ -289,7 +289,7 @@ def test_a_registry_that_goes_down_in_between_leaves_the_tag_where_it_was(
         with pytest.raises(UserError):
             promote(
                 results,
-                load_matrix(matrix_file, os.environ["MATRIX_BASE"]),
+                load_matrix(matrix_file, Given(os.environ["MATRIX_BASE"])),
                 None,
                 f"{host}/{pushed}",
                 time.time(),
@@ -334,7 +334,7 @@ def test_a_tag_that_is_moved_while_the_image_is_pushed_stays_there(
         repository.put_manifest(TAG, foreign)
 
     with pytest.raises(UserError, match="somebody else moved known-good-cpu meanwhile; nothing was changed"):
-        promote(results, load_matrix(matrix_file, os.environ["MATRIX_BASE"]), None, place, time.time(), notify)
+        promote(results, load_matrix(matrix_file, Given(os.environ["MATRIX_BASE"])), None, place, time.time(), notify)
     assert RegistryTags(place).points_to(TAG) == foreign.digest
     assert repository.manifest(HISTORY_TAG) is None
     assert read_moves(results) == []

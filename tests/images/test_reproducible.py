@@ -15,7 +15,7 @@ from harness.environments.docker.image_tree import differences_from, tree_of
 from harness.environments.docker.images import Image, find
 from harness.environments.docker.verify_image import EQUAL
 from harness.host.engine import Engine
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from tests.images.conftest import BASE, MAIN
 
 PYTHON = str(CHECKOUT / ".venv/bin/python")
@@ -28,9 +28,9 @@ from harness.base.paths import CHECKOUT
 from harness.environments.docker.images import find
 from harness.environments.docker.verify_image import compare_with_rebuilt
 from harness.host.engine import find_engine
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 engine = find_engine()
-cell = load_matrix(CHECKOUT / "matrix.yaml", "{BASE}").cells[sys.argv[2]]
+cell = load_matrix(CHECKOUT / "matrix.yaml", Given("{BASE}")).cells[sys.argv[2]]
 print(json.dumps(compare_with_rebuilt(engine, find(engine, sys.argv[1]), cell, lambda _: None).plain))
 """
 
@@ -142,7 +142,7 @@ def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_
         for left in engine.client.images.list(filters=stacks):
             engine.client.images.remove(left.id, force=True)
         # They took the tags.
-        matrix = load_matrix(CHECKOUT / "matrix.yaml", BASE)
+        matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(BASE))
         ensure_cell_image(engine, matrix.cells[SMALLER])
 
 

@@ -17,7 +17,7 @@ from harness.environments.docker.images import Image
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 from harness.environments.executors.docker import LABEL
 from harness.host.engine import Engine
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from tests.images.conftest import wait_until
 from tests.images.small_base import NAME, STAND_IN, make_small_base
 
@@ -209,7 +209,7 @@ def test_the_printed_command_does_the_same_by_hand(words: list[str], results: Pa
 
 def load_cell(engine: Engine, private: Engine, base: str) -> None:
     """Give an engine of the test's own the images of `cpu-plain` on a small base."""
-    matrix = load_matrix(CHECKOUT / "matrix.yaml", base)
+    matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(base))
     stack = ensure_stack_image(engine, matrix.stacks["cpu"], print)
     cell = ensure_cell_image(engine, matrix.cells["cpu-plain"])
     tags = [*stack.tags, cell.id, base]

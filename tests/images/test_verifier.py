@@ -23,7 +23,7 @@ from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Matrix
-from harness.matrix.load import load_matrix
+from harness.matrix.load import Given, load_matrix
 from harness.matrix.workloads import SyntheticData, Workload
 from tests.images.small_base import STAND_IN
 
@@ -73,7 +73,7 @@ def derive(engine: Engine, small_base: str, small_images: dict[str, Image]) -> I
 
 @pytest.fixture
 def matrix(small_base: str, small_images: dict[str, Image]) -> Matrix:
-    return load_matrix(CHECKOUT / "matrix.yaml", small_base)
+    return load_matrix(CHECKOUT / "matrix.yaml", Given(small_base))
 
 
 @pytest.fixture
