@@ -3,10 +3,10 @@
 from xml.etree import ElementTree as Xml
 
 from harness.base.text import printable
+from harness.evidence.verdicts.recommend import NOT_TO_BE_USED
 from harness.evidence.verdicts.verdict import Tier
 from harness.report.model import GridPlace, Group, Report, RunLine, VerdictLine
 
-FAILED: tuple[Tier, ...] = ("failing", "flaky")
 SKIPPED: tuple[Tier, ...] = ("untested", "excluded")
 DECLARATION = "<?xml version='1.0' encoding='utf-8'?>"
 
@@ -23,7 +23,7 @@ def to_junit(report: Report) -> str:
         cases = [_case(suite, group, place, verdicts.get((group.id, place.cell)), newest) for place in group.places]
         suite.attrib |= {
             "tests": str(len(cases)),
-            "failures": str(sum(place.count.tier in FAILED for place in group.places)),
+            "failures": str(sum(place.count.tier in NOT_TO_BE_USED for place in group.places)),
             "errors": "0",
             "skipped": str(sum(place.count.tier in SKIPPED for place in group.places)),
         }
@@ -53,7 +53,7 @@ def _case(
             Xml.SubElement(properties, "property", name=name, value=str(value))
     if place.count.tier in SKIPPED:
         Xml.SubElement(case, "skipped", message=place.reason or "not run")
-    elif verdict and place.count.tier in FAILED:
+    elif verdict and place.count.tier in NOT_TO_BE_USED:
         most = next(iter(verdict.diagnoses), None)
         run = newest.get((group.id, place.cell, most))
         said = f"{verdict.tier}: {verdict.passes} of {verdict.runs} runs completed"

@@ -12,8 +12,9 @@ from harness.evidence.verdicts.best_of import confidence_of_best, tried
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.missing import Shortfall, missing_to
 from harness.evidence.verdicts.rates import upper_bound
+from harness.evidence.verdicts.recommend import NOT_TO_BE_USED
 from harness.evidence.verdicts.totals import Totals, totals_of
-from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import UNCOMMITTED, in_words
 from harness.matrix.cells import Verdicts
 from harness.matrix.variants import VARIANT
@@ -23,7 +24,6 @@ from harness.registry.tags.promotions import KnownGood
 
 VALID_SECONDS = 90 * 86400
 """Evidence expires after this time, if nothing changes before."""
-FAILED: frozenset[Tier] = frozenset({"failing", "flaky"})
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
     for verdict in verdicts:
         below = verdict.tier != evidence.tier and is_about(evidence, verdict)
         here = verdict.imported < verdict.runs and verdict.last_at > evidence.promoted_at
-        if below or (here and verdict.tier in FAILED and _is_about_cell(evidence, verdict)):
+        if below or (here and verdict.tier in NOT_TO_BE_USED and _is_about_cell(evidence, verdict)):
             why = f", {verdict.diagnosis}" if verdict.diagnosis else ""
             return f"its cell is {verdict.tier} now: {verdict.passes} of {verdict.runs} runs passed{why}"
     return None
