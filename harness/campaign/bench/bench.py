@@ -1,6 +1,6 @@
 """The bench that cells are run on: this host, its environments, a results folder, and GPUs that a run has to itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,6 +142,11 @@ class Bench:
     def has_environment(self, cell: Cell) -> bool:
         """Return whether the environment of a cell was made."""
         return self._name(cell) in self._environments
+
+    def made_hashes(self, cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
+        """Return the environment hash of each of the cells whose environment was made, by cell and executor."""
+        made = filter(self.has_environment, cells)
+        return {(cell.id, self.executor_name): self.environment(cell).hash(cell.preset) for cell in made}
 
     def data_of(self, workload: Workload, environment: Environment) -> InputFile:
         """Return the data of a workload: the user's, checked once, or synthetic bars.

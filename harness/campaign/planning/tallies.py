@@ -96,11 +96,8 @@ class Tallies:
 
     def _now(self) -> dict[tuple[str, str], str]:
         """Return the environment hash of each cell; the hash of an environment that was made here is certain."""
-        cells = {run.cell.id: run.cell for run in self.plan.runs}.values()
-        made = (cell for cell in cells if self.bench.has_environment(cell))
-        executor: str = self.bench.executor_name
-        hashes = {(cell.id, executor): self.bench.environment(cell).hash(cell.preset) for cell in made}
-        return {**self._current, **hashes}
+        cells = {run.cell.id: run.cell for run in self.plan.runs}
+        return {**self._current, **self.bench.made_hashes(cells.values())}
 
     def _cause(self, row: Row) -> str | None:
         """Return the class of a failure; its diagnosis if it was not explained."""

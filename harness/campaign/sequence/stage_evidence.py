@@ -71,10 +71,5 @@ class StageEvidence:
         if unknown := newest.keys() - self._known:
             self._hashes.update(current_hashes(self._matrix, unknown))
             self._known |= unknown
-        cells = ((self._matrix.cells[cell], executor) for cell, executor in newest if cell in self._matrix.cells)
-        made = {
-            (cell.id, executor): self._bench.environment(cell).hash(cell.preset)
-            for cell, executor in cells
-            if self._bench.has_environment(cell)
-        }
+        made = self._bench.made_hashes(self._matrix.cells[cell] for cell, _ in newest if cell in self._matrix.cells)
         return {**newest, **self._hashes, **made}
