@@ -84,11 +84,11 @@ class Contenders:
         single = next((stage for stage in reversed(exploring(self.matrix.stages)) if stage.devices == "each"), None)
         endured = 0
         for one_stack in explored:
-            for stage in (several, single):
-                for setting in one_stack.survivors.get(stage.name, []) if stage else []:
-                    one = self._contender(setting, stage, endured + 1)  # type: ignore[arg-type]
-                    endured += one[1]
-                    found.append(one[0])
+            for stage in filter(None, (several, single)):
+                for setting in one_stack.survivors.get(stage.name, []):
+                    one, has_endured = self._contender(setting, stage, endured + 1)
+                    endured += has_endured
+                    found.append(one)
         return sorted(found, key=lambda one: (not one.is_good, one.rank, one.failures))
 
     def long(self, setting: Setting) -> Workload | None:
