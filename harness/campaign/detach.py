@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,7 @@ from typing import BinaryIO
 
 from harness.base.errors import UserError
 from harness.base.files.storage import cannot_be_written, open_regular
-
-ANSWER_SECONDS = 10
-# Variables of the caller that a unit gets, besides our own.
-PASSED_ON = ("PATH", "DOCKER_HOST", "HOME", "USER", "UV_FIND_LINKS")
-OWN_PREFIX = "MATRIX_"
+from harness.campaign.user_units import ask_tool, lingers, passed_on
 
 
 @dataclass(frozen=True)
@@ -38,19 +33,18 @@ def detach(command: Sequence[str], log: Path) -> Detached:
     log.parent.mkdir(parents=True, exist_ok=True)
     # Check the log first, because systemd would follow a link.
     _opened(log).close()
-    if _lingers() and shutil.which("systemd-run"):
+    if lingers() and shutil.which("systemd-run"):
         name = f"matrix-{os.getpid()}"
-        if _asked(*unit_words(command, Path.cwd(), log, name)) is not None:
+        if ask_tool(*unit_words(command, Path.cwd(), log, name)).returncode == 0:
             return Detached(f"systemd, as unit {name}", f"systemctl --user stop {name}")
     return in_own_session(command, log)
 
 
 def unit_words(command: Sequence[str], folder: Path, log: Path, name: str) -> list[str]:
     """Return the words that start a command as a unit; stopping the unit acts like Ctrl-C on the command."""
-    passed = [key for key in os.environ if key in PASSED_ON or key.startswith(OWN_PREFIX)]
     # Signal the command alone: it ends its runs in order and records them.
     properties = ("KillMode=mixed", "KillSignal=SIGINT", f"StandardOutput=append:{log}", f"StandardError=append:{log}")
-    options = [*(f"--property={one}" for one in properties), *(f"--setenv={key}" for key in sorted(passed))]
+    options = [*(f"--property={one}" for one in properties), *(f"--setenv={key}" for key in sorted(passed_on()))]
     return [
         "systemd-run", "--user", "--quiet", "--collect", f"--unit={name}", f"--working-directory={folder}", *options,
         "--", *command,
@@ -89,16 +83,3 @@ def _opened(log: Path) -> BinaryIO:
         return open_regular(log, adding=True)
     except OSError as error:
         raise cannot_be_written(log, error) from None
-
-
-def _lingers() -> bool:
-    return (_asked("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value") or "").strip() == "yes"
-
-
-def _asked(*words: str) -> str | None:
-    """Return the output of a command; None if it fails or does not answer."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout

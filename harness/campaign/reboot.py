@@ -5,7 +5,6 @@ The command is continued by a unit of the user's own systemd that runs once, so 
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from harness.base.command_words import agreed
 from harness.base.errors import UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import json_hash, read_regular, write_durably, write_json
+from harness.campaign.user_units import ask_tool, lingers, passed_on
 from harness.evidence.gpus.health_log import FOLDER
 from harness.evidence.records import Results
 from harness.matrix.stacks import ExecutorName
@@ -23,11 +23,7 @@ OPTION = "--reboot-when-unhealthy"
 MOST_REBOOTS = 3
 NIGHT_SECONDS = 12 * 3600
 SYSTEMD_TOOLS = ("systemctl", "loginctl", "busctl")
-_ANSWER_SECONDS = 30
 CAN_REBOOT = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "CanReboot")
-# Variables of the caller that the command gets after the reboot, besides our own.
-PASSED_ON = ("PATH", "DOCKER_HOST")
-OWN_PREFIX = "MATRIX_"
 # Restart on exit status 2: a mistake of the user, or something missing for now, such as an engine that still starts.
 UNIT = """\
 [Unit]
@@ -63,9 +59,10 @@ def check_reboot(root: Path = Path("/")) -> None:
     missing = [tool for tool in SYSTEMD_TOOLS if shutil.which(tool) is None]
     if missing or not (root / "run/systemd/system").is_dir():
         raise UserError(f"{OPTION}: this host was not booted by systemd; leave the option out")
-    if _ask("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value") != "yes":
+    if not lingers():
         raise UserError(f"{OPTION}: units of this user start only at login; run `loginctl enable-linger` first")
-    answer = _ask("busctl", "call", *CAN_REBOOT)
+    ended = ask_tool("busctl", "call", *CAN_REBOOT)
+    answer = (ended.stdout or ended.stderr).strip()
     if answer != 's "yes"':
         raise UserError(f"{OPTION}: this user may not reboot the host ({answer}); allow it in polkit, or leave it out")
 
@@ -82,8 +79,7 @@ def reboot_and_resume(
     """
     _count(results, machine)
     name = f"matrix-resume-{json_hash([str(results.folder), machine])[:8]}.service"
-    own = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith(OWN_PREFIX)}
-    text = unit(name, command, folder, {**own, "MATRIX_EXECUTOR": executor})
+    text = unit(name, command, folder, {**passed_on(), "MATRIX_EXECUTOR": executor})
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     file = Path(config) / "systemd/user" / name
     write_durably(file, text.encode())
@@ -92,7 +88,7 @@ def reboot_and_resume(
         _must("systemctl", "--user", "enable", name)
         _must("systemctl", "--no-ask-password", "reboot")
     except UserError:
-        _ask("systemctl", "--user", "disable", name)
+        ask_tool("systemctl", "--user", "disable", name)
         file.unlink(missing_ok=True)
         raise
 
@@ -151,19 +147,7 @@ def _recent(times: Sequence[float]) -> list[float]:
 
 
 def _must(*command: str) -> None:
-    ended = _run(command)
+    ended = ask_tool(*command)
     if ended.returncode:
         said = (ended.stderr or ended.stdout).strip().splitlines()
         raise UserError(f"{OPTION}: `{' '.join(command)}` failed: {said[-1] if said else 'no reason given'}")
-
-
-def _ask(*command: str) -> str:
-    ended = _run(command)
-    return (ended.stdout or ended.stderr).strip()
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))

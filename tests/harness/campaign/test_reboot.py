@@ -103,6 +103,20 @@ def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, s
     assert "RestartForceExitStatus=2\n" in text
 
 
+@pytest.mark.usefixtures("systemd")
+def test_the_command_finds_after_the_boot_what_the_caller_had_elsewhere(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {"UV_FIND_LINKS": "/srv/uv", "PIP_FIND_LINKS": "/srv/pip", "XDG_STATE_HOME": "/srv/state"}
+    for name, place in {**places, "OTHER": "x"}.items():
+        monkeypatch.setenv(name, place)
+    reboot(Results(tmp_path / "results"))
+    (file,) = config.iterdir()
+    lines = file.read_text().splitlines()
+    assert [name for name, place in places.items() if f'Environment="{name}={place}"' not in lines] == []
+    assert 'Environment="OTHER=x"' not in lines
+
+
 def test_at_most_three_times_a_night(
     config: Path, tmp_path: Path, systemd: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,27 @@
+"""Finds out what a unit of the user's own systemd needs: lingering, and variables of the caller."""
+
+import os
+import subprocess
+
+ANSWER_SECONDS = 30
+# Variables of the caller that a unit gets, besides our own.
+PASSED_ON = ("PATH", "DOCKER_HOST", "HOME", "USER", "UV_FIND_LINKS", "PIP_FIND_LINKS", "XDG_STATE_HOME")
+OWN_PREFIX = "MATRIX_"
+
+
+def passed_on() -> dict[str, str]:
+    """Return the variables of the caller that a unit gets."""
+    return {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith(OWN_PREFIX)}
+
+
+def lingers() -> bool:
+    """Return whether units of the user run without a login."""
+    return ask_tool("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value").stdout.strip() == "yes"
+
+
+def ask_tool(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a tool of systemd; one that is missing or does not answer counts as failed."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
