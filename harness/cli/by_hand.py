@@ -17,8 +17,8 @@ from harness.screen.terminal import echo
 
 @click.command("strike")
 @click.argument("run", shell_complete=complete_runs)
-@click.option("--reason", required=True, help="Why; it is shown wherever the run is.")
-@click.option("--undo", is_flag=True, help="Let a run count again that was struck out; --reason says why.")
+@click.option("--reason", required=True, help="Reason, shown wherever the run is shown.")
+@click.option("--undo", is_flag=True, help="Count a struck-out run again; --reason says why.")
 @as_json
 @pass_settings
 def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_json: bool) -> None:
@@ -59,5 +59,5 @@ def host_changed(settings: Settings, what: str, as_json: bool) -> None:
     if as_json:
         print_json({**change.model_dump(mode="json", by_alias=True), "host_kind": kind})
     else:
-        echo(f"{change.what}: from now on this host is of kind {kind}; its earlier runs are of another one")
-        echo(f"Without its line in {changes_file(settings.results, change.machine)} it is of the former kind again")
+        echo(f"{change.what}: from now on this host is of kind {kind}; its earlier runs belong to another kind")
+        echo(f"To undo this, remove its line from {changes_file(settings.results, change.machine)}")

@@ -39,14 +39,14 @@ def campaign_options(command: Any) -> Any:
         click.option(
             "--selection",
             shell_complete=complete_selections,
-            help="Selection of the matrix file, in turn (default: stages on a host with GPUs).",
+            help="Selection of the matrix file to run (default: stages on a host with GPUs).",
         ),
-        click.option("--stage", shell_complete=complete_stages, help="Only what a stage of the matrix file runs."),
+        click.option("--stage", shell_complete=complete_stages, help="Run only this stage of the matrix file."),
         click.option("--repeats", type=click.IntRange(1, MOST_REPEATS), help="Runs of each cell (default: 1)."),
         click.option(
             "--controls/--no-controls",
             default=True,
-            help="With --repeats: where failures may be a GPU's or the host's, add runs that tell (default: yes).",
+            help="With --repeats: after failures that a GPU or the host can cause, add runs that tell (default: yes).",
         ),
         click.option(
             "--on",
@@ -56,8 +56,8 @@ def campaign_options(command: Any) -> Any:
         click.option(
             "--use-screen-gpu/--no-use-screen-gpu",
             default=None,
-            help="In stages: may runs use a GPU that a screen is connected to? (default: `run` asks once; without a "
-            "terminal no)",
+            help="In stages: whether runs may use a GPU with a screen (default: `run` asks once; without a terminal, "
+            "no).",
         ),
     ):
         command = option(command)

@@ -39,7 +39,7 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
         for one in found:
             echo(_line(one))
         if others:
-            echo(f"{others} more images of stacks are on this engine, which this checkout has not made; they stay")
+            echo(f"{others} more images of stacks on this engine were not made by this checkout; they stay")
         free = bytes_to_go(all_found) / GB
         echo(
             "wheels, records, images that are tagged or in a registry, and files that are in uv's cache, too, stay; "
@@ -53,7 +53,7 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
         told = [{**asdict(one), "removed": one in done and one not in failed, "why": failed.get(one)} for one in found]
         print_json({"made": told, "images_of_others": others})
     for one, why in failed.items():
-        echo(f"matrix: {one.kind} {one.name} is still there: {why}", err=True)
+        echo(f"matrix: {one.kind} {one.name} was not removed: {why}", err=True)
     sys.exit(1 if failed else 0)
 
 

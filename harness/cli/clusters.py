@@ -105,13 +105,13 @@ def scheduled_here() -> Scheduled | None:
 
 @click.command("slurm-node", hidden=True)
 @click.option("--close", "run_id", help="Record what became of a run that lost its harness here.")
-@click.option("--ended", type=click.Choice(get_args(JobEnding)), help="What the scheduler ended it for.")
+@click.option("--ended", type=click.Choice(get_args(JobEnding)), help="Why the scheduler ended it.")
 @pass_settings
 def slurm_node(settings: Settings, run_id: str | None, ended: JobEnding | None) -> None:
     """Record what this node is, and close runs that lost their harness; a campaign starts this as short jobs."""
     scheduled = scheduled_here()
     if scheduled is None:
-        raise UserError("slurm-node: is for jobs of Slurm, on a node of it")
+        raise UserError("slurm-node: runs only in a job of Slurm, on a node")
     note_node(settings.results, scheduled.node, host_of(settings.results, settings.root))
     if run_id:
         with interruptible(), CampaignDisplay(err) as display:
@@ -147,7 +147,7 @@ def slurm_epilog(settings: Settings) -> None:
     """
     job = job_here()
     if job is None:
-        raise UserError("slurm-epilog: is for Slurm to run; `matrix slurm-prolog` prints how to install it")
+        raise UserError("slurm-epilog: only Slurm runs this; `matrix slurm-prolog` prints how to install it")
     with _no_reason_to_drain("slurm-epilog"):
         # Write nothing else: the checkout and the results folder may belong to another user, where root has no rights.
         if left := end_job(settings.results, job, partial(executor_of_intent, settings.results)):
@@ -167,4 +167,4 @@ def _no_reason_to_drain(hook: str) -> Iterator[None]:
     try:
         yield
     except (UserError, OSError, RuntimeError) as error:
-        echo(f"matrix: {hook}: nothing was looked at: {error}", err=True)
+        echo(f"matrix: {hook}: nothing was checked: {error}", err=True)

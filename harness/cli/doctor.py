@@ -34,7 +34,7 @@ COLOURS = {"problem": "red", "warning": "yellow", "note": "cyan", "ok": "green"}
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="Also show what is fine.")
+@click.option("--all", "everything", is_flag=True, help="Also show the checks that passed.")
 @as_json
 @pass_settings
 def doctor(settings: Settings, everything: bool, as_json: bool) -> None:

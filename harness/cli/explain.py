@@ -52,7 +52,7 @@ def _version(_: click.Context, option: click.Parameter, value: str | None) -> st
     try:
         return value if value is None else str(Version(value)) and value
     except InvalidVersion:
-        raise UserError(f"--{option.name}: {value!r} is no version; give one such as 6.3 or 2.9.1") from None
+        raise UserError(f"--{option.name}: {value!r} is not a version; give one such as 6.3 or 2.9.1") from None
 
 
 @click.command()
@@ -63,9 +63,9 @@ def _version(_: click.Context, option: click.Parameter, value: str | None) -> st
     "--rocm",
     metavar="VERSION",
     callback=_version,
-    help="ROCm the log is of, such as 6.3; what a wording means can depend on it.",
+    help="ROCm version of the log, such as 6.3; what a message means can depend on it.",
 )
-@click.option("--torch", metavar="VERSION", callback=_version, help="torch the log is of, such as 2.9.1.")
+@click.option("--torch", metavar="VERSION", callback=_version, help="torch version of the log, such as 2.9.1.")
 @as_json
 @pass_settings
 def explain(

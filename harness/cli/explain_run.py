@@ -25,7 +25,7 @@ def around_run(settings: Settings, record: Record) -> tuple[dict[str, Any], list
     lines = [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
     if counted:
         strike = settings.invocation.command("strike", record.intent.run_id, "--reason", "I closed the terminal")
-        lines += [f"counts    as a failure: {counted}", f"try       {strike}  # where that was you, and no hang"]
+        lines += [f"counts    as a failure: {counted}", f"try       {strike}  # if you did that, and it was no hang"]
     lines += [f"try       {continues}  # continues its training"] if continues else []
     if record.outcome == "interrupted" and (again := _continues_campaign(settings, record)):
         lines.append(f"try       {again.command}  # {again.why}")

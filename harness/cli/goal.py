@@ -27,7 +27,7 @@ class Duration(click.ParamType[float]):
         parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", value)
         seconds = sum(float(number) * UNIT_SECONDS[unit] for number, unit in parts)
         if "".join(number + unit for number, unit in parts) != value or not 1 <= seconds <= LONGEST_SECONDS:
-            self.fail(f"{value!r} is no time from 1s to 1000d; write 8h, 90m or 1h30m", param, ctx)
+            self.fail(f"{value!r} is not a time from 1s to 1000d; write 8h, 90m or 1h30m", param, ctx)
         return seconds
 
 
@@ -41,12 +41,12 @@ def goal_options(command: Any) -> Any:
         click.option(
             "--confidence",
             type=FiniteRange(0, 1, min_open=True, max_open=True),
-            help="With --all: of each claim (default: the matrix file's).",
+            help="With --all: confidence of each claim (default: the matrix file's).",
         ),
         click.option(
             "--budget",
             type=Duration(),
-            help="Begin no run that does not fit, e.g. 8h (stages: 10h; else with --until, --all).",
+            help="Time for all runs, e.g. 8h (default in stages: 10h; otherwise only with --until or --all).",
         ),
     ):
         command = option(command)
@@ -68,8 +68,8 @@ def goal_of(
     if not until and not every:
         if budget is not None:
             raise UserError(
-                "--budget is the time of a search, and what is named here is run so many times whatever it takes; add "
-                "--until known-good or --all, or leave out --budget"
+                "--budget limits a search, but this command makes a fixed number of runs; add --until known-good or "
+                "--all, or leave out --budget"
             )
         return None
     verdicts = settings.matrix.verdicts
@@ -89,10 +89,7 @@ def workload_for_tags(settings: Settings, workload: Workload, *, named: bool) ->
         return workload
     standard = settings.matrix.workloads.get(STANDARD_WORKLOAD)
     if named or standard is None or not standard.qualifies_for_promotion:
-        err.print(
-            f"Workload {workload.name} does not qualify for promotion: what it shows is not enough for one.",
-            soft_wrap=True,
-        )
+        err.print(f"Workload {workload.name} does not qualify for promotion: its runs show too little.", soft_wrap=True)
         return workload
     err.print(
         f"Workload {workload.name} does not qualify for promotion; {STANDARD_WORKLOAD} is run instead "

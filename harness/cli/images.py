@@ -104,7 +104,7 @@ def build(
         try:
             images, problems = image_commands.build(engine, plan, steps.step)
         except KeyboardInterrupt:
-            err.print("Interrupted: what was finished is kept; the same command goes on.")
+            err.print("Interrupted: finished images are kept; the same command continues.")
             sys.exit(INTERRUPTED)
     if as_json:
         built = [{"cell": cell, "image": image.id, "tags": image.tags} for cell, image in images.items()]
@@ -131,12 +131,12 @@ def _with_image(cell: Cell) -> Cell:
 
 @click.command()
 @click.argument("stack")
-@click.option("--python", metavar="VERSION", help="For runs as processes on another Python than the image's.")
-@click.option("--pypi", is_flag=True, help="PyPI's build of torch, for where PyTorch's index cannot be reached.")
+@click.option("--python", metavar="VERSION", help="Lock for runs as processes on another Python than the image's.")
+@click.option("--pypi", is_flag=True, help="Lock PyPI's build of torch, if PyTorch's index cannot be reached.")
 @as_json
 @pass_settings
 def lock(settings: Settings, stack: str, python: str | None, pypi: bool, as_json: bool) -> None:
-    """Resolve what a stack consists of: wheel hashes and the digest of its base image, into images/locks."""
+    """Resolve the wheel hashes and the base image digest of a stack, and write them into images/locks."""
     chosen = settings.matrix.stacks[known(stack, settings.matrix.stacks, "stack")]
     with interruptible(), Steps(err) as steps:
         noted = image_commands.lock(find_engine(), chosen, steps.step, python, "pypi" if pypi else "own")
@@ -150,7 +150,7 @@ def lock(settings: Settings, stack: str, python: str | None, pypi: bool, as_json
 @click.command()
 @click.argument("cell", shell_complete=complete_cells)
 @required_registry
-@click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Say what would be sent; send nothing.")
+@click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Print what would be pushed; push nothing.")
 @as_json
 @pass_settings
 def push(settings: Settings, cell: str, registry: str, dry_run: bool, as_json: bool) -> None:
@@ -171,7 +171,7 @@ def push(settings: Settings, cell: str, registry: str, dry_run: bool, as_json: b
 @click.command()
 @click.argument("cell", shell_complete=complete_cells)
 @required_registry
-@click.option("--digest", help="sha256:... of the very image (default: the one tagged with the cell's name).")
+@click.option("--digest", help="Digest of the image, sha256:... (default: the image tagged with the cell's name).")
 @as_json
 @pass_settings
 def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_json: bool) -> None:
@@ -188,6 +188,6 @@ def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_js
 
 def whose_and_used(signed_by: Sequence[str], *, current: bool) -> str:
     """Say in words who signed an image from elsewhere, and whether runs on this host use it."""
-    other = "takes another: one was built here, or the app, lock or preset of this checkout differ"
-    signed = f"signed by {' and '.join(signed_by)}" if signed_by else "not signed by anybody"
+    other = "uses another: one was built here, or the app, lock or preset of this checkout differ"
+    signed = f"signed by {' and '.join(signed_by)}" if signed_by else "not signed"
     return f"{signed}; {as_typed('`matrix run`')} {'uses it' if current else other}"

@@ -28,7 +28,7 @@ def start_in_background(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json({"by": started.by, "watch": watch, "stop": started.stop, "log": str(log)})
         return
-    echo(f"Runs on as {started.by}. `{watch}` attaches, `{started.stop}` ends it; what it says is in {log}")
+    echo(f"Continues as {started.by}. `{watch}` attaches, `{started.stop}` ends it; its output is in {log}")
 
 
 @contextmanager
@@ -63,11 +63,11 @@ def _terminal_to_outlive(settings: Settings, *, what: str, watched: str) -> Term
         for console in (out, err):
             console.turn_plain()
 
-    terminal = Terminal(log, f"the terminal was closed, and the {what} goes on; `{stop}` ends it", turn_plain)
+    terminal = Terminal(log, f"the terminal was closed; the {what} continues; `{stop}` ends it", turn_plain)
     if terminal.is_there:
         attach = f"`{watch}` {watched}, " if watched else ""
         echo(
-            f"The {what} goes on when this terminal is closed: {attach}`{stop}` ends it; what it says then is in {log}",
+            f"The {what} continues if this terminal is closed: {attach}`{stop}` ends it; its output is then in {log}",
             err=True,
         )
     return terminal

@@ -21,9 +21,7 @@ from harness.search.fault_isolation import MOST_RUNS
 @click.argument("cell", shell_complete=complete_cells)
 @click.option("--other", help="A plain cell of another stack (default: the one that completed most often here).")
 @workload_options
-@click.option(
-    "--max-runs", type=click.IntRange(min=1), default=MOST_RUNS, show_default=True, help="Runs that may be spent."
-)
+@click.option("--max-runs", type=click.IntRange(min=1), default=MOST_RUNS, show_default=True, help="Most runs to make.")
 @as_json
 @pass_settings
 def isolate_command(

@@ -18,7 +18,12 @@ from harness.registry.attestations.keys import (
 
 
 @click.command()
-@click.option("--trust", "trusted", metavar="FILE|LINE", help="Trust this public key: a PEM file, or what this prints.")
+@click.option(
+    "--trust",
+    "trusted",
+    metavar="FILE|LINE",
+    help="Trust this public key: a PEM file, or one that this prints.",
+)
 @click.option("--name", help="Name for the key that is trusted.  [default: part of its fingerprint]")
 @click.option("--distrust", "forgotten", metavar="NAME", help="Forget a key that was trusted.")
 @click.option("--public", is_flag=True, help="Print your public key as the PEM file that `cosign --key` takes.")
@@ -37,7 +42,7 @@ def keys(
         given = Path(trusted).read_text(encoding="ascii") if Path(trusted).is_file() else trusted
         trust(read_public_key(given), name)
     elif name:
-        raise UserError("--name is of the key that --trust names")
+        raise UserError("--name names the key that --trust gives; give both")
     if forgotten:
         distrust(forgotten)
     if public:

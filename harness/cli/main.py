@@ -42,7 +42,7 @@ CONTEXT = {"token_normalize_func": with_dashes, "help_option_names": ["-h", "--h
 @click.option("--matrix", "file", type=click.Path(path_type=Path), default=Path("matrix.yaml"), show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option(
-    "--base", metavar="IMAGE", envvar="MATRIX_BASE", show_envvar=True, help="Base image of every stack that names none."
+    "--base", metavar="IMAGE", envvar="MATRIX_BASE", show_envvar=True, help="Base image of the stacks that name none."
 )
 @click.option(
     "--index",
@@ -60,14 +60,14 @@ CONTEXT = {"token_normalize_func": with_dashes, "help_option_names": ["-h", "--h
     metavar="GFX",
     envvar="MATRIX_TARGET",
     show_envvar=True,
-    help="GPU to install device code for, where that is packages of its own (default: this host's, else gfx1100).",
+    help="GPU target to install device code for, if it has its own packages (default: this host's, else gfx1100).",
 )
 @click.option(
     "--wheels",
     type=click.Path(path_type=Path),
     envvar="MATRIX_WHEELS",
     show_envvar=True,
-    help="Folder of wheels to take first.",
+    help="Folder of wheels to use before any index.",
 )
 @click.option(
     "--root",
@@ -103,7 +103,7 @@ def cli(
     mirrors = dict(_named_url(given) for given in indexes)
     context.obj = settings = Settings(file, results, base, root, mirrors, targets, tuple(_given(context)))
     if settings.simulated:
-        warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
+        warn([f"simulated host: {root} stands for /sys, /proc and /dev; what it shows says nothing about a real host"])
     if context.invoked_subcommand not in SAYS_NOTHING_LEFT and any(results.glob("campaigns/*.under-way")):
         # Imported here because it is needed only after something was begun.
         from harness.campaign.under_way import left_under_way  # noqa: PLC0415
@@ -150,14 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The words after the cell of `matrix exec` belong to another program.
         own = own[: own.index("exec") + 2] if "exec" in own else own
         if any(not word or (word[:2] == "--" and word.find("=") == len(word) - 1) for word in own):
-            raise UserError("a word is empty, as of a variable that is not set; leave it out, or give it a value")
+            raise UserError("an argument is empty, perhaps from an unset variable; leave it out, or give it a value")
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
         _exit_with(error.code, f"matrix: {error}", words)
     except click.UsageError as error:
         _exit_with("usage", usage_line(error), words)
     except UnansweredError as error:
-        echo(f"\nmatrix: there was no answer, and nothing is done; {error.option} answers beforehand", err=True)
+        echo(f"\nmatrix: there was no answer, so nothing was done; {error.option} answers in advance", err=True)
         sys.exit(1)
     except click.Abort as error:
         # Ctrl-C, pressed while nothing ran or at a question, exits as interrupted; any other abort means the answer was

@@ -64,7 +64,7 @@ def show(settings: Settings, selection: str | None, every: bool, wide: bool, as_
 
 @click.command()
 @click.argument("presets", nargs=-1, shell_complete=complete_presets)
-@click.option("--details", is_flag=True, help="Say of every preset what, why and on which stacks.")
+@click.option("--details", is_flag=True, help="Print every finding of every preset: what, why and on which stacks.")
 @click.option(
     "--new",
     "listing",
@@ -91,7 +91,7 @@ def lint(settings: Settings, presets: tuple[str, ...], details: bool, listing: P
         return
     elsewhere = beyond_cpu(findings, settings.matrix)
     if presets or details:
-        for line in tables.finding_details(elsewhere) or [f"Nothing is to be said of {', '.join(presets)}."]:
+        for line in tables.finding_details(elsewhere) or [f"No findings for {', '.join(presets)}."]:
             print_folded(out, line)
         return
     print_table(out, tables.findings_table(elsewhere), (), "variables")

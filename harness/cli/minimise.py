@@ -38,12 +38,10 @@ MinimiseOver = Literal["variables", "data", "steps", "shape"]
     type=click.Choice(["variables", "data", "steps", "shape"]),
     default="variables",
     show_default=True,
-    help="What to leave out; shape: of batch and model.",
+    help="What to reduce; shape: of batch and model.",
 )
 @workload_options
-@click.option(
-    "--max-runs", type=click.IntRange(min=1), default=MAX_RUNS, show_default=True, help="Runs that may be spent."
-)
+@click.option("--max-runs", type=click.IntRange(min=1), default=MAX_RUNS, show_default=True, help="Most runs to make.")
 @as_json
 @pass_settings
 def minimise_command(
@@ -96,10 +94,10 @@ def minimise_command(
 @click.option(
     "--across",
     type=click.Choice(list(AXES)),
-    help="Compare the runs of each CELL (default: of all) with those from before this of their host changed.",
+    help="Compare the runs of each CELL (default: all) from before and after this changed on their host.",
 )
 @workload_options
-@click.option("--runs", type=click.IntRange(min=1), help="First run each cell until so many of its runs count.")
+@click.option("--runs", type=click.IntRange(min=1), help="First run each cell until this many of its runs count.")
 @as_json
 @pass_settings
 def compare_command(
@@ -123,7 +121,7 @@ def compare_command(
     if len(set(cells)) < max(2, len(cells)):
         rows = Index(settings.results_to_read).rows()
         ran = list(dict.fromkeys(row.cell for row in rows if row.can_be_evidence and row.cell in settings.matrix.cells))
-        there = f"there are runs of {some_of(ran, LISTED)}" if ran else "no runs are there yet"
+        there = f"there are runs of {some_of(ran, LISTED)}" if ran else "there are no runs yet"
         pair = f"{ran[0]} {ran[1]}" if len(ran) > 1 else "cpu-plain cpu-no-sdma --runs 20"
         raise UserError(f"compare: name two different cells or more; {there}: `matrix compare {pair}`")
     chosen = [settings.cell(cell) for cell in cells]
@@ -148,7 +146,7 @@ def compare_command(
 
 def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs: int | None, *, as_json: bool) -> None:
     if runs is not None:
-        raise UserError("compare --across: the runs of before cannot be made now; leave --runs out")
+        raise UserError("compare --across: runs from before the change cannot be made now; leave --runs out")
     for cell in cells:
         known(cell, settings.matrix.cells, "cell")
     rows = [row for row in Index(settings.results_to_read).rows() if row.can_be_evidence]

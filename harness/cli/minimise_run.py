@@ -59,11 +59,11 @@ def minimise_run(
     require_failed(record)
     for name in ("workload", "lookback"):
         if options[name] is not None:
-            raise UserError(f"--{name}: a run is made again with its own; leave it out")
+            raise UserError(f"--{name}: a run is repeated with its own; leave it out")
     intent = record.intent
     cell = find_cell(settings.matrix, intent.cell)
     if cell is None:
-        raise UserError(f"{intent.run_id}: the matrix file has its cell {intent.cell} no longer")
+        raise UserError(f"{intent.run_id}: the matrix file no longer has its cell {intent.cell}")
     if intent.host.machine != host_of(settings.results, settings.root).machine:
         raise UserError(f"{intent.run_id}: ran on another host; minimise it there")
     failed = failed_run(record, cell, dict(settings.matrix.workloads), options["data"])
@@ -86,7 +86,7 @@ def shrunk_lines(record: Record, found: Shrunk) -> Iterator[str]:
     run_id, failed = record.intent.run_id, record.ended
     runs = made = many(found.runs, "run")
     if found.others:
-        made += f"; {found.others} of them failed in another way, or could not be made of so little"
+        made += f"; {found.others} of them failed in another way, or could not run with so little"
     yield f"{made}, in {found.results}"
     if found.options:
         yield f"It takes {', '.join(f'`{name}: {value}`' for name, value in found.options)} in its workload."

@@ -53,22 +53,28 @@ def program_options(command: Any) -> Any:
             "--time-limit",
             type=Duration(),
             default=None,
-            help="With --app: of each run, e.g. 2h (default: 24h; of `train`: none).",
+            help="With --app: time limit of each run, e.g. 2h (default: 24h; of `train`: none).",
         ),
         click.option(
             "--produces",
             multiple=True,
             metavar="FILE",
-            help="With --app: what it must leave, relative to where it works; weights (.pt, .safetensors) must load.",
+            help="With --app: file that it must write, in its working folder; weights (.pt, .safetensors) must load.",
         ),
-        click.option("--progress", metavar="PATTERN", help="With --app: regular expression with (?P<step>...)."),
+        click.option(
+            "--progress",
+            metavar="PATTERN",
+            help="With --app: regular expression of its progress, with (?P<step>...).",
+        ),
         click.option(
             "--stall-limit",
             type=Duration(),
-            help="With --app: without progress for so long it hangs, e.g. 90s (default: 10m).",
+            help="With --app: time without progress after which it counts as hung, e.g. 90s (default: 10m).",
         ),
         click.option(
-            "--requirements", type=click.Path(path_type=Path), help="With --app: packages beside those of the stack."
+            "--requirements",
+            type=click.Path(path_type=Path),
+            help="With --app: packages to add to those of the stack.",
         ),
         click.option(
             "--app",
@@ -106,7 +112,7 @@ def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: An
         raise UserError("--app and --workload both say what is run; give one of them")
     command = command_given()
     if not command:
-        raise UserError(f"--app {app}: what is to be run there? Give its command last: -- python train.py")
+        raise UserError(f"--app {app}: the command of your program is missing; give it last: -- python train.py")
     data, requirements = options.get("data"), options.get("requirements")
     values = {
         "command": command,

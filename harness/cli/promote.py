@@ -39,7 +39,9 @@ registry_option = click.option(
     help="Registry, e.g. ghcr.io/me (default: this host alone).",
 )
 replace_option = click.option(
-    "--replace", metavar="DIGEST", help="What the tag points to, where somebody else moved it and you take it back."
+    "--replace",
+    metavar="DIGEST",
+    help="Digest that the tag points to now, to take back a tag that somebody else moved.",
 )
 
 
@@ -47,7 +49,7 @@ replace_option = click.option(
 @click.argument("cell", required=False, shell_complete=complete_cells)
 @registry_option
 @replace_option
-@click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Say what would be promoted; change nothing.")
+@click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Print what would be promoted; change nothing.")
 @as_json
 @pass_settings
 def promote(
@@ -82,7 +84,7 @@ def promote(
 
 @click.command()
 @click.argument("tag")
-@click.option("--reason", required=True, help="Why; it is kept in the tag's history.")
+@click.option("--reason", required=True, help="Reason, kept in the tag's history.")
 @registry_option
 @replace_option
 @as_json
@@ -128,7 +130,7 @@ def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, 
             for text in filter(None, [state.problem, *struck, told and told.in_words]):
                 err.print(f"{state.evidence.tag}: {text}", markup=False, soft_wrap=True)
     else:
-        out.print(as_typed("No tag stands; `matrix promote` makes one of what is known-good."))
+        out.print(as_typed("No known-good tag is in force; `matrix promote` makes one if a cell is known-good."))
 
 
 def _promoted(evidence: KnownGood, is_: str) -> str:

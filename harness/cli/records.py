@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     flag_value=Path(),
     type=click.Path(path_type=Path),
     metavar="[FILE.html]",
-    help="Write one anonymous page to post instead (default: share.html among the results), and beside it its records, "
+    help="Instead write one anonymous page to post (default: share.html among the results), and beside it its records "
     "for `matrix import`.",
 )
-@click.option("--force", is_flag=True, help="With --share FILE: replace files that are there.")
-@click.option("--hide", multiple=True, metavar="NAME", help="With --share: take this name out, too.")
+@click.option("--force", is_flag=True, help="With --share FILE: replace existing files.")
+@click.option("--hide", multiple=True, metavar="NAME", help="With --share: also remove this name.")
 @as_json
 @pass_settings
 def report(settings: Settings, page: Path | None, force: bool, hide: tuple[str, ...], as_json: bool) -> None:

@@ -32,13 +32,13 @@ from harness.screen.terminal import echo
 @click.option(
     "--post", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write it into this file, to post it."
 )
-@click.option("--hide", multiple=True, metavar="NAME", help="Take this name out, too, such as that of another host.")
+@click.option("--hide", multiple=True, metavar="NAME", help="Also remove this name, such as that of another host.")
 @as_json
 @pass_settings
 def report_bug(
     settings: Settings, run: str, upstream: Upstream | None, file: Path | None, hide: tuple[str, ...], as_json: bool
 ) -> None:
-    """Write a failed RUN down as an issue for ROCm or PyTorch, with nothing private in it; it sends nothing.
+    """Write an issue for ROCm or PyTorch about a failed RUN, with nothing private in it; nothing is sent.
 
     RUN is as for `matrix explain`. The issue says what was seen and how often, on which versions and firmware. It has
     the lines that explain the failure, similar known issues, and a script that needs only torch if one can show it.
@@ -54,7 +54,7 @@ def report_bug(
     require_reportable(record, counts[run_id])
     host = host_of(results, settings.root)
     if record.intent.host.machine != host.machine and not (results.imported(run_id) or hide):
-        raise UserError(f"{run_id}: ran on another host; write it down there, or name that host with --hide")
+        raise UserError(f"{run_id}: ran on another host; write the issue there, or name that host with --hide")
     verdicts = of_results.verdicts_on(rows, settings.matrix, counts, host)
     counted = next((one for one in verdicts if run_id in one.failed_ids), None)
     found = None if record.outcome == "completed" else explain_record(folder, record)

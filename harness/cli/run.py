@@ -68,7 +68,7 @@ def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> No
     settings = of_cluster(settings, options["cluster"])
     kinds = dispatchers_of(settings, options["cluster"])
     for other in kinds[1:]:
-        warn([f"{', '.join(other.nodes)}: of another host kind, with a campaign of its own; this is of the others"])
+        warn([f"{', '.join(other.nodes)}: of another host kind, with its own campaign; this plan is for the others"])
     prepared = prepare(settings, dispatcher=next(iter(kinds), None), **options)
     if as_json:
         stages = {"stages": asdict(forecast(prepared))} if prepared.stages else {}
@@ -83,7 +83,7 @@ def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> No
 
 def _following(prepared: PreparedCampaign, settings: Settings) -> Command:
     if not (prepared.stages or prepared.plan.fits):
-        return Command(command=settings.invocation.command("clean"), why="lists what may go from the disk, and asks")
+        return Command(command=settings.invocation.command("clean"), why="lists what can be removed, and asks")
     own, others = own_words(typed_words()[1:])
     again = ("run", *(word for word in own if word != "--wide"), *others)
     return Command(command=settings.invocation.command(*again), why="runs this plan")
@@ -98,7 +98,7 @@ def _following(prepared: PreparedCampaign, settings: Settings) -> Command:
     help="Reboot and continue when a GPU is unhealthy, at most three times in 12 hours.",
 )
 @click.option(
-    "--detach", "in_background", is_flag=True, help="Run on when this terminal closes; `matrix watch` attaches."
+    "--detach", "in_background", is_flag=True, help="Continue when this terminal closes; `matrix watch` attaches."
 )
 @click.option("--kind", hidden=True)
 @click.option("--reboot-when-sick", "reboot_when_unhealthy", is_flag=True, hidden=True)
@@ -241,7 +241,7 @@ def _answer(ended: CampaignResult, prepared: PreparedCampaign, settings: Setting
 
 
 def _warn_of_sleep(why: str) -> None:
-    warn([f"nothing keeps this host from going to sleep ({why}); see to it that it does not"])
+    warn([f"this host may go to sleep ({why}); make sure that it does not"])
 
 
 def _check_reboot(settings: Settings, cluster: str | None) -> None:

@@ -25,7 +25,7 @@ from harness.screen.terminal import echo
 @click.argument("cell", required=False, shell_complete=complete_cells)
 @workload_options
 @program_options
-@click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
+@click.option("--run-id", help="Id of the run; a run that has its record already is not run again.")
 @click.option("--request", type=click.File("rb"), hidden=True)
 @click.option(
     "--print-command", is_flag=True, help="Only print the docker command that runs it; pull and build nothing."

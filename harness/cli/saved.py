@@ -21,7 +21,7 @@ from harness.screen.display import Steps
 @as_json
 @pass_settings
 def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool) -> None:
-    """Save the images of CELLS to FOLDER, such as one on a stick, for a host without a registry.
+    """Save the images of CELLS to FOLDER, for example on a USB stick, for a host without a registry.
 
     \b
     matrix save cpu-plain rocm6.3-torch2.9.1-plain /media/stick/images

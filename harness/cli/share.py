@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 @click.command("export")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("cells", nargs=-1, shell_complete=complete_cells)
-@click.option("--hide", multiple=True, metavar="NAME", help="Take this name out, too, such as that of another host.")
+@click.option("--hide", multiple=True, metavar="NAME", help="Also remove this name, such as that of another host.")
 @as_json
 @pass_settings
 def export_(settings: Settings, file: Path, cells: tuple[str, ...], hide: tuple[str, ...], as_json: bool) -> None:

@@ -126,7 +126,7 @@ class FiniteRange(click.FloatRange):
         """Return the number."""
         number = float(super().convert(value, param, ctx))
         if not isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
@@ -228,7 +228,7 @@ def worded(name: str, text: str) -> str:
     """
     words = " ".join(text.split())
     if not words:
-        raise UserError(f"{name} is empty; say it in words, which are shown wherever it matters")
+        raise UserError(f"{name} is empty; give a text, which is shown wherever it matters")
     return words
 
 

@@ -26,7 +26,7 @@ def simulate(folder: Path, as_json: bool) -> None:
     matrix --root HOST plan
     """  # noqa: D301 - click needs the character itself
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        why = "is a folder with files in it" if folder.is_dir() else "is no folder"
+        why = "is a folder with files in it" if folder.is_dir() else "is not a folder"
         raise UserError(f"{folder}: {why}; name a new one, or an empty one")
     try:
         host = dual_7900xt(folder.resolve())

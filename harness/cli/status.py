@@ -57,7 +57,7 @@ LEGEND = "above: lower bounds of the share of starts and the mean time between f
 @click.option("--without-imported", is_flag=True, help="Leave out runs that came with `matrix import`.")
 @click.option("--nodes", is_flag=True, help="Show what the nodes of a cluster did, by host kind.")
 @click.option(
-    "--variants", is_flag=True, help="Show cells too that `minimise` and `train` derived from others (CELL~...)."
+    "--variants", is_flag=True, help="Also show cells that `minimise` and `train` derived from others (CELL~...)."
 )
 @click.option(
     "--expect-hours",
@@ -65,7 +65,7 @@ LEGEND = "above: lower bounds of the share of starts and the mean time between f
     default=10.0,
     show_default=True,
     metavar="HOURS",
-    help="Say what a training of so many hours can expect of the cells that passed.",
+    help="Print what a training of this many hours can expect from the cells that passed.",
 )
 @wide_option
 @as_json

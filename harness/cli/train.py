@@ -60,7 +60,7 @@ KNOWN_GOOD = "known-good"
 
 
 @click.command("train", cls=WithProgram)
-@click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on; with --app: what it can read.")
+@click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on; with --app: its file or folder.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -76,11 +76,11 @@ KNOWN_GOOD = "known-good"
 @click.option(
     "--registry", envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry that known-good tags are in."
 )
-@click.option("--force", is_flag=True, help="Use the tag also where its evidence is of another host, or expired.")
+@click.option("--force", is_flag=True, help="Use the tag even if its evidence is of another host, or has expired.")
 @click.option(
     "--allow-cpu",
     is_flag=True,
-    help="Go on on the CPU, slowly, where no GPU does it. A host without one needs no leave.",
+    help="Train on the CPU, slowly, if no GPU can. Not needed on a host without a GPU.",
 )
 @click.option("--resume", is_flag=True, help="Resume from the checkpoints in the output folder, with more --epochs.")
 @click.option(
@@ -95,18 +95,18 @@ KNOWN_GOOD = "known-good"
     "--expect-hours",
     type=FiniteRange(0, min_open=True),
     metavar="HOURS",
-    help="Say what a training of so many hours can expect: interruptions, restarts, time.  [default: 10]",
+    help="Print what a training of this many hours can expect: interruptions, restarts, time.  [default: 10]",
 )
 @click.option(
-    "--detach", "in_background", is_flag=True, help="Train on when this terminal closes; `matrix watch` attaches."
+    "--detach", "in_background", is_flag=True, help="Continue when this terminal closes; `matrix watch` attaches."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
 @program_options
 @click.option(
     "--workload", shell_complete=complete_workloads, help="Program of the matrix file to train, in place of --app."
 )
-@click.option("--resume-with", metavar="WORDS", help="With --app: words to add when it is started again.")
-@click.option("--checkpoint", metavar="PATTERN", help="With --app: what it resumes from, such as 'out/step-*.pt'.")
+@click.option("--resume-with", metavar="WORDS", help="With --app: arguments to add when it is started again.")
+@click.option("--checkpoint", metavar="PATTERN", help="With --app: its checkpoints, such as 'out/step-*.pt'.")
 @training_options
 @as_json
 @pass_settings
@@ -146,7 +146,7 @@ def train_command(
     With --app a program of your own is trained to its end in the same way, its numbers not checked; OUTPUT gets its
     files. When the program is started again, it finds the files that it wrote before.
 
-    Exit status: 0 there is a model, 1 nothing is left to be tried, 2 something to fix, 130 interrupted.
+    Exit status: 0 there is a model, 1 nothing is left to try, 2 something to fix, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
     _check_cell(settings, cell)
     if injected_fault is not None:
@@ -168,8 +168,8 @@ def train_command(
             print_folded(err, as_typed(line))
         if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
             kept = f"kept as {place_to_keep(there).name} once another model replaces it"
-            more = "of checkpoints the last ones alone are kept; --resume with more --epochs continues it instead"
-            print_folded(err, with_make(f"{there} is there: it is trained again, and {kept}; {more}"))
+            more = "only the latest checkpoints are kept; --resume with more --epochs continues it instead"
+            print_folded(err, with_make(f"{there} exists: it is trained again, and {kept}; {more}"))
         if workload.program:
             then = RESUMES if workload.program.resumes else STARTS_OVER
             walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
@@ -214,7 +214,7 @@ def _write_report(settings: Settings) -> None:
         report_on(settings).write(settings.results)
     except (UserError, OSError) as error:
         # The outcome of the training stands even if the report cannot be written.
-        warn([f"the report is as it was before this training: {error}"])
+        warn([f"the report could not be updated after this training: {error}"])
 
 
 def _print_following(
@@ -260,7 +260,7 @@ def cell_to_predict_in(prepared: PreparedTraining) -> Cell | None:
 def _check_cell(settings: Settings, cell: str | None) -> None:
     if cell == KNOWN_GOOD:
         raise UserError(
-            f"--cell {cell} is no cell; leave --cell out: the known-good one is taken where there is a tag for this "
+            f"--cell {cell} is not a cell; leave --cell out: the known-good one is taken where there is a tag for this "
             "host (`matrix tags`)"
         )
     if cell and cell != BEST:
@@ -319,7 +319,7 @@ def _check_of_program(given: Mapping[str, Any]) -> None:
         if value not in (None, (), False):
             word = REPEATED.get(name, f"--{name.replace('_', '-')}")
             more = "; --resume-with gives its own words" if name == "resume" else ""
-            raise UserError(f"{word} is for our app, which your program takes the place of; leave it out{more}")
+            raise UserError(f"{word} is for our app, which your program replaces; leave it out{more}")
 
 
 def _check_fault(given: str) -> None:

@@ -20,7 +20,12 @@ SHOWN = 40
 @click.command()
 @click.argument("image")
 @click.option("--offline", is_flag=True, help="Build nothing: check lock, installed packages and signatures.")
-@click.option("--registry", envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="With --offline: look there, too.")
+@click.option(
+    "--registry",
+    envvar="MATRIX_REGISTRY",
+    metavar="HOST[/PATH]",
+    help="With --offline: look there for signatures.",
+)
 @as_json
 @pass_settings
 def verify(settings: Settings, image: str, offline: bool, registry: str | None, as_json: bool) -> None:

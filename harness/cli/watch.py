@@ -97,7 +97,7 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
                 if labels.setdefault(run_id, current.label) and run_id not in stalls:
                     stalls[run_id] = StallLines()
                     if not view.shown:
-                        log(escape(f"{current.label}: goes on as {run_id}"))
+                        log(escape(f"{current.label}: continues as {run_id}"))
                 if current.still and stalls[run_id].worth(current.still.seconds) and not view.shown:
                     log(escape(f"{current.label}: {current.still.words}"))
             steps = [one.doing for one in look.steps]

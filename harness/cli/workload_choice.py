@@ -30,10 +30,10 @@ def workload_options(command: Any) -> Any:
         click.option(
             "--lookback",
             type=click.IntRange(min=SHORTEST_LOOKBACK),
-            help="Sessions that only feed features, without rows.",
+            help="First sessions, which only feed the features that look back.",
         ),
         click.option("--warm-up", "lookback", type=click.IntRange(min=SHORTEST_LOOKBACK), hidden=True),
-        click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
+        click.option("--python", type=click.Path(path_type=Path), help="Python interpreter for the stack `host`."),
         executor_option("Run cells in containers or as processes (default: containers where a Docker engine answers)."),
     ):
         command = option(command)
@@ -51,7 +51,7 @@ def stage_workload(settings: Settings, options: Mapping[str, Any]) -> Workload:
     if options["workload"]:
         raise UserError(f"--stage {stage.name} has a workload of its own; leave --workload out")
     if stage.workload is None:
-        raise UserError(f"--stage {stage.name}: is the doctor's; run `matrix doctor`")
+        raise UserError(f"--stage {stage.name}: is checked by the doctor; run `matrix doctor`")
     workload = chosen_workload(settings, DEFAULT_SELECTION, {**options, "workload": stage.workload})
     several = {"strategy": stage.strategy, "backend": None} if stage.devices == "all" else {}
     return workload.model_copy(update=several)

@@ -63,7 +63,7 @@ def test_a_question_that_nobody_can_answer_names_the_option_that_does(
     with pytest.raises(SystemExit) as ended:
         main.main([])
     assert ended.value.code == 1
-    said = f"\nmatrix: there was no answer, and nothing is done; {option} answers beforehand\n"
+    said = f"\nmatrix: there was no answer, so nothing was done; {option} answers in advance\n"
     assert capsys.readouterr().err.endswith(said)
 
 

@@ -131,12 +131,12 @@ def test_a_campaign_goes_on_when_its_terminal_is_closed(tmp_path: Path, quick_co
     wait(read_until_it_trains)
     os.close(master)
     assert process.wait(300) == 0
-    assert b"goes on when this terminal is closed" in said
+    assert b"continues if this terminal is closed" in said
     (record,) = [json.loads(file.read_text()) for file in tmp_path.glob("runs/*/record.json")]
     assert (record["outcome"], record["interrupted_by"]) == ("completed", None)
     (log,) = tmp_path.glob("campaigns/*.log")
     first, *others = log.read_text().splitlines()
-    assert re.fullmatch(r"the terminal was closed, and the campaign goes on; `kill -INT \d+` ends it", first)
+    assert re.fullmatch(r"the terminal was closed; the campaign continues; `kill -INT \d+` ends it", first)
     assert any("completed in" in line for line in others)
     assert any(line.startswith("Next: ") for line in others)
     assert "\x1b[" not in log.read_text()

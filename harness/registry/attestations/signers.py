@@ -43,7 +43,7 @@ def check_signer(evidence: KnownGood, policy: SignerPolicy, ask: Ask = nobody) -
             return f"signed by {key.fingerprint}, a key not known here"
         return f"signed by {trust(key)}, a key that is trusted from now on"
     _allow(policy.unsigned, f"{about} is not signed", ask)
-    return "not signed by anybody"
+    return "not signed"
 
 
 def _says(signed: Signed, evidence: KnownGood) -> bool:

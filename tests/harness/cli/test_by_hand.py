@@ -75,9 +75,9 @@ def test_a_run_that_is_struck_out_counts_no_more_until_that_is_undone(results: R
     [
         (("strike", "r9", "--reason", "x"), "no such run"),
         (("strike", "../r2", "--reason", "x"), "use letters"),
-        (("strike", "r2", "--reason", " "), "--reason is empty; say it in words"),
-        (("demote", "known-good-cpu", "--reason", " "), "--reason is empty; say it in words"),
-        (("host-changed", " "), "WHAT is empty; say it in words"),
+        (("strike", "r2", "--reason", " "), "--reason is empty; give a text"),
+        (("demote", "known-good-cpu", "--reason", " "), "--reason is empty; give a text"),
+        (("host-changed", " "), "WHAT is empty; give a text"),
         (("strike", "r2"), "strike: --reason is missing, as in "),
         (("strike", "r2", "--undo", "--reason", "x"), "is not struck out"),
     ],
@@ -112,7 +112,7 @@ def test_a_changed_host_is_another_kind_from_then_on(results: Results) -> None:
     assert once.fingerprint != before.fingerprint
     assert (once.changes, once.former_fingerprints) == (("new PSU",), (before.fingerprint,))
     file = changes_file(results, before.machine)
-    assert typed("--results", str(results.folder), "host-changed", "fan").stdout.splitlines()[1].split()[4] == str(file)
+    assert typed("--results", str(results.folder), "host-changed", "fan").stdout.splitlines()[1].endswith(str(file))
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:1]))
     assert host_of(results, REAL_ROOT) == once
     # The same change again is another one.

@@ -23,7 +23,7 @@ def test_the_epilog_says_that_it_could_not_look(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     (tmp_path / "runs").write_text("as of a folder that cannot be read")
     done = CliRunner().invoke(cli, ["--results", str(tmp_path), "slurm-epilog"])
-    assert "slurm-epilog: nothing was looked at" in done.output
+    assert "slurm-epilog: nothing was checked" in done.output
 
 
 @pytest.mark.parametrize("hook", ["slurm-prolog", "slurm-epilog"])

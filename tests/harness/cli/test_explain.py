@@ -260,7 +260,7 @@ def test_what_is_no_text_is_refused(command: Command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--rocm", "--torch"])
 def test_what_is_no_version_is_refused(command: Command, option: str) -> None:
-    with pytest.raises(UserError, match=f"{option}: 'banana' is no version"):
+    with pytest.raises(UserError, match=f"{option}: 'banana' is not a version"):
         command("--log", "-", option, "banana", stdin=b"x")
     assert command("--log", "-", option, "2.9.1+rocm6.3", stdin=ILLEGAL.encode()).exit_code == 0
 

@@ -53,7 +53,7 @@ def test_it_is_said_first_and_what_ends_it_then(
     with through_closed_terminal(settings, what="search", watched=watched):
         hang_up(None)
     said = capsys.readouterr().err
-    assert said.startswith("The search goes on when this terminal is closed: ")
+    assert said.startswith("The search continues if this terminal is closed: ")
     assert f"`kill -INT {os.getpid()}` ends it" in said
     assert (f"watch` {watched}, " in said) is bool(watched)
 

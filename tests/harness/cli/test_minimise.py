@@ -190,7 +190,7 @@ def test_a_cell_is_compared_with_itself_across_kernels(
 @pytest.mark.parametrize("words", [(), ("cpu-plain",), ("cpu-plain", "cpu-plain")])
 def test_two_different_cells_are_needed(words: tuple[str, ...], compare: Callable[..., Result]) -> None:
     with pytest.raises(
-        UserError, match="two different cells or more; no runs are there yet: `matrix compare cpu-plain "
+        UserError, match="two different cells or more; there are no runs yet: `matrix compare cpu-plain "
     ):
         compare(*words)
 

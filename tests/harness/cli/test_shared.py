@@ -53,6 +53,6 @@ def test_a_command_is_named_with_what_a_variable_gave(words: list[str], again: s
 
 
 def test_what_is_said_of_a_pulled_image_names_the_command_as_it_is_typed_here() -> None:
-    assert whose_and_used((), current=True) == "not signed by anybody; `.venv/bin/matrix run` uses it"
+    assert whose_and_used((), current=True) == "not signed; `.venv/bin/matrix run` uses it"
     # Also one like it, where that was built here.
-    assert "; `.venv/bin/matrix run` takes another: one was built here, or the" in whose_and_used((), current=False)
+    assert "; `.venv/bin/matrix run` uses another: one was built here, or the" in whose_and_used((), current=False)

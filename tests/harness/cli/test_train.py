@@ -51,9 +51,9 @@ def typed(place: Path, *words: str) -> Result:
         (["--cell", "known-good"], "leave --cell out: the known-good one is taken where there is a tag for this host"),
         (["--workload", "standard"], "--workload standard is our app's: leave it out"),
         (["--workload", "standart"], "did you mean standard?"),
-        (["--app", ".", "--epochs", "3", "--", "x"], "--epochs is for our app, which your program takes the place of"),
+        (["--app", ".", "--epochs", "3", "--", "x"], "--epochs is for our app, which your program replaces"),
         (["--app", ".", "--resume", "--", "x"], "leave it out; --resume-with gives its own words"),
-        (["--app", "."], "Give its command last: -- python train.py"),
+        (["--app", "."], "give it last: -- python train.py"),
         (["--app", "no-such", "--", "x"], "no-such: no such folder"),
         (["--app", ".", "--resume-with", "--from {checkpoint}", "--", "x"], "is what `checkpoint:` matches; give that"),
         (["--app", ".", "--stall-limit", "1s", "--", "x"], "--app: stall_limit: Input should be greater than"),
@@ -104,7 +104,7 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     said = " ".join(typed(tmp_path, "--yes").stderr.split())
     assert "no cell is shown to train here yet, and `.venv/bin/matrix" in said
     assert "Length: 3 epochs at most; how long one takes is not known yet: the first one tells" in said
-    assert "merged.pt is there: it is trained again, and kept as merged.previous-2.pt once another model" in said
+    assert "merged.pt exists: it is trained again, and kept as merged.previous-2.pt once another model" in said
     assert said.count("--resume goes into ARGS=") == 1
     page = tmp_path / "results" / "report.html"
     assert page.is_file()
@@ -114,7 +114,7 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     again = typed(tmp_path, "--cell", "cpu-plain", "--yes", "--json")
     assert again.exit_code == 1
     assert json.loads(again.stdout)["model"] is None
-    assert "the report is as it was before this training" in again.stderr
+    assert "the report could not be updated after this training" in again.stderr
 
 
 def test_what_a_stack_takes_and_that_its_driver_is_not_for_it_is_said_before(

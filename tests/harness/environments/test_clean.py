@@ -155,7 +155,7 @@ def test_of_what_other_checkouts_have_made_only_the_number_is_said(
     listed, stays, others, _ = done.stdout.splitlines()
     assert listed.endswith("vpoc:rocm6.3-torch2.9.1-plain  (would go)")
     assert stays.endswith("(stays: it is tagged vpoc:known-good-gfx1100)")
-    assert others == "6 more images of stacks are on this engine, which this checkout has not made; they stay"
+    assert others == "6 more images of stacks on this engine were not made by this checkout; they stay"
     assert json.loads(CliRunner().invoke(cli, ["clean", "--json"]).stdout)["images_of_others"] == 6
 
 

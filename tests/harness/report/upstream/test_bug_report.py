@@ -146,7 +146,7 @@ def test_post_only_writes_a_file(command: Command, keep_failure: Keep, tmp_path:
         ({"injected_fault": "sigkill"}, "was injected on purpose; that is no bug of upstream"),
         ({"rehearsal": True}, "is a rehearsal"),
         ({"simulated": True}, "ran on a simulated host"),
-        ({"machine": "o" * 16}, "ran on another host; write it down there"),
+        ({"machine": "o" * 16}, "ran on another host; write the issue there"),
     ],
 )
 def test_what_shows_no_bug_is_refused(
