@@ -46,7 +46,7 @@ def sha256_file(path: Path) -> str:
 
 
 def hash_ahead(path: Path) -> Future[str]:
-    """`sha256_file` of `path`, which a thread finds out meanwhile."""
+    """Return the future result of `sha256_file` for `path`, which a thread computes."""
     pool = ThreadPoolExecutor(1)
     digest = pool.submit(sha256_file, path)
     pool.shutdown(wait=False)

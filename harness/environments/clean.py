@@ -129,7 +129,7 @@ def _is_of_a_build(tag: str, labels: Mapping[str, str]) -> bool:
     name, _, word = tag.rpartition(":")
     if name != CELLS:
         return name in LOCAL and word.startswith(f"{labels.get(f'{PREFIX}.stack')}-")
-    # With the GPU targets, where it has code for those alone.
+    # The tag includes the GPU targets if the image has code for these only.
     named = name_by_labels(labels)
     return bool(named) and tag == tag_of_cell(named)
 

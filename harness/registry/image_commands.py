@@ -198,7 +198,7 @@ def pull_cell(
 
 
 def _signed(image: Image, registry: str, listed: Mapping[str, str]) -> list[Signed]:
-    """Return what is signed of an image that was pulled; copies of it are kept."""
+    """Return the signed statements about a pulled image, and keep copies of them."""
     repository = Repository(repository_in(registry))
     digests = [digest for name, _, digest in (d.partition("@") for d in image.digests) if name == repository.name]
     known = known_keys(listed)

@@ -131,7 +131,7 @@ def after_completion(checkup: Checkup, since: float) -> tuple[str, ...]:
         return ()
     steps = [checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-completion")]
     for gpu in checkup.spec.gpus:
-        # What completed may have avoided by its preset what the probe, which has none, fails at.
+        # The run's preset may avoid what fails in the probe, which has no preset.
         steps_of_gpu = probe_or_reset(gpu, checkup.actions, proven=checkup.proven(gpu))
         steps += [checkup.note(step, "after-completion") for step in steps_of_gpu]
     if any(_unkillable(steps)):

@@ -72,7 +72,7 @@ def before_run(checkup: Checkup) -> Readiness:
 
 
 def _probed_before(checkup: Checkup, gpu: GpuFacts) -> Step:
-    """Probe a GPU, and reset it where it fails; write all steps down and return the last."""
+    """Probe a GPU, and reset it if it fails; log all steps and return the last."""
     for step in probe_or_reset(gpu, checkup.actions, proven=checkup.proven(gpu)):
         checkup.note(step, "before-run")
         if not step.killable:

@@ -135,7 +135,7 @@ def remove_program(folder: RunFolder) -> None:
 
 
 def why_mistaken(record: Record, folder: RunFolder) -> str:
-    """Return in a line why a program can never run as it is asked for."""
+    """Return as one line why a program can never run as requested."""
     return record.detail if record.diagnosis == NOT_STARTED else f"the program says: {last_line(folder.log)}"
 
 

@@ -239,5 +239,5 @@ def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
     if record.intent.container:
         container = container_from_record(record.intent.container)
         said, work = container.as_outside(said), WorkFolder(PurePath(container.work))
-    # The app names files of its own folder; the user's are in `job.output`.
+    # The app names files in its own folder; the user has them in `job.output`.
     return f"the app says: {said.replace(f'{work.output}/', f'{job.output}/')}"

@@ -151,7 +151,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def feature_options(chosen: dict[str, Any]) -> FeatureOptions:
-    """The options of the features among those of a command."""
+    """Return the options of features, from the options of a command."""
     if chosen["as_of"] == "open" and chosen["rows"] == "bar":
         raise UserError("--as-of open is for --rows session: a bar row is always as of the bar's end")
     return FeatureOptions(**{f.name: chosen[f.name] for f in fields(FeatureOptions)})

@@ -33,7 +33,7 @@ def cached_bars(cache: Path, data: Path, digest: Future[str] | None) -> Bars | N
     """
     if not cache.exists():
         return None
-    # The file is hashed while the cache is read.
+    # The file is hashed in a thread while the cache is read.
     digest = digest or hash_ahead(data)
     found = _read(cache, data)
     return found if found is not None and found.sha256 == digest.result() else None

@@ -235,7 +235,7 @@ def _text_columns(content: bytes, head: Head) -> pl.DataFrame | None:
 def _values(text: pl.DataFrame, head: Head, no_rows: pl.DataFrame) -> MergedRows:
     rows = _parsed(text)
     if rows["wrong"].any():
-        # Blanks around a value are no fault.
+        # Blanks around a value are allowed.
         text = text.with_columns(pl.col(*head.names).str.strip_chars().fill_null(""))
         rows = _parsed(text)
     wrong = rows["wrong"]

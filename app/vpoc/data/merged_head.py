@@ -61,7 +61,7 @@ def require_head(path: Path) -> Head:
 
 
 def require_merged(path: Path) -> None:
-    """UserError unless the header of `path` is that of a merged CSV."""
+    """Raise UserError unless the header of `path` is that of a merged CSV."""
     names, _, _ = _columns(_start(path))
     _require_columns(path, names)
 

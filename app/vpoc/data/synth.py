@@ -54,7 +54,7 @@ def _columns(sessions: int, seed: int) -> dict[str, Ints]:
         first, second, third, fourth = words(seed, session, 4 * BARS).reshape(4, BARS)
         pace = 2 + int(third[0] % np.uint64(6))
         steps = np.where(RTH, _bits_set(first) + _bits_set(second) - 64, _bits_set(first & np.uint64(0xFFFF)) - 8)
-        # Rounding toward zero on both sides keeps the walk fair.
+        # Rounding towards zero on both sides keeps the walk fair.
         steps = np.sign(steps) * (np.abs(steps) * pace // 4)
         close = price - (price - FAIR_PRICE) // 64 + np.cumsum(steps)
         open_ = close - steps

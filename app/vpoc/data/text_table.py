@@ -79,7 +79,10 @@ def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDA
 
 
 def volumes(table: Table) -> npt.NDArray[np.int64]:
-    """The `volume` column as int64 [rows], contracts; UserError, with the line, unless whole, from 0 to 10^12."""
+    """Return the `volume` column as int64 [rows], in contracts.
+
+    UserError, with the line, unless all volumes are whole numbers from 0 to 10^12.
+    """
     return whole_volumes(table, numbers(table, "volume"))
 
 

@@ -24,7 +24,7 @@ from vpoc.training.train_options import plain
 
 
 def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Evaluate as `chosen`, the options of `vpoc evaluate` by name; UserError for what a person can put right."""
+    """Evaluate with `chosen`, the options of `vpoc evaluate` by name; UserError for mistakes that the user can fix."""
     target = target_for(options.rows, chosen["target"])
     torch.set_num_threads(chosen["threads"])
     require_device(chosen["device"])

@@ -35,7 +35,10 @@ def absent_of_bars(days: SessionFacts, place: Ints) -> Absent:
 
 
 def _without_closes(days: SessionFacts, t: Ints, *, through: bool) -> Absent:
-    """Where the VIX of the complete session before `t` is not known, or one of 20, with that of `t` (`through`)."""
+    """Return where the VIX is missing: before `t`, and in any of 20 sessions.
+
+    Only complete sessions count. The 20 sessions end before `t`, or with `t` when `through` is 1.
+    """
     complete, unknown = days.sessions.complete, days.sessions.without_evening
     done = np.flatnonzero(complete)
     before = done[np.searchsorted(done, t) - 1]

@@ -56,9 +56,9 @@ def compute_features(
         broken: list[str] = []
         blocks = plausible_blocks(data, stream_bars(data), accepted, broken)
         return replace(stream_features(blocks, options, progress=progress), accepted=tuple(broken))
-    # A cache holds bars that every run takes.
+    # A cache must have only bars that every run accepts.
     kept = None if accepted else cache
-    # The facts are all that session rows need: bars that are cached are used, but none are written for them.
+    # Session rows need only the facts: use cached bars, but write none.
     facts_alone = options.rows == "session" and vpoc_path == "cpu"
     place = kept.with_suffix("").with_suffix(".session-facts.parquet") if kept and facts_alone else None
     known_faults: tuple[str, ...] = ()

@@ -129,7 +129,7 @@ def _own(bars: Bars, sessions: Sessions) -> tuple[Bars, Sessions]:
 
 
 def volume_curve(bars: Bars, rth: RthBars, close: int) -> Ints:
-    """RTH volume [sessions, slots] of the bars that begin in a slot or before; a slot is as long as a bar."""
+    """Return RTH volume [sessions, slots] of the bars that begin in a slot or before; a slot is as long as a bar."""
     step = bars.bar_seconds or 60
     slots = (close - RTH_OPEN) * 60 // step
     curve = np.zeros(len(rth.sizes) * slots, dtype=np.int64)
@@ -139,7 +139,7 @@ def volume_curve(bars: Bars, rth: RthBars, close: int) -> Ints:
 
 
 def _initial_balance(rth: RthBars) -> dict[str, Ints]:
-    """Highest and lowest price of the first hour; those of RTH where the first hour has no bars."""
+    """Return the highest and lowest price of the first hour; those of RTH if the first hour has no bars."""
     first_hour = rth.since_open < IB_SECONDS
     none = ~np.logical_or.reduceat(first_hour, rth.starts)
     inside = first_hour | np.repeat(none, rth.sizes)

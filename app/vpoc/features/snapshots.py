@@ -186,7 +186,10 @@ def _running(values: Any, rth: RthBars) -> Any:
 
 
 def _first_hour(rth: RthBars, high: Ints, low: Ints) -> tuple[Ints, Ints]:
-    """Highest and lowest price of the first hour so far, [bars] each; those of RTH so far where it has no bars."""
+    """Return the highest and lowest price of the first hour so far, [bars] each.
+
+    They are those of RTH so far if the first hour has no bars.
+    """
     place = np.arange(len(rth.low))
     last = np.maximum.accumulate(np.where(rth.since_open < IB_SECONDS, place, -1))
     last = np.where(last >= np.repeat(rth.starts, rth.sizes), last, place)

@@ -5,7 +5,7 @@ import contextlib
 import torch
 
 FULL = 0.05
-"""Free share of a card below which a library that could not allocate is taken for out of memory."""
+"""Free share of a card below which a library's failure to allocate counts as out of memory."""
 OUT_OF_MEMORY = (
     *("out of memory", "hipErrorOutOfMemory", "cudaErrorMemoryAllocation", "RESOURCE_EXHAUSTED"),
     "DefaultCPUAllocator: can't allocate memory",
@@ -26,7 +26,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     A library of kernels (BLAS, convolutions) that could not allocate is out of memory only where a card is full, with
     less than 5 % free: a broken stack reports the same with most of the memory free.
     """
-    # torch.OutOfMemoryError came with torch 2.5; torch.cuda.OutOfMemoryError, the same class, is older.
+    # torch.OutOfMemoryError exists since torch 2.5; torch.cuda.OutOfMemoryError, the same class, is older.
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return True
     said = str(error) if isinstance(error, RuntimeError) else ""

@@ -21,7 +21,7 @@ class Allocator:
 
     def memory(self, device: torch.device) -> TorchMemory:
         """Return the memory that torch holds on `device`; zeros before its first use."""
-        # The flat form of the same numbers takes ten times as long to make.
+        # The flat form of the same numbers takes ten times as long to build.
         stats = torch.cuda.memory_stats_as_nested_dict(device)
         if not stats:
             return TorchMemory(0, 0, 0, 0)
@@ -29,7 +29,7 @@ class Allocator:
         return TorchMemory(allocated["current"], reserved["current"], allocated["peak"], reserved["peak"])
 
     def driver(self, device: torch.device) -> tuple[int, int]:
-        """Bytes used, by whomever, and bytes there are on `device`, as the runtime tells it."""
+        """Return the bytes used by all processes and the total bytes of `device`, as the runtime reports them."""
         free, total = torch.cuda.mem_get_info(device)
         return total - free, total
 
@@ -41,9 +41,9 @@ class Allocator:
         return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
 
     def count(self) -> int:
-        """How many devices torch sees."""
+        """Return the number of devices that torch sees."""
         return torch.cuda.device_count()
 
     def release(self) -> None:
-        """Give back what torch took from the driver and does not use, on all devices."""
+        """Return to the driver what torch reserved and does not use, on all devices."""
         torch.cuda.empty_cache()

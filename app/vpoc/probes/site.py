@@ -72,7 +72,7 @@ class Call:
     """Process that waits for the check; the check is killed when it ends."""
 
     def to_json(self) -> str:
-        """For the command line."""
+        """Serialise the call for the command line."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod

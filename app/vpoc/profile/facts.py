@@ -59,7 +59,7 @@ def zero_histograms(rows: int, columns: int, volume: int) -> SmallInts:
 
 
 def profile_facts(parts: Sequence[Histograms], method: str) -> ProfileFacts:
-    """Facts of the profiles of all `parts`. `method`: of the value area."""
+    """Return the facts of the profiles of all `parts`. `method`: of the value area."""
     searches, others = zip(*(_but_levels(part, method) for part in parts), strict=True)
     # Value areas grow step by step: many at a time cost little more than a few.
     search = concatenated(searches)

@@ -35,7 +35,7 @@ KERNEL_FACTS = (
     "signed_at",
     "volume_at",
 )
-"""In the order of profiles.c."""
+"""The facts in the order of profiles.c."""
 KernelFacts = dict[str, Ints]
 """By these names, [profiles] each, prices in ticks from the base of the session."""
 PLACEMENT_CODES = {"uniform": 0, "close": 1, "ticks": 1, "typical": 2}

@@ -65,7 +65,7 @@ class LevelSearch:
         return LevelSearch(vpoc, at_vpoc, volume, first, last, base - PADDING, np.full(count, width), gains)
 
     def levels(self, method: str) -> Levels:
-        """The levels, prices in ticks."""
+        """Return the levels, with prices in ticks."""
         bottom, top, held = self._value_area(METHODS[method])
         origin = self.origin
         return Levels(origin + self.vpoc, origin + top, origin + bottom, self.at_vpoc, held, self.volume)
@@ -80,13 +80,13 @@ class LevelSearch:
         """
         gains, starts = self.gains, np.cumsum(self.widths) - self.widths
         target, held = area_target(self.volume), self.at_vpoc.copy()
-        # Places in `gains` of the next rows on each side.
+        # Positions in `gains` of the next rows on each side.
         above, below = starts + self.vpoc + 1, starts + self.vpoc - step
         places = np.flatnonzero(held < target)
         while len(places):
             goal, got, up, down = target[places], held[places], above[places], below[places]
             while True:
-                # Profiles that are done stay in the arrays until they are many: to take them out each time costs more.
+                # Finished profiles stay in the arrays until there are many, because removing them each time costs more.
                 growing = got < goal
                 if np.count_nonzero(growing) < CROWDED * len(places):
                     break
@@ -97,7 +97,7 @@ class LevelSearch:
                 down -= step * (~higher & growing)
             above[places], below[places], held[places] = up, down, got
             places = places[growing]
-        # A last step to a single row goes one too far.
+        # A last step to a single row goes one row too far.
         return np.maximum(below + step - starts, self.first), np.minimum(above - 1 - starts, self.last), held
 
 

@@ -129,7 +129,7 @@ def session_profiles(rth: RthBars, method: str) -> tuple[ProfileFacts, Ints]:
 
 
 def developing_profiles(rth: RthBars, method: str) -> ProfileFacts:
-    """Facts of the profile of the bars of each session up to and including each bar, one profile per bar."""
+    """Return the facts of the profile of the bars of each session up to and including each bar, one profile per bar."""
     largest, brackets = largest_volume(rth), rth.brackets
     found = []
     for part, width, base in zip(rth.parts, rth.width.tolist(), rth.base.tolist(), strict=True):

@@ -23,7 +23,7 @@ SPINS = 100
 SHORTEST_SLEEP_S = 20e-6
 LONGEST_SLEEP_S = 1e-3
 PEERS_CHECKED_EVERY_S = 0.05
-"""How often a rank that waits makes sure that the others still run."""
+"""Seconds after which a waiting rank checks again that the others still run."""
 ROUND, SUM = 0, 1
 
 
@@ -165,7 +165,7 @@ class SharedGradients:
         self._wait()
 
     def _others(self, kind: str) -> list[Any]:
-        """The slots of all ranks, in their order, each of them checked."""
+        """Return the slots of all ranks, in their order, after checking each."""
         slots = [self._slot(rank) for rank in range(self._world)]
         for rank, slot in enumerate(slots):
             if slot["checks"][kind][ROUND] != self._round:

@@ -8,7 +8,7 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.training.faults.kinds import InjectedFault
 
 RANKED = ("ddp", "averaging", "fsdp")
-"""Strategies with a process per device."""
+"""Strategies with one process per device."""
 DISTRIBUTED = ("ddp", "fsdp")
 """Those whose ranks talk through torch.distributed."""
 CPU_DEVICES = 2

@@ -50,7 +50,7 @@ class NodeImage(File):
         return self.archive or self.reference or ""
 
     def environment(self, stack: Stack, id_here: str | None = None) -> Environment:
-        """Return the environment in it; `id_here` is the id that the engine of this host has for it."""
+        """Return the environment in the image; `id_here` is the image's id on the engine of this host."""
         return Image(id_here or self.id, self.labels, (), 0).environment(stack)
 
 

@@ -76,7 +76,7 @@ class Container:
         return {**asdict(self), "groups": self.groups}
 
     def create_arguments(self) -> dict[str, Any]:
-        """The container as arguments of the Docker SDK's `containers.create`."""
+        """Return the arguments of the Docker SDK's `containers.create` for this container."""
         # Every record is read with this module, and the SDK takes its time to import.
         from docker.types import LogConfig, Mount, Ulimit  # noqa: PLC0415
 

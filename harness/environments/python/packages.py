@@ -84,7 +84,8 @@ def _make(program: Program, stack: Stack, version: str, own: Path, made: Path, s
     wanted, versions, lock = made / "wanted.in", made / "versions.txt", made / LOCK
     lines = program.taken.requirements if program.taken else ()
     wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    # Of torch PyPI has another build; neither is installed, and what is built against one needs the stack's.
+    # Without labels, because PyPI has another build of torch, which is not installed; torch's companions need the exact
+    # one.
     has = locked_versions(own)
     exact = _beside_torch(program)
     text = "".join(f"{name}=={number if exact else number.partition('+')[0]}\n" for name, number in has.items())

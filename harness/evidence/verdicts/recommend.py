@@ -91,7 +91,7 @@ def _that_count(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
 
 
 def _promise_among(found: Sequence[Verdict]) -> Callable[[Verdict], tuple[bool, bool, int, bool, float, float, bool]]:
-    """Return what gives the promise of a verdict among these."""
+    """Return a function that gives the promise of a verdict among these; a larger one is better."""
     newest = max((one.last_at for one in found), default=0.0)
     data = {one.data for one in found if one.last_at == newest}
     good = {verdict.cell: verdict.low for verdict in found if verdict.tier == "known-good"}

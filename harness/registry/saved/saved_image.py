@@ -28,7 +28,7 @@ class SavedImage:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return what its configuration says."""
+        """Return the parsed configuration."""
         return json_object(self.config)
 
     @property
@@ -43,7 +43,7 @@ class SavedImage:
 
     @property
     def own_name(self) -> str:
-        """Return the name of its cell by its own labels; empty where it is of none."""
+        """Return the cell's name according to the image's labels; empty if they name no cell."""
         return name_by_labels(self.labels)
 
     @property

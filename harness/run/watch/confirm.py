@@ -96,7 +96,10 @@ class HangWatch:
             self._on_stall(replace(nearest, limit=_whole_limit(nearest)) if self._computes else nearest)
 
     def find(self, now: float, catch_up: Callable[[], None]) -> Hang | None:
-        """Return a confirmed hang: which rank hangs, where and why. `catch_up` reads the progress meanwhile."""
+        """Return a confirmed hang, with the rank, the place and the reason in words; None where there is none.
+
+        `catch_up`: reads the progress that was made while the last sample was taken.
+        """
         late = self.watchdog.late(now)
         hang = self._confirmation.judge(self.watchdog.suspects(now), late, now)
         if hang is None:

@@ -119,21 +119,21 @@ class Watchdog:
         return told
 
     def suspects(self, now: float) -> tuple[RankStall, ...]:
-        """Return the ranks whose time is up or nearly so, where no rank that may still advance could be the reason."""
+        """Return the ranks over their limit, or nearly so, but not those that may wait for one that can advance."""
         return self._without_excuse(now, lambda one: one.suspected)
 
     def late(self, now: float) -> tuple[RankStall, ...]:
-        """Return the suspects whose time is up."""
+        """Return the suspects that are over their limit."""
         return self._without_excuse(now, lambda one: one.idle > one.limit)
 
     def stalled(self, now: float) -> tuple[RankStall, ...]:
-        """Return the ranks whose time is up, and those that may be waiting for them."""
+        """Return the ranks that are over their limit, and those that may be waiting for them."""
         least = min((one.idle for one in self.late(now)), default=math.inf)
         return tuple(one for one in self._all_stalls(now) if one.idle > least / 2)
 
     def at_work(self, now: float) -> tuple[RankStall, ...]:
-        """Return every rank that is not through, with its time without an advance; when all are through, all."""
-        # One that advanced in a time that was forgiven has less than none.
+        """Return every unfinished rank, with its time without an advance; all ranks once all have finished."""
+        # The time is negative for a rank that advanced during a forgiven time.
         return tuple(one for one in self._all_stalls(now) if one.idle > -math.inf)
 
     def _all_stalls(self, now: float) -> list[RankStall]:

@@ -116,7 +116,7 @@ class Findings:
         self.tallies["null_vix"].add(block.line[missing])
         self.tallies["vix_gaps"].add(block.line[gaps])
         self.tallies["stale_vix"].add(block.line[stale])
-        # What is wrong anyhow is not judged again.
+        # The gate does not judge rows that are already wrong.
         wrong = np.logical_or.reduce([broken[rule.name] for rule in RULES if rule.fix == DROPPED])
         self.plausibility.add(bars.take(~wrong), block.line[~wrong])
         self._split(bars.take(~exact_duplicates(bars)), continues=not block.last)

@@ -66,7 +66,7 @@ def _magic(path: Path) -> bytes:
 
 
 def _only(raw: RawBars, symbol: str) -> RawBars:
-    """The rows of one symbol; all of a file without symbols that has one instrument only is not taken for it."""
+    """Return the rows of one symbol; a file without symbols is refused, unless its format always has one instrument."""
     if "symbol" not in raw.frame.columns:
         if raw.format == "yfinance":
             return raw

@@ -173,7 +173,7 @@ def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
 
 
 def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) -> None:
-    """UserError when the user's zone moves the daily break from its place and another zone keeps it there."""
+    """Raise UserError when the break does not fit in the user's zone, but does in another zone."""
     if has_break(_moved(_quarters(_begins(unique, step, side)), zone), step):
         return
     others = _fits(unique, step, ZONES, (side,))
@@ -251,7 +251,7 @@ def _closes(sharp: Ints) -> bool:
 
 
 def _wall_clock(utc: Ints) -> tuple[Ints, Ints]:
-    """Day (since 1970-01-01, a Thursday) and minute of the day in New York."""
+    """Return the day (since 1970-01-01, a Thursday) and minute of the day in New York."""
     local = pl.from_epoch(pl.Series(utc), "s").dt.replace_time_zone("UTC").dt.convert_time_zone(ZONE)
     wall = as_seconds(local.dt.replace_time_zone(None))
     return wall // DAY_SECONDS, wall % DAY_SECONDS // 60

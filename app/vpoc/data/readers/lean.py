@@ -107,7 +107,7 @@ def _symbol(file: Path, entry: "re.Match[str]") -> str:
 
 
 def _day(path: Path, name: str, day: np.datetime64, symbol: str, content: bytes) -> pl.DataFrame:
-    """The bars of one entry."""
+    """Return the bars of one entry."""
     where = f"{path}, {name}"
     text = _decoded(where, content)
     lines = text.count("\n") + (not text.endswith("\n"))
