@@ -14,7 +14,7 @@ from harness.evidence.records import Results
 from harness.evidence.reported.exposure import Exposure
 from harness.evidence.reported.last_line import APP_ERROR, last_line
 from harness.host.processes.run_processes import name_survivors
-from harness.matrix.programs import STDOUT
+from harness.matrix.variants import VARIANT
 from harness.run.asked import Run
 from harness.run.conclude import RunConclusion
 from harness.run.notes import Notes, cannot_be_read
@@ -125,7 +125,9 @@ def _said_all_at_once(spec: RunSpec, outcome: Outcome, exposure: Exposure) -> bo
 
 def _origin(spec: RunSpec) -> Iterator[str]:
     if spec.container and not is_own(spec.container.image):
-        yield f"its image was not built here; `matrix verify {spec.intent.cell}` compares"
+        # What a variant is made from: the matrix file has no other, and an image of it is built on the same stack.
+        cell = spec.intent.cell.partition(VARIANT)[0]
+        yield f"its image was not built here; `matrix verify {cell}` compares"
 
 
 def _said(spec: RunSpec) -> str:

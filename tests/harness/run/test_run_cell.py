@@ -127,13 +127,17 @@ def test_what_a_container_reads_is_held_open_while_it_runs_and_what_it_says_is_o
     monkeypatch.setattr(
         "harness.run.run_cell.resolve_run", lambda *words: replace(resolve_run(*words), container=container)
     )
+    cell = bench.run.cell
+    variant = replace(cell, preset=cell.preset.model_copy(update={"name": "plain~fresh-allocator"}))
+    bench.run = replace(bench.run, cell=variant)
     bench.lay("says", "vpoc: /data/bars.csv: line 3 of /work/output/x, not /data/bars.csv2 nor /a/work")
     record = bench.make(observe)
     assert record.diagnosis == "app-error"
     assert refused
     # Of what is inside a container nobody knows the paths.
     said = f"{data}: line 3 of {tmp_path}/output/x, not /data/bars.csv2 nor /a/work"
-    assert record.detail.startswith(f"the train process ended with exit 1: '{said}'; its image was not built here")
+    verify = "its image was not built here; `matrix verify rocm6.3-torch2.9.1-plain` compares"
+    assert record.detail == f"the train process ended with exit 1: '{said}'; {verify}"
 
 
 @pytest.mark.slow
