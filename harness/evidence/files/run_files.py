@@ -52,7 +52,7 @@ class Intent(Versioned):
     host: HostFacts
     environment_hash: str
     environment: dict[str, Any]
-    python: str | None = Field(None, description="version of the interpreter, where no image has it")
+    python: OneLine | None = Field(None, description="version of the interpreter, where no image has it")
     image: str | None = Field(None, description="id of the cell's image")
     revision: str | None = Field(
         None, description="commit of the source that the image names; `-dirty` for changes that no commit has"
@@ -67,8 +67,8 @@ class Intent(Versioned):
     data: InputFile
     device: Literal["cpu", "cuda"]
     gpus: tuple[int, ...]
-    torch: str | None = Field(description="the version the stack declares")
-    rocm: str | None = Field(description="the version the stack declares")
+    torch: OneLine | None = Field(description="the version the stack declares")
+    rocm: OneLine | None = Field(description="the version the stack declares")
     index: str | None = Field(None, description="where this host takes the stack's torch from")
     options: dict[str, Any] = Field(description="the app's options, resolved")
     program: Program | None = Field(None, description="the user's own, run in place of the app")
@@ -80,11 +80,11 @@ class Intent(Versioned):
     resumed: tuple[int, ...] = Field((), description="steps in the checkpoint it was given of each model; 0 for none")
     verifier: dict[str, Any] | None = Field(None, description="identity of what this host verifies it in")
     verifier_image: str | None = Field(None, description="id of the image that environment is in, if any")
-    not_verified: str | None = Field(None, description="why this host has nothing to verify it in")
+    not_verified: OneLine | None = Field(None, description="why this host has nothing to verify it in")
     harness_version: str
     owner_pid: int
     owner_started: int = Field(description="clock ticks since boot")
-    injected_fault: str | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
+    injected_fault: OneLine | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
     beside: tuple[str, ...] = Field((), description="runs that were begun together with it, on other GPUs")
     rehearsal: bool = Field(False, description="made by `matrix rehearse`: it shows nothing of its stack")
     scheduled: Scheduled | None = Field(None, description="the job of a scheduler that it is made in, if any")

