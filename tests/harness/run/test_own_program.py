@@ -164,7 +164,7 @@ def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) 
             "incomplete-result",
             "its last loss is in lines of progress that were too many to be read",
         ),
-        ("input('which GPU? ')", {}, "app-error", "exit 1: EOFError: EOF when reading a line"),
+        ("input('which GPU? ')", {}, "app-error", "exit 1: 'EOFError: EOF when reading a line'"),
         ("import os; os.abort()", {}, "crash", "the train process ended with SIGABRT"),
         ("import sys; sys.exit(2)", {}, "refused", "ended with exit 2 before its first step"),
         ("import sys; sys.exit(4)", {}, "app-error", "the train process ended with exit 4"),
