@@ -22,8 +22,9 @@ from harness.training.fallbacks import Attempt, Begin
 from harness.training.publish import place_to_keep
 from harness.training.state import TrainingState
 
-# The exit status with which most argument parsers report a wrong command line; retrying does not help then.
-USAGE_EXIT = "exit 2"
+# Its command line is wrong, as most libraries that parse one say, or a shell has no such command, and nothing that is
+# tried again makes it right.
+MISTAKE_EXITS = {"exit 2", "exit 126", "exit 127"}
 NOT_STARTED: Diagnosis = "not-started"
 # Attempts in a row that reported no progress, after which the checkpoint that they resumed from may be damaged.
 MISSED_IN_A_ROW = 2
@@ -140,9 +141,9 @@ def why_mistaken(record: Record, folder: RunFolder) -> str:
 
 
 def is_mistaken(record: Record, folder: RunFolder) -> bool:
-    """Return whether a program can never run as requested."""
-    usage = USAGE_EXIT in record.exit.values() and not _told_step(record, folder)
-    return record.outcome == "failed" and (record.diagnosis == NOT_STARTED or usage)
+    """Return whether a program can never run as it is asked for."""
+    mistaken = not MISTAKE_EXITS.isdisjoint(record.exit.values()) and not _told_step(record, folder)
+    return record.outcome == "failed" and (record.diagnosis == NOT_STARTED or mistaken)
 
 
 def _told_step(record: Record, folder: RunFolder) -> int:

@@ -210,4 +210,5 @@ def test_a_mistake_is_one_line_and_one_attempt(make: Callable[..., Trainer]) -> 
     said = trainer.run(*program, "--", "pyhton", "train.py", status=2)
     assert said.splitlines()[-1].startswith("matrix: pyhton could not be started")
     assert "No such file" in trainer.run(*program, "--", "python", "tain.py", status=2).splitlines()[-1]
-    assert len(trainer.records) == 2
+    assert "not found" in trainer.run(*program, "--", "sh", "-c", "pyhton train.py", status=2).splitlines()[-1]
+    assert len(trainer.records) == 3
