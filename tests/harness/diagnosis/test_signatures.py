@@ -88,6 +88,24 @@ fbcon: amdgpudrmfb (fb0) is primary device
 {gpu} Failed to setup vendor infoframe on connector HDMI-A-1: -22
 """.splitlines()
 
+# Of other devices, with words that are also said of a GPU.
+OTHER_DEVICES = """\
+usb 2-1: reset SuperSpeed USB device number 2 using xhci_hcd
+xhci_hcd 0000:05:00.0: Host halt failed, -110; xHCI host controller not responding, assume dead
+nvme nvme0: I/O tag 128 (1080) opcode 0x2 (I/O Cmd) QID 4 timeout, reset controller
+ata1.00: exception Emask 0x0 SAct 0x0 SErr 0x0 action 0x6 frozen
+ata1: hard resetting link
+ata1: COMRESET failed (errno=-16)
+e1000e 0000:00:1f.6 eno1: NETDEV WATCHDOG: CPU: 3: transmit queue 0 timed out 5004 ms
+e1000e 0000:00:1f.6 eno1: Reset adapter unexpectedly
+igc 0000:07:00.0 enp7s0: Detected Tx Unit Hang
+iwlwifi 0000:04:00.0: Queue 5 is stuck 12 25, resetting device
+i915 0000:00:02.0: [drm] GPU HANG: ecode 12:1:85dffffb, in Xorg [1234]
+i915 0000:00:02.0: [drm] Resetting chip for stopped heartbeat on rcs0
+NVRM: Xid (PCI:0000:0b:00): 79, pid=1, GPU has fallen off the bus.
+snd_hda_intel 0000:03:00.1: azx_get_response timeout, switching to polling mode: last cmd=0x000f0000
+""".splitlines()
+
 
 def test_an_excerpt_is_explained_alone_within_noise_and_beside_warnings(
     excerpts: list[Any], noise: Noise, warnings: list[str]
@@ -198,6 +216,12 @@ def test_what_the_driver_prints_at_every_boot_is_no_failure() -> None:
         kernel = ["[    4.0] " + line.replace("{gpu}", "amdgpu 0000:03:00.0: amdgpu:")]
         assert explain_log([], "train.log", kernel).rule is None, line
         assert reset_lines(kernel, {"0000:03:00.0"}) == []
+
+
+def test_what_happens_to_another_device_is_no_reset_of_a_gpu() -> None:
+    """Addresses are left out: of a line without one each GPU may be meant."""
+    lines = [re.sub(r" [0-9a-f]{4}:\S+", "", f"[    4.0] {line}") for line in OTHER_DEVICES]
+    assert reset_lines(lines, {"0000:03:00.0"}) == []
 
 
 @pytest.mark.parametrize(
