@@ -1,5 +1,5 @@
 import ast
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,7 +11,7 @@ from harness.evidence.files.app_files import Result
 from harness.evidence.files.kept_states import drawn_steps
 from harness.evidence.outcome.decide import decide, never_meets, stands_so_far
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, OfEnding, OfResult, StoppedBy
-from harness.evidence.outcome.evidence import Evidence
+from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
 from harness.evidence.outcome.request import Request
 from harness.evidence.reported.memory import MemoryUse
 from harness.run import products
@@ -331,3 +331,12 @@ def test_every_end_from_outside_has_an_outcome_and_is_brought_about_by_code() ->
     assert sorted(get_args(StoppedBy)) == sorted(ENDED_FROM_OUTSIDE)
     run_modules = Path(products.__file__).parent.rglob("*.py")
     assert sorted(set(get_args(StoppedBy)) - set[str]().union(*map(strings_given, run_modules))) == []
+
+
+def test_everything_that_decides_is_read_of_a_run() -> None:
+    """Evidence that only tests give, and an attempt has by default, would be decided from in no run."""
+    modules = [ast.parse(file.read_text(encoding="utf-8")) for file in Path(products.__file__).parent.rglob("*.py")]
+    calls = [node for module in modules for node in ast.walk(module) if isinstance(node, ast.Call)]
+    given = {keyword.arg for call in calls for keyword in call.keywords}
+    asked = {one.name for kind in (Request, Evidence, ProgramEvidence) for one in fields(kind)}
+    assert sorted(asked - given) == []
