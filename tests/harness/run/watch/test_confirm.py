@@ -38,7 +38,7 @@ def judge(confirmation: Confirmation, stalls: Sequence[RankStall], now: float) -
     return confirmation.judge([one for one in stalls if one.suspected], late, now)
 
 
-def until_hung(samples: Samples, ranks: int = 1, seconds: int = 400) -> tuple[float, str] | None:
+def until_hung(samples: Samples, ranks: int = 1, seconds: float = 3 * LIMITS["step"]) -> tuple[float, str] | None:
     """When a rank that advanced at 0 is held to hang, and why."""
     confirmation = Confirmation(samples)
     while samples.now < seconds:

@@ -207,8 +207,8 @@ def test_a_hang_is_reported_after_30_s_once_steps_are_steady() -> None:
     assert stuck(dog, STEADY_STEPS + 30) == []
     assert stuck(dog, STEADY_STEPS + 30.1) == [0]
     dog = stepping(limits_of([], "cpu"), STEADY_STEPS - 1)
-    assert stuck(dog, STEADY_STEPS + 178) == []
-    assert stuck(dog, STEADY_STEPS + 179.1) == [0]
+    assert stuck(dog, STEADY_STEPS - 1 + LIMITS["step"]) == []
+    assert stuck(dog, STEADY_STEPS - 0.9 + LIMITS["step"]) == [0]
 
 
 def test_quick_steps_of_which_no_line_tells_count() -> None:
@@ -451,6 +451,13 @@ def test_limits_are_in_seconds_and_found_in_time(matrix: Matrix) -> None:
     shortest = min(workload.time_limit for workload in matrix.workloads.values())
     assert max(*LIMITS.values(), RESUME_LIMIT) <= shortest, "a run is over before it is found to hang"
     assert ENOUGH_RUNS <= RUNS, "so many are never looked at"
+    options = (CHECKOUT / "app/vpoc/commands/training_options.py").read_text(encoding="utf-8")
+    timeout = re.search(r'"--rank-timeout",\n.*\n +default=([\d.]+)', options)
+    assert timeout
+    waits: list[Phase] = ["first-step", "step", "validate", "checkpoint"]
+    assert max(*(LIMITS[phase] for phase in waits), RESUME_LIMIT) < float(timeout[1]), (
+        "the other ranks give up before a rank is found to hang"
+    )
 
 
 def test_the_limits_are_documented() -> None:
