@@ -291,17 +291,26 @@ def test_a_preset_of_the_projects_own_has_no_mistake() -> None:
     assert [f for f in mistakes if not set(f.stacks) <= set(CPU)] == []
 
 
+def idle(cell: Cell) -> set[str | None]:
+    """Return the variables of a cell that do nothing there."""
+    # What a variable does between GPUs it does with a workload for two.
+    strategy: Literal["single", "ddp"] = "single" if len(cell.preset.devices or ()) == 1 else "ddp"
+    return {f.variable for f in lint_cell(cell, strategy) if f.kind in ("no-effect", "default")}
+
+
 def test_each_variable_of_a_preset_of_the_projects_own_does_something_somewhere() -> None:
     own = [preset for name, preset in MATRIX.presets.items() if name not in NOTES]
     for preset, phase in [(one, phase) for one in own for phase in one.phases]:
-        # What a variable does between GPUs it does with a workload for two.
-        strategy: Literal["single", "ddp"] = "single" if len(preset.devices or ()) == 1 else "ddp"
-        variables = preset.variables_of(phase).keys()
-        idle = [
-            {f.variable for f in lint_cell(cell, strategy) if f.kind in ("no-effect", "default")}
-            for cell in (MATRIX.cell(stack, preset.name) for stack in EVERY_ROCM)
-        ]
-        assert variables & set.intersection(*idle) == set(), preset.name
+        everywhere = set.intersection(*(idle(MATRIX.cell(stack, preset.name)) for stack in EVERY_ROCM))
+        assert preset.variables_of(phase).keys() & everywhere == set(), preset.name
+
+
+def test_a_preset_that_a_stage_tries_does_something_on_a_stack_of_the_default_selection() -> None:
+    """On no other is it tried, and excluded there it would be on none."""
+    stacks = [stack for stack in MATRIX.selections["default"].stacks if stack in EVERY_ROCM]
+    for name in {one.preset for stage in MATRIX.stages.values() for one in stage.otherwise if one.preset}:
+        cells = [cell for cell in (MATRIX.cell(stack, name) for stack in stacks) if not cell.excluded]
+        assert any(MATRIX.presets[name].variables.keys() - idle(cell) for cell in cells), name
 
 
 def test_a_value_of_a_preset_of_the_projects_own_is_one_that_can_be_wrong() -> None:
