@@ -72,13 +72,13 @@ class Arrays:
         usable = ends >= window - 1
         columns = {name: self._file[name][usable] for name in ("ends", "labels", "weights", "dates")}
         inputs = self._file["inputs"]
-        samples = Samples(inputs, **columns, window=window)
+        samples = Samples(inputs=inputs, **columns, window=window)
         training, validating = samples.take(slice(-VALIDATION)), samples.take(slice(-VALIDATION, None))
         times = math.ceil(count / len(training))
         if times > 1:
             parts = {name: np.tile(getattr(training, name), times) for name in ("labels", "weights", "dates")}
             ends = np.concatenate([training.ends + number * len(inputs) for number in range(times)])
-            training = Samples(np.tile(inputs, (times, 1)), ends, **parts, window=window)
+            training = Samples(inputs=np.tile(inputs, (times, 1)), ends=ends, **parts, window=window)
         return training.take(slice(count)), validating
 
     def bars(self) -> Bars:

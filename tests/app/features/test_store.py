@@ -58,9 +58,6 @@ def test_other_files_are_refused(built, tmp_path):
     built.frame.write_parquet(path)
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote, or changed since"):
         read_features(path)
-    path.write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(UserError, match="not a file that `vpoc features` wrote, or changed since"):
-        read_features(path)
     write_features(path, built)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote, or changed since"):

@@ -81,7 +81,7 @@ class SampleFile:
                 for window in self.windows:
                     columns = {name: _mapped(stream, SAMPLE_COLUMNS[name]) for name, stream in samples[window].items()}
                     known = np.concatenate([np.empty(0, np.int32), *dates[window]])
-                    self._found[window] = Samples(inputs, **columns, window=window), known
+                    self._found[window] = Samples(inputs=inputs, **columns, window=window), known
                 if len(self._found[fitted_on][1]) >= MIN_LABELLED:
                     self._scaling = fit_scaling(inputs, self._parts(fitted_on)[0].ends)
                     _scale(rows["inputs"], self._scaling)

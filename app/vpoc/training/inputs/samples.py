@@ -31,22 +31,28 @@ Dates = npt.NDArray[np.int32]
 """Days since 1970."""
 
 
-@dataclass(frozen=True)
-class Samples:
-    """Samples in order of time.
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """Labels in order of time; every array is [samples].
 
-    `inputs` [rows, features], float32: rows, including those that only serve as history.
-    `ends` [samples]: the row at which a sample's window of `window` rows ends.
-    `labels` [samples], float32: 0 or 1.
-    `weights` [samples], float32: how much information a label adds to the others.
-    `dates` [samples]: trade date, days since 1970.
+    `ends`: the row at which a sample's window ends. `labels`, `weights`, float32: 0 or 1, and how much a label tells
+    that others do not. `dates`: trade date, days since 1970.
     """
 
-    inputs: Floats32
     ends: Ints
     labels: Floats32
     weights: Floats32
     dates: Dates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples(Labels):
+    """Labels with the rows they are of.
+
+    `inputs` [rows, features]: rows, also those that only serve as history; float32. A sample is `window` of them.
+    """
+
+    inputs: Floats32
     window: int = 1
 
     def __len__(self) -> int:
@@ -123,16 +129,6 @@ def inputs_of(frame: "pl.DataFrame") -> Floats32:
         column = frame[name].to_numpy()
         inputs[:, number] = column / ranges if name in BY_RANGE else column
     return inputs
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The columns of Samples that belong to samples, not to rows."""
-
-    ends: Ints
-    labels: Floats32
-    weights: Floats32
-    dates: Dates
 
 
 def labels_of(frame: "pl.DataFrame", target: str, window: int, rows_before: int = 0) -> Labels:
