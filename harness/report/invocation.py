@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from harness.base.command_words import PROGRAM
@@ -41,7 +40,7 @@ def has_own_data(intent: Intent) -> bool:
     """Return whether a run read bars of the user's own from a file on this host."""
     return (
         intent.program is None
-        and not Path(intent.data.path).name.startswith("synthetic-")
+        and not intent.data.is_synthetic
         and intent.data.path != ELSEWHERE
         # For an imported run the path may be any path.
         and not is_shared_id(intent.run_id)

@@ -1,5 +1,7 @@
 """The types of the files that the app writes: progress, result, verification."""
 
+import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -18,7 +20,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 """A number of countable things. Larger numbers are in no file of a real run, and would overflow in computations."""
 
-
+# Matches the names of the bars that the harness makes. If a person uses such a name, it is a name of data.
+SYNTHETIC = re.compile(r"synthetic-\d+-\d+-[0-9a-f]{12}\.csv")
 # Largest options of a result, in bytes of JSON.
 MOST_OPTIONS_BYTES = 64 << 10
 # Of any file, by Linux.
@@ -77,6 +80,11 @@ class InputFile(File):
 
     path: str = Field(max_length=LONGEST_PATH)
     sha256: Sha256
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Return whether the harness made these bars; their name says so."""
+        return SYNTHETIC.fullmatch(Path(self.path).name) is not None
 
 
 class DataFile(InputFile):

@@ -1,13 +1,12 @@
 """Anonymises records for other hosts: removes what identifies a person or a machine. Pure."""
 
-import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from harness.environments.executors.container import WORK, inside
-from harness.evidence.files.app_files import Result, Training
+from harness.evidence.files.app_files import InputFile, Result, Training
 from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.matrix.wheels import index_url, load_wheels
@@ -15,8 +14,6 @@ from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_ids import hashed, shared_id
 
 RUN, DATA, TEMPORARY = "<run>", "<data>", "<temporary>"
-# Matches the names of the bars that the harness makes. If a person uses such a name, it is a name of data.
-MADE_HERE = re.compile(r"synthetic-\d+-\d+-[0-9a-f]{12}\.csv")
 # The default name of a run's files; in a user's training the files may be named after the data.
 OWN_NAME = "model"
 
@@ -65,7 +62,7 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "host": host,
         "beside": tuple(shared_id(machine, one) for one in intent.beside),
         "container": scrubber.value(intent.container),
-        "data": intent.data.model_copy(update={"path": _shared_data(intent.data.path)}),
+        "data": intent.data.model_copy(update={"path": _shared_path(intent.data)}),
         "commands": {phase: tuple(scrubber.value(words)) for phase, words in intent.commands.items()},
         "variables": {phase: scrubber.value(variables) for phase, variables in intent.variables.items()},
         # Keep only public URLs, because a mirror may be named after its owner.
@@ -76,10 +73,9 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
     return intent.model_copy(update=values)
 
 
-def _shared_data(path: str) -> str:
+def _shared_path(data: InputFile) -> str:
     """Return the path of data for other hosts: synthetic bars keep their name, which shows that they are synthetic."""
-    name = Path(path).name
-    return name if MADE_HERE.fullmatch(name) else DATA
+    return Path(data.path).name if data.is_synthetic else DATA
 
 
 def shared_record(record: Record, scrubber: Scrubber, intent: Intent | None = None) -> Record:
@@ -108,7 +104,7 @@ def shared_result(result: Result, scrubber: Scrubber) -> Result:
     values: dict[str, Any] = {
         **_files(result, scrubber),
         "options": scrubber.value(result.options),
-        "data": result.data.model_copy(update={"path": _shared_data(result.data.path)}),
+        "data": result.data.model_copy(update={"path": _shared_path(result.data)}),
         "earlier": tuple(one.model_copy(update=_files(one, scrubber)) for one in result.earlier),
     }
     if result.memory and result.memory.owners:

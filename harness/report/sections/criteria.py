@@ -91,5 +91,5 @@ def _as_defined(workload: Workload, record: Record | None) -> bool:
 
 
 def _data(record: Record) -> str:
-    name = Path(record.intent.data.path).name
-    return "synthetic bars" if name.startswith("synthetic-") else f"`{name}`"
+    data = record.intent.data
+    return "synthetic bars" if data.is_synthetic else f"`{Path(data.path).name}`"

@@ -139,7 +139,7 @@ def record_of(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, co
         container=_container(work) if on_gpu else None,
         workload=workload_name,
         workload_hash=workload_hash(workload, DATA),
-        data={"path": "/data/synthetic-120-7.csv", "sha256": DATA},
+        data={"path": "/data/synthetic-120-7-abcdef012345.csv", "sha256": DATA},
         device="cuda" if on_gpu else "cpu",
         gpus=(0,) if on_gpu else (),
         torch=stack.torch,

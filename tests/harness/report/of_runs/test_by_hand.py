@@ -82,7 +82,7 @@ def test_the_same_run_through_the_tool_names_data_of_the_users_own(make_intent: 
     assert command(own, matrix) == (
         ".venv/bin/matrix run-cell cpu-plain --workload quick --executor process --lookback 25 --data merged.csv"
     )
-    synthetic = make_intent(data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "a" * 64})
+    synthetic = make_intent(data={"path": "/x/synthetic-100-7-abcdef012345.csv", "sha256": "a" * 64})
     assert "--data" not in command(synthetic, matrix)
 
 

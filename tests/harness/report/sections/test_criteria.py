@@ -50,8 +50,15 @@ def test_failures_injected_faults_and_nothing_at_all_do_not_meet_it(make_record:
 
 
 def test_synthetic_bars_are_called_so(make_record: Make, matrix: Matrix) -> None:
-    data = {"path": "/x/synthetic-1014-7-abc.csv", "sha256": DATA}
+    data = {"path": "/x/synthetic-1014-7-abcdef012345.csv", "sha256": DATA}
     assert "on synthetic bars" in told(matrix, make_record("r1", data=data, **immediate(matrix)))
+
+
+def test_a_file_of_the_users_own_is_named_though_its_name_begins_as_that_of_synthetic_bars(
+    make_record: Make, matrix: Matrix
+) -> None:
+    data = {"path": "/x/synthetic-acme.csv", "sha256": DATA}
+    assert "on `synthetic-acme.csv`" in told(matrix, make_record("r1", data=data, **immediate(matrix)))
 
 
 def test_a_campaign_in_stages_meets_it_in_the_way_that_was_found_good(

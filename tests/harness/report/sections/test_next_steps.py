@@ -106,7 +106,7 @@ def test_before_enough_is_shown_one_may_train_all_the_same(
     """
     rows = make_rows(cell, runs, **OWN)
     best = most_useful(judge(rows, {}, Verdicts()))
-    of_best = {"data": {"path": "synthetic-1.csv", "sha256": "a" * 64}} if other else OWN
+    of_best = {"data": {"path": "synthetic-100-8-abcdef012345.csv", "sha256": "a" * 64}} if other else OWN
     intents = {run_id: make_intent(run_id, **kept) for run_id, kept in (("other", OWN), (rows[-1].run_id, of_best))}
     told = training_meanwhile(best, intents, {}, matrix, HERE)
     assert (told is not None) == may
@@ -180,7 +180,7 @@ def test_what_is_known_good_is_trained_with_on_the_bars_it_was_tried_with(
         f"{PLACE} train --data '/home/me/my bars.csv' --output TRAINING --cell cpu-plain --executor process "
         "--lookback 25"
     )
-    synthetic = {"data": {"path": "/cache/synthetic-100-7-abc.csv", "sha256": "a" * 64}}
+    synthetic = {"data": {"path": "/cache/synthetic-100-7-abcdef012345.csv", "sha256": "a" * 64}}
     (command,) = commands(make_rows("cpu-plain", 40, **synthetic), **synthetic)
     assert shlex.split(command)[5:9] == ["train", "--data", "merged.csv", "--output"]
     # No option of `matrix train` names an interpreter of the user's own.
