@@ -34,7 +34,7 @@ class CellOutside:
     variables: Mapping[str, str]
     python: Path
     container: Container | None
-    assumed_devices: bool = False
+    assumed_devices: bool
 
     @property
     def dotenv(self) -> str:

@@ -30,7 +30,7 @@ class Note:
 
     file: Path
     content: dict[str, Any]
-    others: tuple[str, ...] = ()
+    others: tuple[str, ...]
 
     def doing(self, text: str) -> None:
         """Note a slow step outside of runs that begins now; an empty `text` means that none is under way."""
@@ -78,8 +78,8 @@ class UnderWay:
     process: ProcessId
     command: str
     what: str
-    doing: str = ""
-    since: float = 0.0
+    doing: str
+    since: float
 
     def in_words(self, watch: str) -> str:
         """Return what is under way, and that the command `watch` shows it."""
@@ -97,7 +97,7 @@ class LeftOver:
 
     command: str
     rebooted: bool
-    what: str = "campaign"
+    what: str
 
     @property
     def in_words(self) -> str:

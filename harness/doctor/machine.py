@@ -97,7 +97,7 @@ class HostGpu:
     facts: GpuFacts
     card: Card | None
     atomics: bool | None
-    resettable: bool | None = None
+    resettable: bool | None
 
     @property
     def label(self) -> str:

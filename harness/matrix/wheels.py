@@ -125,7 +125,7 @@ def wheel_sources() -> Mapping[str, Source]:
     return load_wheels().sources
 
 
-def release_of(torch: str, rocm: str | None, source: str = PYTORCH) -> Release | None:
+def release_of(torch: str, rocm: str | None, source: str) -> Release | None:
     """Return a source's release that has a torch for a ROCm version (None: for CPUs); None if there is none."""
     releases = (one for one in load_wheels().releases if one.source == source and torch in one.torch)
     return next((one for one in releases if rocm is None or rocm in one.rocm), None)
@@ -177,7 +177,7 @@ def missing_wheel(torch: str, rocm: str | None, python: str, source: str = PYTOR
     return None
 
 
-def pythons_of(torch: str, rocm: str | None = None, source: str = PYTORCH) -> tuple[str, ...]:
+def pythons_of(torch: str, rocm: str | None, source: str) -> tuple[str, ...]:
     """Return the Pythons from 3.11 on that a torch has wheels for, oldest first; empty if the torch is unknown."""
     release = release_of(torch, rocm, source)
     versions = sorted(map(Version, release.python)) if release else []

@@ -64,7 +64,7 @@ class StandIn(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, places: Mapping[str, Place], context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, places: Mapping[str, Place], context: ssl.SSLContext | None) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self._scheme = "https" if context else "http"
         if context:

@@ -76,7 +76,7 @@ class Shared:
 
 
 def write_shared(
-    results: Results, matrix: Matrix, page: Path, root: Path, hide: tuple[str, ...] = (), *, force: bool = False
+    results: Results, matrix: Matrix, page: Path, root: Path, hide: tuple[str, ...], *, force: bool
 ) -> Shared:
     """Write the page and, beside it, an archive of the runs that it is about; `hide`, `force` as in `export_records`.
 

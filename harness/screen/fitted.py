@@ -18,7 +18,7 @@ wide_option = click.option("--wide", is_flag=True, help="Print every column, how
 
 
 def print_table(
-    console: Console, table: Table, leave_out: Sequence[str] = (), text: str | None = None, *, wide: bool = False
+    console: Console, table: Table, leave_out: Sequence[str], text: str | None, *, wide: bool = False
 ) -> None:
     """Print a table whose cells are plain strings, or `Text` where they have a colour.
 

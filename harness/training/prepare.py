@@ -79,8 +79,8 @@ class PreparedTraining:
     bench: Bench
     summary: str
     expectation: Callable[[float], str]
-    kept: str = ""
-    length: str = ""
+    kept: str
+    length: str
 
     def run(self, display: Display) -> TrainingResult:
         """Train to the end.

@@ -55,7 +55,7 @@ def that_may_share(pending: Iterable[PendingRun], bench: Bench) -> list[PendingR
 
 
 def run_together(
-    runner: Runner, pending: Sequence[PendingRun], seconds_left: float | None = None
+    runner: Runner, pending: Sequence[PendingRun], seconds_left: float | None
 ) -> list[tuple[PendingRun, Record]]:
     """Make several runs at once whose environment and data are ready; return each with its record.
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from harness.evidence.verdicts.missing import missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold
 from harness.evidence.verdicts.words import threshold_in_words
-from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
+from harness.host.disk_use import MOST_ENTRIES
 from harness.host.gpus.amdgpu import device_folder
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
@@ -63,13 +63,13 @@ class StageForecast:
     screens: dict[int, tuple[str, ...]]
     gpus: int
     side_by_side: bool
-    screened: tuple[int, ...] = ()
-    least_seconds: float = 0.0
-    verifying: StackRoom | None = None
-    pids: int | None = None
-    run_bytes: int = MOST_BYTES
-    takes: Mapping[Threshold, str] = field(default_factory=dict)
-    driver: str | None = None
+    screened: tuple[int, ...]
+    least_seconds: float
+    verifying: StackRoom | None
+    pids: int | None
+    run_bytes: int
+    takes: Mapping[Threshold, str]
+    driver: str | None
 
 
 def forecast(prepared: PreparedCampaign) -> StageForecast:

@@ -62,11 +62,11 @@ def prepare_campaign(
     matrix: Matrix,
     cells: Sequence[Cell],
     workload: Workload,
-    repeats: int = 1,
+    repeats: int,
     *,
-    goal: Goal | None = None,
-    named: bool = False,
-    controls: bool = False,
+    goal: Goal | None,
+    named: bool,
+    controls: bool,
 ) -> PreparedCampaign:
     """Look at this host and plan the runs. `named`, `controls` as in `make_plan`.
 

@@ -78,7 +78,7 @@ def _shared_path(data: InputFile) -> str:
     return Path(data.path).name if data.is_synthetic else DATA
 
 
-def shared_record(record: Record, scrubber: Scrubber, intent: Intent | None = None) -> Record:
+def shared_record(record: Record, scrubber: Scrubber, intent: Intent | None) -> Record:
     """Return a record for other hosts; `intent` is the record's intent for other hosts, if it exists already."""
     found = record.explanation
     explanation = found and found.model_copy(

@@ -92,7 +92,7 @@ def export_records(
     return Exported(file, file_hash(file), len(taken), tuple(left_out))
 
 
-def shareable(rows: Iterable[Row], machine: str, hide: tuple[str, ...] = ()) -> list[Row]:
+def shareable(rows: Iterable[Row], machine: str, hide: tuple[str, ...]) -> list[Row]:
     """Return the rows of runs that this machine may export; runs of other hosts only if there are names to hide."""
     known = (row for row in rows if row.imported or row.machine == machine or hide)
     return [row for row in known if not (row.rehearsal or row.own_program)]

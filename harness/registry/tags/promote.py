@@ -39,7 +39,7 @@ class TagClaim:
     passes: int
     totals: Totals
     run_ids: tuple[str, ...]
-    among: int = 1
+    among: int
 
     def confidence(self, thresholds: Verdicts) -> float:
         """Return the confidence that each bound of the claim needs."""

@@ -30,9 +30,9 @@ class Failure:
     cells: tuple[str, ...]
     newest: str
     stack: str
-    why: str = ""
-    detail: str = ""
-    others: int = 0
+    why: str
+    detail: str
+    others: int
 
 
 def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
